@@ -1,19 +1,21 @@
-"""Graphs and constants of the pipeline for labeling in the browser.
+"""What the program shares with its page: labels, colors, reasons, thresholds, template, rules, and graphs.
 
-The modules in `app/static/page/core/` implement `search.py`, `decode.py` and `align.py` in JavaScript, and get all
-constants from here.
+The modules in `app/static/page/core/` implement detection, alignment, calibration and tracking in JavaScript, and get
+all constants from here.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from mien.app.inference.detect import base, search
 from mien.app.inference.detect.builtin import score_threshold
+from mien.app.inference.tracking import MEAN, NEW_TRACK_COST, TrackingRules
 from mien.app.settings import Settings
 from mien.data import quality
 from mien.data.contract import CROP_PX, LANDMARKS
 from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
+from mien.data.contract.palette import COLORS
 from mien.models.detector import decode
 from mien.models.detector.manifest import default_detector_dir, load_detector
 from mien.models.manifest import Manifest, load_artifact, sha256_of
@@ -39,6 +41,9 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
     graphs |= {f"classifier.{name}.onnx": model / classifier.graph(name).file for name in chosen.values()}
     constants = {name.lower(): value for name, value in vars(search).items() if name.isupper() and name[0] != "_"}
     facts = {
+        "colors": COLORS,
+        "reasons": quality.REASONS,
+        "tracking": asdict(TrackingRules()) | {"new_track_cost": NEW_TRACK_COST, "mean_face": MEAN.ravel().tolist()},
         "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},
         "search": {
             **constants,
@@ -82,7 +87,7 @@ def _classifier(manifest: Manifest, settings: Settings) -> dict[str, Any]:
         "parameters": manifest.parameters,
         "temperature": manifest.temperature,
         "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
-        "abstain_threshold": manifest.abstain_threshold,
+        "confidence_threshold": manifest.abstain_threshold,
         "conditions": manifest.conditions
         and {
             "softening": manifest.conditions.softening.model_dump(),

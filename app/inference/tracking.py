@@ -31,7 +31,7 @@ _MEAN_FACE: Final = (
     (-8, -7, -1, 4),
 )
 _GRID: Final = len(_MEAN_FACE)
-_NEW_TRACK_COST: Final = 3.0  # more than that of any possible match: 1 for the position and 2 for the face
+NEW_TRACK_COST: Final = 3.0  # more than that of any possible match: 1 for the position and 2 for the face
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Tracker:
             for i, (face, box) in enumerate(zip(faces, boxes, strict=True))
         ]
         costs = np.array([[self._cost(track, face, at_s) for track in self._tracks] for face in seen], np.float64)
-        matches = assign(costs.reshape(len(seen), len(self._tracks)), _NEW_TRACK_COST)
+        matches = assign(costs.reshape(len(seen), len(self._tracks)), NEW_TRACK_COST)
         tracks = [
             self._begin(face, at_s) if match is None else self._tracks[match]
             for face, match in zip(faces, matches, strict=True)
@@ -248,11 +248,11 @@ def descriptor(crop: Array) -> Array | None:
     contrast = np.linalg.norm(cells)
     if contrast < 1:
         return None
-    vector = (cells / contrast - _MEAN).ravel()
+    vector = (cells / contrast - MEAN).ravel()
     return np.asarray(vector / np.linalg.norm(vector))
 
 
-_MEAN: Final = np.hstack([_MEAN_FACE, np.fliplr(_MEAN_FACE)])[..., None] / 100
+MEAN: Final = np.hstack([_MEAN_FACE, np.fliplr(_MEAN_FACE)])[..., None] / 100
 
 
 def assign(costs: Array, unmatched: float) -> list[int | None]:

@@ -50,5 +50,5 @@ def write_page(folder: Path, settings: Settings) -> None:
     sample = sample_result(build_pipeline(settings))
     (folder / "page" / "samples" / "photo.json").write_text(sample, encoding="utf-8")
     shutil.copyfile(model / CARD_NAME, folder / "page" / CARD_NAME)
-    facts = {"service": False, "pipeline": pipeline.facts}
-    (folder / "page" / "local.json").write_text(json.dumps(facts), encoding="utf-8")
+    facts = pipeline.facts | {"service": False, "local": True}
+    (folder / "page" / "facts.json").write_text(json.dumps(facts), encoding="utf-8")

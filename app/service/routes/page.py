@@ -1,7 +1,7 @@
 """`/`: the page with live camera and photos; `/card`: the model card; `/sw.js`: the service worker. All are files here.
 
-`/page/local.json` and `/page/models/` serve what the page needs to label in the browser without sending a picture
-(app/inference/in_browser.py), if ONNX Runtime Web has been fetched into `RUNTIME`.
+`/page/facts.json` has the labels, thresholds and rules of the program (app/inference/in_browser.py). If ONNX Runtime
+Web has been fetched into `RUNTIME`, `/page/models/` has the graphs to label in the browser without sending a picture.
 """
 
 import asyncio
@@ -112,11 +112,11 @@ async def sample(service: TheService) -> Response:
     return Response(result, media_type="application/json", headers={"Cache-Control": "no-cache"})
 
 
-@router.get("/page/local.json")
-async def local(service: TheService) -> Response:
-    """Facts for labeling in the browser; `pipeline` is null without ONNX Runtime Web."""
-    facts = (await _pipeline(service)).facts if has_runtime() else None
-    return JSONResponse({"service": True, "pipeline": facts}, headers={"Cache-Control": "no-cache"})
+@router.get("/page/facts.json")
+async def facts(service: TheService) -> Response:
+    """What the page shares with the program; `local`: whether it can label in the browser."""
+    shared = (await _pipeline(service)).facts | {"service": True, "local": has_runtime()}
+    return JSONResponse(shared, headers={"Cache-Control": "no-cache"})
 
 
 @router.get("/page/models/{name}")

@@ -1,7 +1,7 @@
 // Entry of the npm package, for other pages: label(image) and <mien-camera>. They label in the tab, as local mode does.
-// `make page` adds the runtime, the models and local.json to this folder; a page loads it from its own origin.
+// `make page` adds the runtime, the models and facts.json to this folder; a page loads it from its own origin.
 
-import { setLabels } from "./core/labels.js";
+import { useFacts } from "./core/labels.js";
 import { LocalLabeler } from "./local/labeler.js";
 import { defineCamera } from "./ui/camera-element.js";
 
@@ -17,11 +17,11 @@ export function labeler({ base = new URL("./", import.meta.url).href, loaded } =
 }
 
 async function open(base, loaded) {
-  const response = await fetch(new URL("local.json", base));
-  const { pipeline } = response.ok ? await response.json() : {};
-  if (!pipeline) throw new Error(`${response.url} has no models: run \`make page\`, or \`make runtime\` before \`make serve\``);
-  setLabels(pipeline.classifier.labels);
-  return new LocalLabeler(pipeline, { base, loaded });
+  const response = await fetch(new URL("facts.json", base));
+  const facts = response.ok ? await response.json() : {};
+  if (!facts.local) throw new Error(`${response.url} has no models: run \`make page\`, or \`make runtime\` before \`make serve\``);
+  useFacts(facts);
+  return new LocalLabeler(facts, { base, loaded });
 }
 
 /** Label the faces of an image: a Blob, a URL, or an element that shows a picture. */

@@ -201,25 +201,23 @@ def test_the_page_reconnects_to_a_restarted_service(live: Tab, site: Server) -> 
     live.ignore_errors("ERR_FAILED", "ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
 
 
-def test_the_threshold_of_a_service_that_was_not_ready_is_used(open_tab: Open) -> None:
+def test_a_service_that_was_not_ready_is_asked_again(open_tab: Open) -> None:
     tab = open_tab()
-    if tab.page.is_visible("#local"):
-        pytest.skip("the page knows the model: it can label by itself")
-    threshold, card = tab.page.input_value("#threshold"), tab.page.inner_text("#card")
-    tab.page.route("**/ready", lambda route: route.fulfill(status=503, json={}))
-    tab.page.reload()
-    tab.wait_until_ready()
-    assert tab.page.inner_text("#card") == "unknown"
-    tab.page.unroute("**/ready")
-    tab.wait_until("document.getElementById('card').textContent !== 'unknown'")
-    assert (tab.page.input_value("#threshold"), tab.page.inner_text("#card")) == (threshold, card)
-    tab.ignore_errors("status of 503")
+    runs = tab.page.inner_text("#runs")
+    for path in ("ready", "page/facts.json"):
+        tab.page.route(f"**/{path}", lambda route: route.fulfill(status=503, json={}))
+        tab.page.reload()
+        tab.wait_for(lambda: any(tab.errors), "the page has not asked")
+        assert tab.page.inner_text("#runs") == ""
+        tab.page.unroute(f"**/{path}")
+        tab.wait_until(f"document.getElementById('runs').textContent === {json.dumps(runs)}")
+        tab.ignore_errors("status of 503")
 
 
 def test_a_click_before_the_page_is_ready_is_not_lost(open_tab: Open) -> None:
     held: list[Route] = []
     tab = open_tab()
-    tab.page.route("**/page/local.json", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    tab.page.route("**/page/facts.json", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
     tab.page.reload(wait_until="commit")
     tab.wait_for(lambda: held, "the page is not asked for")
     assert tab.page.evaluate("document.querySelectorAll('header[inert], main[inert]').length") == 2

@@ -264,7 +264,7 @@ def test_a_browser_without_webassembly_is_named_as_the_cause(open_tab: Open, bro
 
 def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Server) -> None:
     tab = open_tab("/card")
-    tab.page.route("**/page/local.json", lambda route: route.fulfill(json={"service": True, "pipeline": None}))
+    tab.page.route("**/page/facts.json", lambda route: route.fulfill(json=route.fetch().json() | {"local": False}))
     tab.page.goto(site.url)
     tab.wait_until_ready()
     assert not tab.page.is_visible("#local")
@@ -346,7 +346,7 @@ def test_between_searches_a_moving_face_is_followed_as_a_search_would_find_it(op
 
 # Faces of 12 frames in which a photo moves and then jumps, as searched and as followed, and the number of searches.
 FOLLOWED = """async () => {
-  const { pipeline: facts } = await (await fetch('/page/local.json')).json();
+  const facts = await (await fetch('/page/facts.json')).json();
   const { LocalLabeler } = await import('/page/local/labeler.js');
   const photo = await createImageBitmap(await (await fetch('/page/samples/photo.jpg')).blob());
   const labeler = new LocalLabeler(facts);

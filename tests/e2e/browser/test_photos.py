@@ -174,7 +174,6 @@ def test_the_download_of_a_photo_waits_until_it_is_drawn(open_tab: Open) -> None
     opened = "document.querySelector('.tile .open').click(), document.getElementById('detail-save').disabled"
     assert tab.page.evaluate(opened)
     tab.wait_until("!document.getElementById('detail-save').disabled")
-    assert tab.page.evaluate("import('/page/core/labels.js').then(({percent}) => percent(0.995))") == ">99%"
 
 
 def test_trying_a_photo_again_keeps_the_focus_on_its_tile(open_tab: Open) -> None:

@@ -130,7 +130,7 @@ def test_the_example_page_labels_with_the_installed_package(
     (other_project / "index.html").write_text(page, encoding="utf-8")
     with files_at(other_project) as url:
         tab = open_tab("", at=url)
-        tab.page.route("**/local.json", lambda route: route.fulfill(status=503), times=1)
+        tab.page.route("**/facts.json", lambda route: route.fulfill(status=503), times=1)
         assert "has no models" in tab.page.evaluate(LABEL)
         tab.page.set_input_files("input", SAMPLES[0])
         tab.wait_until("document.querySelector('output').textContent === 'happiness'")

@@ -6,32 +6,6 @@ from tests.browser import Tab
 from tests.e2e.browser.scenes import person, start_scene
 
 pytestmark = pytest.mark.timeout(240)
-# Random scenes: tags that overlap, leave the picture, hide behind the figures, or lie on a mouth.
-PLACES = """async () => {
-  const { placeTags, shared } = await import('/page/core/tags.js');
-  const area = { x: 0, y: 0, width: 800, height: 600 };
-  let seed = 7;
-  const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
-  const bad = [];
-  for (let scene = 0; scene < 300; scene++) {
-    const tags = Array.from({ length: 1 + Math.floor(6 * random()) }, (_, key) => {
-      const side = 40 + 260 * random();
-      const box = { x: random() * 800 - side / 2, y: random() * 600 - side / 2, width: side, height: side };
-      const mouth = { x: box.x + 0.3 * side, y: box.y + 0.68 * side, width: 0.4 * side, height: 0.24 * side };
-      return { key, box, mouth, width: 90 + 60 * random(), height: 26 };
-    });
-    const figures = { x: 8, y: 560, width: 300, height: 32 };
-    const places = placeTags(tags, area, new Map(), [figures]);
-    places.forEach((one, index) => {
-      const inside = one.x >= 0 && one.y >= 0 && one.x + one.width < 800.01 && one.y + one.height < 600.01;
-      if (!inside) bad.push([scene, 'outside']);
-      if (shared(one, figures)) bad.push([scene, 'figures']);
-      if (tags.some(({ mouth }) => shared(one, mouth))) bad.push([scene, 'mouth']);
-      if (places.slice(0, index).some((other) => shared(one, other))) bad.push([scene, 'tags']);
-    });
-  }
-  return bad;
-}"""
 # Pixels of the color of `neutral` that drawFaces leaves for a face, by certainty.
 DRAWN = """async () => {
   const { drawFaces, landmarksIn } = await import('/page/ui/draw.js');
@@ -67,10 +41,6 @@ GROUP = """async ([faces, width]) => {
   const area = { x: 0, y: 0, width, height: width * 0.75 };
   return drawFaces(context, shown, { area }).map((place) => shown.map(({ box }) => shared(place, box)));
 }"""
-
-
-def test_tags_hide_neither_each_other_nor_a_mouth(scene: Tab) -> None:
-    assert scene.page.evaluate(PLACES) == []
 
 
 def test_tags_do_not_lie_on_other_faces_in_a_group(scene: Tab) -> None:

@@ -1,9 +1,5 @@
 """Properties of faces: pose from landmarks; size, blur, light and covered parts of photos that are made so."""
 
-import json
-import shutil
-from dataclasses import astuple, replace
-
 import cv2
 import numpy as np
 import pytest
@@ -12,7 +8,7 @@ from mien.data import quality
 from mien.data.contract import Array, align, decode
 from mien.data.contract.align import TEMPLATE_PX
 from mien.data.quality import Quality, head_pose, measure
-from tests.support import ROOT, output_of
+from tests.support import ROOT
 
 # Eyes, nose tip and mouth corners of an average head, millimeters; x to the right, y down, z away from the camera.
 HEAD_MM = np.array([[-31.5, -34, 26], [31.5, -34, 26], [0, 0, 0], [-25, 36, 22], [25, 36, 22]], np.float64)
@@ -81,31 +77,3 @@ def covered(part: str) -> Array:
 @pytest.mark.parametrize("part", ["eyes", "mouth"])
 def test_an_object_over_eyes_or_mouth_is_told_from_a_free_face(part: str) -> None:
     assert of(PHOTO).covered < 0 < of(covered(part)).covered
-
-
-SCRIPT = """
-import { measure } from "%s/app/static/page/core/quality.js";
-const { facts, faces } = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const all = faces.map(({ data, points }) => measure({ width: 112, height: 112, data }, points, facts));
-console.log(JSON.stringify(all.map(Object.values)));
-"""
-
-
-def test_the_browser_measures_the_same() -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed: app/static/page/core/quality.js is not compared")
-    photos = [PHOTO, cv2.GaussianBlur(PHOTO, (0, 0), 3), PHOTO // 8, covered("eyes"), covered("mouth")]
-    crops = [align(photo, POINTS) for photo in photos]
-    faces = [
-        {"data": np.dstack([crop, np.full((112, 112), 255, np.uint8)]).ravel().tolist(), "points": POINTS.tolist()}
-        for crop in crops
-    ]
-    facts = {"crop": {"px": 112, "template_px": TEMPLATE_PX, "min_spread_px": 1}, "quality": quality.facts()}
-    script = SCRIPT.replace("require(", "(await import('node:module')).createRequire(import.meta.url)(") % ROOT.as_uri()
-    given = json.dumps({"facts": facts, "faces": faces})
-    rows = json.loads(output_of(node, "--input-type=module", "--eval", script, input=given, timeout=60))
-    for row, crop in zip(rows, crops, strict=True):
-        expected = measure(crop, POINTS)
-        assert row == pytest.approx(astuple(replace(expected, yaw_degrees=row[3])), abs=0.05)
-        assert row[3] == pytest.approx(expected.yaw_degrees, abs=0.06)

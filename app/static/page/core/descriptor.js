@@ -1,11 +1,8 @@
 // What tells the faces of one stream apart: their look in 8x8 cells, less that of a mean face (app/inference/tracking.py).
 
-const MEAN_FACE = [
-  [-8, -3, 6, 11], [-9, -1, 9, 14], [-8, -3, -5, 2], [-5, 2, 1, 5], [-4, 4, 10, 6], [-5, 0, 3, 1], [-7, -3, 1, -2], [-8, -7, -1, 4],
-].map((row) => [...row, ...row.toReversed()]);
+import { facts } from "./labels.js";
 
-const GRID = MEAN_FACE.length;
-const MEAN = MEAN_FACE.flat().map((percent) => percent / 100);
+const GRID = 8;
 
 /** A vector to compare the faces of one stream, of RGBA pixels of an aligned face; undefined if it is of one color. */
 export function descriptorOf({ width, data }) {
@@ -22,7 +19,7 @@ export function descriptorOf({ width, data }) {
   const centered = cells.map((value) => value - mean);
   const contrast = lengthOf(centered);
   if (contrast < side * side) return undefined;
-  return unit(centered.map((value, place) => value / contrast - MEAN[Math.floor(place / 3)]));
+  return unit(centered.map((value, place) => value / contrast - facts.tracking.mean_face[Math.floor(place / 3)]));
 }
 
 /** Similarity of two descriptors, at most 1. */

@@ -1,10 +1,13 @@
-// Results as files. The CSV has columns of `labels.csv` of `mien label`, in the same order.
+// Results as files. The CSV has columns of `labels.csv`, in the same order, as `mien label --spreadsheet-safe` writes them.
 
-import { LABELS } from "./labels.js";
+import { LABELS, facts } from "./labels.js";
 
-const COLUMNS = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence",
-  ...LABELS.slice(0, 7).map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain", "precision",
-  "p_contempt", "reasons"];
+/** The column of contempt came later. */
+function columns() {
+  const shares = Object.keys(facts.colors).map((label) => `p_${label}`);
+  return ["file", "status", "face", "x", "y", "width", "height", "label", "confidence", ...shares.slice(0, 7), "detector", "model", "reason",
+    "error", "uncertain", "precision", ...shares.slice(7), "reasons"];
+}
 
 /** One cell. Text that a spreadsheet would interpret as a formula gets a leading apostrophe. */
 function cell(value) {
@@ -14,26 +17,28 @@ function cell(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
+const sixDigits = (probability) => probability?.toFixed(6);
+
 function rowsOf({ name, answer, error }) {
   if (error) return [{ file: name, status: "error", reason: error.type?.split(":").pop(), error: error.detail }];
   const [image] = answer.images;
   const shared = { file: name, detector: answer.detector, model: answer.model, precision: answer.precision };
   if (!image.faces.length) return [{ ...shared, status: "no_face" }];
   return image.faces.map((face, number) => ({
-    ...shared, ...face.box, status: "ok", face: number, label: face.label, confidence: face.confidence,
+    ...shared, ...face.box, status: "ok", face: number, label: face.label, confidence: sixDigits(face.confidence),
     uncertain: face.uncertain,
     reasons: face.reasons.join(" "),
-    ...Object.fromEntries(LABELS.map((label) => [`p_${label}`, face.probabilities[label]])),
+    ...Object.fromEntries(LABELS.map((label) => [`p_${label}`, sixDigits(face.probabilities[label])])),
   }));
 }
 
 /** Rows as CSV with a header, after a byte-order mark, without which Excel does not read UTF-8. */
 export function table(columns, rows) {
   const lines = [columns, ...rows.map((row) => columns.map((column) => row[column]))];
-  return new Blob(["\ufeff", lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("")], { type: "text/csv" });
+  return new Blob(["\ufeff", lines.map((line) => `${line.map(cell).join(",")}\n`).join("")], { type: "text/csv" });
 }
 
-export const asCsv = (results) => table(COLUMNS, results.flatMap(rowsOf));
+export const asCsv = (results) => table(columns(), results.flatMap(rowsOf));
 
 export function asJson(results) {
   const plain = results.map(({ name, answer, error }) => ({ file: name, ...(error ? { error } : answer) }));

@@ -1,30 +1,21 @@
-// Names and colors of the expressions; people have numbers. The colors are those of data/contract/palette.py.
+// Names and colors of the expressions, and all else that the page shares with the program: facts.json, which Python writes.
 
-const EXPRESSIONS = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral", "contempt"];
+/** The facts: labels, colors, reasons, thresholds, template and rules (app/inference/in_browser.py). */
+export let facts;
 
-/** The expressions of the served model. */
-export let LABELS = EXPRESSIONS.slice(0, 7);
+/** The expressions of the model, in the order of the program. */
+export let LABELS = [];
 
-/** Set the expressions of the model; called before anything is drawn. */
-export function setLabels(names) {
-  LABELS = EXPRESSIONS.filter((label) => names.includes(label));
+/** Use the facts of a program; before anything is labeled or drawn. */
+export function useFacts(values) {
+  facts = values;
+  LABELS = Object.keys(facts.colors).filter((label) => facts.classifier.labels.includes(label));
 }
 
 export const UNCERTAIN = "uncertain";
-export const DARK = "rgb(20 20 20)"; // text on every color below
+export const DARK = "rgb(20 20 20)"; // text on every color
 
-export const COLORS = {
-  surprise: "rgb(240 228 66)",
-  fear: "rgb(204 121 167)",
-  disgust: "rgb(0 158 115)",
-  happiness: "rgb(230 159 0)",
-  sadness: "rgb(86 180 233)",
-  anger: "rgb(213 94 0)",
-  neutral: "rgb(200 200 200)",
-  contempt: "rgb(0 114 178)",
-};
-
-export const colorOf = (label) => COLORS[label];
+export const colorOf = (label) => `rgb(${facts.colors[label].join(" ")})`;
 
 /** Whole percent; a probability that rounds to 100 % is shown as >99%. */
 export const percent = (fraction) => (fraction >= 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);

@@ -8,7 +8,7 @@ import { Search } from "./search.js";
 const BATCH = 16;
 
 export class Pipeline {
-  /** `facts`: `pipeline` of local.json; `run(name, {input: {type, data, dims}}, outputs)`: resolves to values by output. */
+  /** `facts`: facts.json; `run(name, {input: {type, data, dims}}, outputs)`: resolves to values by output. */
   constructor(facts, run) {
     Object.assign(this, { facts, run });
     this.search = new Search(facts.search, facts.crop, (picture) => this.rows(picture));
@@ -80,7 +80,7 @@ export class Pipeline {
   }
 
   faceOf({ box: [x, y, width, height], points, score }, { row, reasons }) {
-    const { labels, abstain_threshold: threshold } = this.facts.classifier;
+    const { labels, confidence_threshold: threshold } = this.facts.classifier;
     const best = row.indexOf(Math.max(...row));
     const share = (value) => rounded(value, 6);
     return {

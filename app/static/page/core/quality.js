@@ -1,6 +1,7 @@
 // Properties of a face that decide how far its label can be trusted: data/quality.py in the browser.
 
 import { similarity } from "./align.js";
+import { round } from "./pixels.js";
 
 /** Size, blur, yaw, brightness and covered parts of a face, from its crop (a picture) and its five points. */
 export function measure(crop, points, { crop: template, quality: facts }) {
@@ -35,8 +36,10 @@ export function soften(row, { softness, blur, yaw, covered }, { usual_softness_p
   return powers.map((power) => power / sum);
 }
 
+/** Luminance, in OpenCV's integers. */
 function grayOf({ data }) {
-  return Float64Array.from({ length: data.length / 4 }, (_, at) => Math.round(0.299 * data[4 * at] + 0.587 * data[4 * at + 1] + 0.114 * data[4 * at + 2]));
+  return Float64Array.from({ length: data.length / 4 }, (_, at) =>
+    (9798 * data[4 * at] + 19235 * data[4 * at + 1] + 3735 * data[4 * at + 2] + 16384) >> 15);
 }
 
 function softnessOf(gray, px, { smoothed_px: first, reblur_px: more, max_blur_px: most }) {
@@ -48,10 +51,25 @@ function softnessOf(gray, px, { smoothed_px: first, reblur_px: more, max_blur_px
   return excess < 1e-3 ? most : Math.min(most, Math.sqrt(Math.max(0, more ** 2 / excess - first ** 2)));
 }
 
-/** Gaussian blur of 8-bit values with a kernel of 2 `radius` + 1; the border is mirrored without its edge. */
+/** OpenCV's Gaussian kernel for 8-bit values: 2 `radius` + 1 integers, whose sum is 256. */
+function gaussianKernel(sigma, radius) {
+  const weights = Array.from({ length: 2 * radius + 1 }, (_, at) => Math.exp(-((at - radius) ** 2) / (2 * sigma ** 2)));
+  const sum = weights.reduce((total, weight) => total + weight, 0);
+  const kernel = new Array(weights.length);
+  let [rest, center] = [0, 256];
+  for (let at = 0; at < radius; at++) {
+    const exact = (256 * weights[at]) / sum + rest;
+    kernel[at] = kernel[2 * radius - at] = round(exact);
+    rest = exact - kernel[at];
+    center -= 2 * kernel[at];
+  }
+  kernel[radius] = center;
+  return kernel;
+}
+
+/** Gaussian blur of 8-bit values; the border is mirrored without its edge. */
 function gaussian(values, px, sigma, radius) {
-  const kernel = Array.from({ length: 2 * radius + 1 }, (_, at) => Math.exp(-((at - radius) ** 2) / (2 * sigma ** 2)));
-  const sum = kernel.reduce((total, weight) => total + weight, 0);
+  const kernel = gaussianKernel(sigma, radius);
   const mirrored = (at) => (at < 0 ? -at : at >= px ? 2 * px - 2 - at : at);
   const pass = (from, step, other) => {
     const to = new Float64Array(from.length);
@@ -59,12 +77,12 @@ function gaussian(values, px, sigma, radius) {
       for (let at = 0; at < px; at++) {
         let total = 0;
         for (let tap = -radius; tap <= radius; tap++) total += kernel[tap + radius] * from[line * other + mirrored(at + tap) * step];
-        to[line * other + at * step] = total / sum;
+        to[line * other + at * step] = total;
       }
     }
     return to;
   };
-  return pass(pass(values, 1, px), px, 1).map(Math.round);
+  return pass(pass(values, 1, px), px, 1).map((value) => Math.floor(value / 65536 + 0.5));
 }
 
 /** Sum of the squared differences between the neighbors of each pixel, across and down. */
@@ -84,7 +102,8 @@ function yawOf(points, { width_mm: width, nose_mm: nose }) {
   const across = [0, 1].map((axis) => (right[axis] - left[axis] + mouthRight[axis] - mouthLeft[axis]) / 2);
   const size = Math.hypot(...across);
   const off = [0, 1].map((axis) => tip[axis] - (left[axis] + right[axis] + mouthLeft[axis] + mouthRight[axis]) / 4);
-  return size < 1e-3 ? 0 : (180 / Math.PI) * Math.atan2(((off[0] * across[0] + off[1] * across[1]) / size) * width, size * nose);
+  if (size < 1e-3) return 0;
+  return round((1800 / Math.PI) * Math.atan2(((off[0] * across[0] + off[1] * across[1]) / size) * width, size * nose)) / 10;
 }
 
 function coveredOf(gray, px, { weights, bias, rows: [top, bottom] }, { cover_grid: grid }) {
@@ -107,7 +126,7 @@ function means(values, from, to) {
 }
 
 function normalized(small, grid) {
-  const rounded = small.map(Math.round);
+  const rounded = small.map(round);
   const inner = [];
   for (let y = 4; y < 26; y++) for (let x = 3; x < 25; x++) inner.push(rounded[y * grid + x]);
   const mean = inner.reduce((sum, value) => sum + value, 0) / inner.length;

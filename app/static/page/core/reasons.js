@@ -1,8 +1,7 @@
 // Why the label of a face may be wrong, in words. The reasons are those of data/quality.py.
 
-import { ranked } from "./labels.js";
+import { facts, ranked } from "./labels.js";
 
-const AMBIGUOUS_BELOW = 2; // of data/quality.py
 const HINTS = {
   small: ["Move closer", ({ box }) => `the face is ${Math.round(Math.min(box.width, box.height))} pixels wide`],
   blurred: ["Hold still", () => "the face is blurred"],
@@ -11,7 +10,6 @@ const HINTS = {
   covered: ["Uncover the face", () => "eyes or mouth seem to be covered"],
   ambiguous: ["Unclear", ({ probabilities }) => `it may also be ${ranked(probabilities)[1]}`],
 };
-export const REASONS = Object.keys(HINTS);
 
 /** One line about the first reason: what is wrong, and with `advice` what the person can do; empty without a reason. */
 export function hintOf(face, { advice }) {
@@ -24,5 +22,5 @@ export function hintOf(face, { advice }) {
 export function withProbabilities(reasons, probabilities) {
   const [first, second] = ranked(probabilities).map((label) => probabilities[label]);
   const others = reasons.filter((reason) => reason !== "ambiguous");
-  return first < AMBIGUOUS_BELOW * second ? [...others, "ambiguous"] : others;
+  return first < facts.quality.ambiguous_below * second ? [...others, "ambiguous"] : others;
 }

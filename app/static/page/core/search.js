@@ -5,7 +5,7 @@ import { similarity } from "./align.js";
 import { cut, enlarge, reduce, rotated, round } from "./pixels.js";
 
 export class Search {
-  /** `rules`: `search` of local.json; `crop`: the template; `rows`: an async function from a picture to faces. */
+  /** `rules`: `search` of facts.json; `crop`: the template; `rows`: an async function from a picture to faces. */
   constructor(rules, crop, rows) {
     Object.assign(this, { rules, crop, rows });
   }

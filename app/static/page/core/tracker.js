@@ -1,24 +1,19 @@
 // People of a stream: faces matched from frame to frame, probabilities smoothed over time, and a label that does not
-// flicker. The rules are those of app/inference/tracking.py, which explains them. On top of them, a face that the
+// flicker. The rules are those of app/inference/tracking.py, which explains them; their numbers are in facts.json. On top of them, a face that the
 // detector is less sure of counts as a person only after a moment, as false detections are brief.
 
 import { dot, unit } from "./descriptor.js";
-import { LABELS, ranked } from "./labels.js";
+import { LABELS, facts, ranked } from "./labels.js";
 import { withProbabilities } from "./reasons.js";
 import { CAPTURE_MS, corrected, correctionOf } from "./neutral.js";
 
-export const RULES = {
-  reach: 0.5, reach_per_s: 2, max_reach: 1.5, max_growth: 2, velocity_s: 0.15, lost_s: 2, slow_s: 4,
-  other_face: 0.7, same_face: 0.75, return_s: 10, young_s: 1, gone_face: 0.8, pause_s: 1, head: 1.4, covered: 0.15, settle_s: 0.35, lead: 0.08,
-};
-const NEW_TRACK_COST = 3;
 const SURE_SCORE = 0.9;
 const CONFIRMED_MS = 400;
 const MIN_RESTING = 4; // frames
 
 export class Tracker {
   constructor() {
-    this.rules = { ...RULES };
+    this.rules = { ...facts.tracking };
     this.threshold = 0;
     this.clear();
   }
@@ -38,7 +33,7 @@ export class Tracker {
     const kept = Math.max(rules.return_s, rules.lost_s, rules.slow_s);
     this.tracks = this.tracks.filter((track) => this.clock - track.seenClock <= kept);
     const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && shared(face.box, other.box, rules.head) > rules.covered) }));
-    const matches = assign(seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))), this.tracks.length, NEW_TRACK_COST);
+    const matches = assign(seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))), this.tracks.length, rules.new_track_cost);
     const tracks = seen.map((face, place) => this.tracks[matches[place]] ?? this.begin(face, at));
     seen.forEach((face, place) => (tracks[place] = this.reunite(tracks, place, face, now)));
     const people = seen.flatMap((face, place) => {

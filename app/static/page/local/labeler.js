@@ -6,7 +6,7 @@ const MAX_THREADS = 4;
 
 export class LocalLabeler {
   /**
-   * The graphs are loaded on first use. `facts`: `pipeline` of local.json; `base`: address of the folder with runtime/ and
+   * The graphs are loaded on first use. `facts`: facts.json; `base`: address of the folder with runtime/ and
    * models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading, `failed(why)` if it fails.
    */
   constructor(facts, { base = new URL("../", import.meta.url).href, opened = () => {}, loaded = () => {}, failed = () => {} } = {}) {
@@ -58,7 +58,7 @@ export class LocalLabeler {
     const began = performance.now();
     const about = await this.open();
     const image = { index: 0, name: null, ...(await this.ask({ source: photo }, photo instanceof ImageBitmap ? [photo] : [])) };
-    const threshold = this.facts.classifier.abstain_threshold;
+    const threshold = this.facts.classifier.confidence_threshold;
     return { ...about, confidence_threshold: threshold, images: [image], timings_ms: { total: performance.now() - began } };
   }
 

@@ -4,6 +4,7 @@
 // is a frame; each gets {id, result} or {id, error}. While graphs are loaded, {loaded, kind} states the bytes so far.
 
 import { Follower } from "../core/follower.js";
+import { useFacts } from "../core/labels.js";
 import { Pipeline } from "../core/pipeline.js";
 import { isFaithful } from "../core/pixels.js";
 
@@ -16,6 +17,7 @@ let canvas;
 async function open({ open: facts, base, runtimeBytes, threads }) {
   if (!self.WebAssembly) throw new Error("the browser has switched off WebAssembly (Lockdown Mode of Apple devices, or a security setting)");
   if (!isFaithful(new OffscreenCanvas(8, 8).getContext("2d"))) throw new Error("the browser hides pixels from pages (protection against fingerprinting)");
+  useFacts(facts);
   limits = facts.limits;
   const kind = (await hasGpu()) ? "webgpu" : "wasm";
   let loaded = 0;

@@ -50,7 +50,7 @@ export function defineCamera(labeler) {
         const media = address ? null : await openCamera();
         if (running !== this.running) return media?.getTracks().forEach((track) => track.stop());
         Object.assign(this, { media, tracker: new Tracker(), motion: new Motion(), slots: new Map(), size: { width: 4, height: 3 } });
-        this.tracker.threshold = local.facts.classifier.abstain_threshold;
+        this.tracker.threshold = local.facts.classifier.confidence_threshold;
         this.video.classList.toggle("mirrored", !address);
         if (address) Object.assign(this.video, { src: address, loop: true });
         else this.video.srcObject = media;

@@ -1,6 +1,6 @@
 // Small helpers for the document. Text is always set as text, never as markup.
 
-import { COLORS } from "../core/labels.js";
+import { LABELS, colorOf } from "../core/labels.js";
 
 export const byId = (id) => document.getElementById(id);
 
@@ -34,9 +34,11 @@ export function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** Give the style sheet the colors of the expressions, as `--mien-surprise` and so on. */
+/** Give elements with `data-label` the color of their expression, as `--shade`. */
 export function applyPalette() {
-  for (const [label, color] of Object.entries(COLORS)) document.documentElement.style.setProperty(`--mien-${label}`, color);
+  const sheet = new CSSStyleSheet();
+  for (const label of LABELS) sheet.insertRule(`[data-label="${label}"] { --shade: ${colorOf(label)}; }`);
+  document.adoptedStyleSheets = [sheet];
 }
 
 /** The color of an expression beside its name. */

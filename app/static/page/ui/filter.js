@@ -1,8 +1,7 @@
 // Filter of the gallery: photos with one expression, uncertain, with a reason for doubt, without a face, or with an error.
 
 import { element, swatch } from "./dom.js";
-import { LABELS, UNCERTAIN } from "../core/labels.js";
-import { REASONS } from "../core/reasons.js";
+import { LABELS, UNCERTAIN, facts } from "../core/labels.js";
 
 const ALL = "all";
 const NO_FACE = "no face";
@@ -28,7 +27,7 @@ export class Filter {
   /** Show the number of photos of each filter; filters without a match are hidden. */
   update(results) {
     const count = (kind) => results.filter((result) => kindsOf(result).includes(kind)).length;
-    const found = [...LABELS, UNCERTAIN, ...REASONS, NO_FACE, ERROR].map((kind) => [kind, count(kind)]).filter(([, many]) => many);
+    const found = [...LABELS, UNCERTAIN, ...facts.reasons, NO_FACE, ERROR].map((kind) => [kind, count(kind)]).filter(([, many]) => many);
     if (!found.some(([kind]) => kind === this.kind)) this.kind = ALL;
     const focused = this.root.contains(document.activeElement) ? document.activeElement.dataset.kind : null;
     this.root.replaceChildren(...[[ALL, results.length], ...found].map(([kind, many]) => this.button(kind, many)));

@@ -6,6 +6,7 @@ import { descriptorOf } from "../core/descriptor.js";
 import { announce, byId, setText } from "./dom.js";
 import { Frames } from "./frames.js";
 import { similarity } from "../core/align.js";
+import { facts } from "../core/labels.js";
 import { isFaithful } from "../core/pixels.js";
 import { Announcer, LiveMetrics } from "./metrics.js";
 import { Motion } from "../core/motion.js";
@@ -24,8 +25,6 @@ const HIDDEN_PIXELS = ["hidden", "Your browser hides the picture from this page"
 const SAMPLE = "page/samples/clip.webm";
 // For other errors, trying again can help.
 const BUTTONS = { unplayable: "Start camera", insecure: "", missing: "Use another camera" };
-// of data/contract/align.py
-const CROP = { px: 112, template_px: [[35, 42.3], [77, 42.3], [56, 65.5], [39.1, 84.6], [72.9, 84.6]], min_spread_px: 1 };
 
 export class Live {
   /** `labeler`: the service, or the labeler of local mode; `reconnected()`: the service may run another model now. */
@@ -42,7 +41,7 @@ export class Live {
     this.tracker = new Tracker();
     this.pictures = new Map(); // time of a frame without result -> its pixels
     this.crop = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-    Object.assign(this.crop.canvas, { width: CROP.px, height: CROP.px });
+    Object.assign(this.crop.canvas, { width: facts.crop.px, height: facts.crop.px });
     this.metrics = new LiveMetrics();
     this.announcer = new Announcer();
     this.settings = new Settings((settings) => this.apply(settings));
@@ -296,13 +295,13 @@ export class Live {
   }
 
   descriptor(picture, landmarks) {
-    const found = similarity(landmarks.map(({ x, y }) => [x, y]), CROP);
+    const found = similarity(landmarks.map(({ x, y }) => [x, y]), facts.crop);
     if (!found) return undefined;
     const [[a, , x], [b, , y]] = found;
     this.crop.reset();
     this.crop.setTransform(a, b, -b, a, x, y);
     this.crop.drawImage(picture, 0, 0);
-    return descriptorOf(this.crop.getImageData(0, 0, CROP.px, CROP.px));
+    return descriptorOf(this.crop.getImageData(0, 0, facts.crop.px, facts.crop.px));
   }
 
   tellWhetherEmpty(count, now) {

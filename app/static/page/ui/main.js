@@ -3,19 +3,17 @@
 import { applyPalette, byId, element, swatch } from "./dom.js";
 import { showExample } from "./example.js";
 import { Gallery } from "./gallery.js";
-import { LABELS, setLabels } from "../core/labels.js";
+import { LABELS, facts, useFacts } from "../core/labels.js";
 import { Live } from "./live.js";
 import { Mode } from "./mode.js";
 import { workOffline } from "./offline.js";
-import { pageFacts, serviceFacts } from "./service.js";
+import { pageFacts, serviceStatus } from "./service.js";
 import { Clip } from "./source.js";
 
 const TABS = ["live", "photos"];
 const ASK_AGAIN_MS = 3000;
-applyPalette();
-const here = await pageFacts();
-const found = here.service ? await serviceFacts() : null;
-const mode = new Mode(here, found, (labeler) => {
+useFacts(await pageFacts());
+const mode = new Mode(facts.service ? await serviceStatus() : null, (labeler) => {
   live.use(labeler);
   gallery.labeler = labeler;
 });
@@ -50,20 +48,19 @@ async function playVideo(file, others) {
   if (others) live.stage.note(`One video plays at a time: ${file.name}. Not opened: ${others} other${others > 1 ? "s" : ""}`);
 }
 
-/** Take the labels and the threshold of the model. A service that does not state them yet is asked again. */
+/** Show the labels and use the threshold of the model. A service that is not ready yet is asked again. */
 function describeModel() {
-  const classifier = mode.found?.model ?? here.pipeline?.classifier;
-  if (!classifier) setTimeout(askAgain, ASK_AGAIN_MS);
-  else setLabels(classifier.labels);
+  if (facts.service && !mode.status?.model) setTimeout(askAgain, ASK_AGAIN_MS);
+  applyPalette();
   const entry = (label) => element("li", {}, swatch(label), label);
   byId("legend").replaceChildren(...LABELS.map(entry), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
-  live.model = classifier?.name;
-  const threshold = classifier?.confidence_threshold ?? classifier?.abstain_threshold;
-  if (threshold !== undefined) live.settings.setThreshold(threshold);
+  live.model = facts.classifier.name;
+  live.settings.setThreshold(facts.classifier.confidence_threshold);
 }
 
 async function askAgain() {
-  mode.found = await serviceFacts();
+  useFacts(await pageFacts());
+  mode.status = await serviceStatus();
   mode.show();
   describeModel();
 }
@@ -74,7 +71,7 @@ const follow = () => choose(location.hash === "#photos" ? "photos" : "live");
 addEventListener("hashchange", follow);
 follow();
 describeModel();
-byId("api").hidden = !here.service;
+byId("api").hidden = !facts.service;
 showExample();
-workOffline(!here.service);
+workOffline(!facts.service);
 for (const part of document.querySelectorAll("[inert]")) part.inert = false; // until here, a click would be lost

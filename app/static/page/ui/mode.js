@@ -2,7 +2,7 @@
 
 import { isOn, keep } from "./choices.js";
 import { announce, byId, setText } from "./dom.js";
-import { percent } from "../core/labels.js";
+import { facts, percent } from "../core/labels.js";
 import { LocalLabeler } from "../local/labeler.js";
 import { service } from "./service.js";
 
@@ -11,19 +11,18 @@ const READY = "Ready: pictures stay in this tab";
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 
 export class Mode {
-  /** `here`: of pageFacts(); `found`: of serviceFacts(); `changed(labeler)` is called when the switch is used. */
-  constructor(here, found, changed) {
-    Object.assign(this, { here, found, changed });
-    const { pipeline } = here;
-    this.local = pipeline && new LocalLabeler(pipeline, {
+  /** `status`: of serviceStatus(); `changed(labeler)` is called when the switch is used. */
+  constructor(status, changed) {
+    Object.assign(this, { status, changed });
+    this.local = facts.local && new LocalLabeler(facts, {
       opened: (runs) => this.opened(runs),
       loaded: (bytes, total) => this.loaded(bytes, total),
       failed: (why) => this.failed(why),
     });
     const input = byId("local");
     byId("local-field").hidden = !this.local;
-    input.checked = !here.service || (Boolean(this.local) && isOn("local"));
-    input.disabled = !here.service;
+    input.checked = !facts.service || (Boolean(this.local) && isOn("local"));
+    input.disabled = !facts.service;
     input.addEventListener("change", () => {
       keep("local", input.checked ? "1" : null);
       this.apply();
@@ -31,7 +30,7 @@ export class Mode {
     this.host = HERE.includes(location.hostname) ? "this machine" : location.host;
     setText(byId("host"), this.host);
     this.show();
-    if (here.service && !this.local && isOn("local")) {
+    if (facts.service && !this.local && isOn("local")) {
       setText(byId("state-text"), "Local mode, which you chose, is not available now: frames would go to the service.");
     }
   }
@@ -51,10 +50,10 @@ export class Mode {
   }
 
   show() {
-    const { found, here } = this;
+    const { status } = this;
     byId("by-service").hidden = this.isLocal;
     byId("in-tab").hidden = !this.isLocal;
-    const explains = !this.isLocal && found?.model?.explain;
+    const explains = !this.isLocal && status?.model?.explain;
     byId("look").hidden = byId("attention-field").hidden = !explains;
     if (!explains) byId("attention").checked = false;
     const { wasm, webgpu } = this.local?.bytes ?? {};
@@ -62,13 +61,12 @@ export class Mode {
     const inTab = this.runs ? READY : `Pictures stay in this tab. Loads ${size}`;
     setText(byId("place"), this.isLocal ? inTab : `Pictures go to ${this.host}`);
     byId("loading").hidden = true;
-    const model = found?.model ?? here.pipeline?.classifier;
-    if (!model) return setText(byId("card"), "unknown");
+    const model = status?.model ?? facts.classifier;
     setText(byId("card"), `${model.labels.length} expressions, ${megabytes(model.parameters)} M parameters${accuracyOf(model)}`);
     byId("card").title = model.name;
     if (this.isLocal) return setText(byId("runs"), this.runs ?? " in this tab");
-    const device = found?.ready.provider.replace("ExecutionProvider", "");
-    setText(byId("runs"), found ? ` in ${found.ready.precision} on ${device}, faces by ${found.ready.detector}` : "");
+    const device = status?.ready.provider.replace("ExecutionProvider", "");
+    setText(byId("runs"), status ? ` in ${status.ready.precision} on ${device}, faces by ${status.ready.detector}` : "");
   }
 
   /** Progress of loading. */

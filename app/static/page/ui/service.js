@@ -3,16 +3,21 @@
 import { FrameStream } from "./stream.js";
 
 const TRIES = 4;
+const RETRY_MS = 3000;
 
 export const service = { label, stream: (on) => new FrameStream(streamAddress(), on) };
 
-/** How this page can label: {service: whether there is one, pipeline: what local mode needs, or null}. */
+/** What the page and the program share (core/labels.js); `service`: whether there is one, `local`: whether there is a local mode. */
 export async function pageFacts() {
-  return (await json("page/local.json")) ?? { service: true, pipeline: null };
+  for (;;) {
+    const facts = await json("page/facts.json");
+    if (facts) return facts;
+    await new Promise((done) => setTimeout(done, RETRY_MS));
+  }
 }
 
 /** What the service runs: {ready, model}; null if it does not respond. */
-export async function serviceFacts() {
+export async function serviceStatus() {
   const ready = await json("ready");
   const models = ready && (await json("v1/models"));
   return ready && { ready, model: models?.models?.[0] };

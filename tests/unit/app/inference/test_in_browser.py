@@ -17,11 +17,15 @@ def test_a_browser_gets_the_numbers_of_the_manifests_and_the_settings(artifact: 
     facts = browser_pipeline(artifact, settings).facts
     manifest, detector = read_manifest(artifact), load_detector(default_detector_dir())
     assert facts["classifier"]["temperature"] == manifest.temperature
-    assert facts["classifier"]["abstain_threshold"] == manifest.abstain_threshold
+    assert facts["classifier"]["confidence_threshold"] == manifest.abstain_threshold
     assert facts["detector"]["threshold"] == detector.score_threshold
     assert facts["limits"]["min_face_px"] == 24
     assert (facts["search"]["first_px"], facts["search"]["detect_rotated"]) == (320, False)
     assert facts["search"]["merge_iou"] == search.MERGE_IOU
+    assert " ".join(facts["colors"]) == "surprise fear disgust happiness sadness anger neutral contempt"
+    assert facts["colors"]["disgust"] == (0, 158, 115)
+    assert facts["reasons"] == ("small", "blurred", "turned", "dark", "covered", "ambiguous")
+    assert (facts["tracking"]["lead"], len(facts["tracking"]["mean_face"])) == (0.08, 64)
 
 
 def test_a_threshold_of_the_settings_replaces_that_of_the_detector(artifact: Path) -> None:

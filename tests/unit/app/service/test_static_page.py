@@ -34,9 +34,9 @@ def test_the_folder_has_everything_that_the_page_needs(folder: Path, artifact: P
     assert json.loads((folder / "page" / "package.json").read_text())["version"] == VERSION
     (image,) = json.loads((folder / "page" / "samples" / "photo.json").read_text())["images"]
     assert len(image["faces"]) == 1
-    facts = json.loads((folder / "page" / "local.json").read_text())
-    assert facts["service"] is False
-    graphs = {facts["pipeline"]["detector"]["file"], facts["pipeline"]["classifier"]["graphs"]["wasm"]["file"]}
+    facts = json.loads((folder / "page" / "facts.json").read_text())
+    assert (facts["service"], facts["local"]) == (False, True)
+    graphs = {facts["detector"]["file"], facts["classifier"]["graphs"]["wasm"]["file"]}
     assert {path.name for path in (folder / "page" / "models").iterdir()} >= graphs
     assert (folder / "page" / "card.md").read_bytes() == (artifact / "card.md").read_bytes()
 

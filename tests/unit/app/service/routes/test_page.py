@@ -12,7 +12,6 @@ from fastapi.testclient import TestClient
 
 from mien.app.service.routes import page
 from mien.data.contract import EIGHT_LABELS
-from mien.data.contract.palette import COLORS
 from mien.models.detector.manifest import default_detector_dir
 from mien.models.manifest import read_manifest
 
@@ -117,14 +116,9 @@ def test_the_service_worker_may_only_fetch_from_this_service(client: TestClient)
     assert response.headers["content-type"].startswith("text/javascript")
 
 
-def test_the_page_knows_the_labels_and_colors_of_the_program() -> None:
-    text = (FOLDER / "core" / "labels.js").read_text(encoding="utf-8")
-    (names,) = re.findall(r"EXPRESSIONS = \[([^\]]+)\]", text)
-    assert tuple(re.findall(r'"(\w+)"', names)) == EIGHT_LABELS
-    style = (FOLDER / "page.css").read_text(encoding="utf-8")
-    assert not re.findall("--(?:mien-)?(?:" + "|".join(EIGHT_LABELS) + "):", style), "one palette"
-    found = {label: tuple(map(int, rgb.split())) for label, rgb in re.findall(r'(\w+): "rgb\(([\d ]+)\)"', text)}
-    assert found == COLORS
+def test_the_types_of_the_package_name_the_expressions_of_the_program() -> None:
+    (union,) = re.findall(r"type Expression = ([^;]+);", (FOLDER / "index.d.ts").read_text(encoding="utf-8"))
+    assert tuple(re.findall(r'"(\w+)"', union)) == EIGHT_LABELS
 
 
 def test_the_model_card_is_served_as_released(client: TestClient) -> None:
@@ -163,7 +157,9 @@ def test_without_the_runtime_there_is_no_local_mode(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page, "RUNTIME", tmp_path)
-    assert client.get("/page/local.json").json() == {"service": True, "pipeline": None}
+    facts = client.get("/page/facts.json").json()
+    assert (facts["service"], facts["local"]) == (True, False)
+    assert facts["classifier"]["labels"], "the page always has the labels"
     assert client.get("/page/models/detector.onnx").status_code == 404
 
 
@@ -173,7 +169,7 @@ def test_with_the_runtime_the_graphs_are_served(
     (tmp_path / "ort.wasm.min.mjs").touch()
     monkeypatch.setattr(page, "RUNTIME", tmp_path)
     expected = read_manifest(artifact).graph("fp32").file
-    facts = client.get("/page/local.json").json()["pipeline"]
+    facts = client.get("/page/facts.json").json()
     graph = facts["classifier"]["graphs"]["wasm"]
     assert graph == {"file": "classifier.fp32.onnx", "precision": "fp32"}, "this model has no int8 graph"
     assert client.get(f"/page/models/{graph['file']}").content == (artifact / expected).read_bytes()

@@ -1,0 +1,139 @@
+// The page's computations, compared with the vectors that tests/page/test_core.py writes.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { test } from "node:test";
+import { align, similarity } from "../../app/static/page/core/align.js";
+import { descriptorOf } from "../../app/static/page/core/descriptor.js";
+import { decode } from "../../app/static/page/core/detector.js";
+import { asCsv } from "../../app/static/page/core/exports.js";
+import { Follower } from "../../app/static/page/core/follower.js";
+import { percent, useFacts } from "../../app/static/page/core/labels.js";
+import { Pipeline } from "../../app/static/page/core/pipeline.js";
+import { measure, soften } from "../../app/static/page/core/quality.js";
+import { placeTags, shared } from "../../app/static/page/core/tags.js";
+import { Tracker } from "../../app/static/page/core/tracker.js";
+
+const { facts, labeled, softened, tracked, aligned, decoded, table } = JSON.parse(fs.readFileSync(process.env.VECTORS));
+useFacts(facts);
+const picture = ({ width, height, data }) => ({ width, height, data: Uint8ClampedArray.from(data) });
+
+/** Assert that numbers differ by at most `most`, in nested arrays and objects. */
+function near(actual, expected, most, where = "") {
+  if (typeof expected === "number") assert.ok(Math.abs(actual - expected) <= most, `${where}: ${actual}, expected ${expected}`);
+  else for (const [key, value] of Object.entries(expected)) near(actual[key], value, most, `${where} ${key}`);
+}
+
+test("faces have the probabilities, labels and reasons of the service", async () => {
+  for (const { crop, logits, expected } of labeled) {
+    const pipeline = new Pipeline(facts, async () => ({ [facts.classifier.output]: Float32Array.from(logits) }));
+    const face = { box: [0, 0, crop.width, crop.height], points: facts.crop.template_px, score: 1 };
+    const { faces: [found] } = await pipeline.label(picture(crop), async () => [face]);
+    for (const name of ["label", "uncertain", "reasons", "landmarks", "box"]) assert.deepEqual(found[name], expected[name], name);
+    near(found.probabilities, expected.probabilities, 1e-5);
+    near(found.confidence, expected.confidence, 1e-5);
+  }
+});
+
+test("blurred, turned and covered faces are softened as in Python", () => {
+  const quality = measure(picture(softened.crop), softened.points, facts);
+  near(soften(softened.row, quality, { ...facts.quality, softening: softened.softening }), softened.expected, 1e-5);
+});
+
+test("people keep their numbers, and their labels are smoothed, as in the service", () => {
+  const tracker = Object.assign(new Tracker(), { threshold: tracked.threshold });
+  for (const { at, faces, expected } of tracked.frames) {
+    const people = tracker.update(faces, at);
+    for (const [place, person] of expected.entries()) {
+      for (const name of ["track", "label", "uncertain", "reasons"]) assert.deepEqual(people[place][name], person[name], `${at} ms: ${name}`);
+      near(people[place].probabilities, person.probabilities, 1e-5);
+    }
+  }
+});
+
+test("only a sure or lasting detection becomes a person", () => {
+  const probabilities = Object.fromEntries(facts.classifier.labels.map((label) => [label, 1 / facts.classifier.labels.length]));
+  const cases = {
+    brief: [[[0, { 1: 0.95 }], [60, { 1: 0.95, 2: 0.8 }], [120, { 1: 0.95, 3: 0.97 }]], [[1], [1], [1, 2]]],
+    unsure: [[0, 200, 400, 460].map((at) => [at, { 1: 0.7 }]), [[], [], [1], [1]]],
+    unsteady: [[[0, { 1: 0.7 }], [100, {}], [200, { 1: 0.7 }], [500, { 1: 0.7 }], [600, { 1: 0.7 }]], [[], [], [], [], [1]]],
+    slow: [[0, 2500, 5000].map((at) => [at, { 1: 0.95 }]), [[1], [1], [1]]],
+    "turned away": [[[0, { 1: 0.95 }], [60, { 1: 0.3 }], [120, {}], [180, { 1: 0.3 }]], [[1], [1], [], [1]]],
+  };
+  for (const [name, [frames, expected]] of Object.entries(cases)) {
+    const tracker = new Tracker();
+    const face = ([place, score]) => ({ box: { x: 250 * place, y: 0, width: 120, height: 120 }, detection_score: score, probabilities });
+    const numbers = frames.map(([at, scores]) => tracker.update(Object.entries(scores).map(face), at).map(({ track }) => track));
+    assert.deepEqual(numbers, expected, name);
+  }
+});
+
+test("crops and descriptors are those of Python", () => {
+  const photo = picture(aligned.photo);
+  for (const { points, matrix, crop, descriptor } of aligned.cases) {
+    near(similarity(points, facts.crop), matrix, 1e-6);
+    const found = align(photo, points, facts.crop);
+    const rgb = found.data.filter((_, at) => at % 4 < 3);
+    const off = crop.map((value, at) => Math.abs(value - rgb[at]));
+    assert.ok(off.reduce((sum, value) => sum + value, 0) / off.length < 0.03, "OpenCV rounds some positions to another 32nd of a pixel");
+    near([...descriptorOf(found)], descriptor, 1e-3);
+  }
+  for (const points of aligned.degenerate) assert.equal(similarity(points, facts.crop), null);
+});
+
+test("the outputs of the detector become the same faces", () => {
+  const grids = Object.fromEntries(Object.entries(decoded.grids).map(([name, values]) => [name, Float32Array.from(values)]));
+  const faces = decode(grids, decoded.across, { ...facts.detector, threshold: decoded.threshold });
+  near(faces.map(({ box, points, score }) => [...box, ...points.flat(), score]), decoded.rows, 1e-3);
+  assert.equal(faces.length, decoded.rows.length);
+});
+
+test("tags stay in the picture, off mouths, figures and other tags", () => {
+  const area = { x: 0, y: 0, width: 800, height: 600 };
+  const figures = { x: 8, y: 560, width: 300, height: 32 };
+  let seed = 7;
+  const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+  for (let scene = 0; scene < 300; scene++) {
+    const tags = Array.from({ length: 1 + Math.floor(6 * random()) }, (_, key) => {
+      const side = 40 + 260 * random();
+      const box = { x: random() * 800 - side / 2, y: random() * 600 - side / 2, width: side, height: side };
+      const mouth = { x: box.x + 0.3 * side, y: box.y + 0.68 * side, width: 0.4 * side, height: 0.24 * side };
+      return { key, box, mouth, width: 90 + 60 * random(), height: 26 };
+    });
+    const places = placeTags(tags, area, new Map(), [figures]);
+    for (const [index, place] of places.entries()) {
+      assert.ok(place.x >= 0 && place.y >= 0 && place.x + place.width < 800.01 && place.y + place.height < 600.01);
+      assert.equal(shared(place, figures), 0);
+      for (const { mouth } of tags) assert.equal(shared(place, mouth), 0);
+      for (const other of places.slice(0, index)) assert.equal(shared(place, other), 0);
+    }
+  }
+});
+
+test("tables have the columns of the command, in its order, and the same cells", async () => {
+  const face = { ...labeled[0].expected, confidence: 0.5, reasons: ["small", "dark"] };
+  const [unlike, answer] = [{ detail: "=1+1", type: "urn:x:no_image" }, { model: "m", detector: "d", precision: "int8", images: [{ faces: [face] }] }];
+  const text = await asCsv([...table.names.map((name) => ({ name, answer })), { name: "x", error: unlike }]).text();
+  const header = text.slice(text.indexOf("file"), text.indexOf("\n")).trim().split(",");
+  assert.deepEqual(header, table.columns.filter((name) => header.includes(name)));
+  assert.ok(header.length > 20);
+  for (const cell of table.cells) assert.ok(text.includes(`\n${cell},ok,0,`), cell);
+  assert.ok(text.includes(",0.500000,"));
+  assert.ok(text.includes(",false,int8,,small dark\n"));
+  assert.ok(text.includes("\nx,error,"));
+  assert.ok(text.includes(",no_image,'=1+1,"));
+});
+
+test("a percentage does not claim certainty", () => assert.deepEqual([0.995, 0.994, 0].map(percent), [">99%", "99%", "0%"]));
+
+test("in a stream, a face is classified again after a while or if it looks different", async () => {
+  const [one, other] = aligned.cases.slice(0, 2).map(({ crop }) =>
+    ({ width: 112, data: crop.flatMap((value, at) => (at % 3 === 2 ? [value, 255] : [value])) }));
+  let calls = 0;
+  const follower = new Follower({ assess: async () => [++calls] });
+  const rows = [];
+  for (const crop of [one, one, one, one, one, other, other]) rows.push(...(await follower.assess([crop])));
+  await new Promise((done) => setTimeout(done, 150));
+  rows.push(...(await follower.assess([other])));
+  assert.deepEqual(rows, [1, 1, 1, 1, 1, 2, 2, 3]);
+});
