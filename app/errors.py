@@ -59,7 +59,7 @@ class Unauthorized(RequestError):
 
 
 class ForeignOrigin(RequestError):
-    """A stream opened by a page of another site."""
+    """A change or a stream that a page of another site requests."""
 
 
 class ForeignHost(RequestError):

@@ -6,20 +6,22 @@ Run it with `mien serve`, or with any ASGI server: `uvicorn --factory mien.app.m
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from mien.app import VERSION
+from mien.app.access import ANY, Guard, host_check, is_address, origin_check
 from mien.app.inference.pipeline import Pipeline, build_pipelines
 from mien.app.service import problems, tracing
 from mien.app.service.http_protocol import STATE_KEY
 from mien.app.service.jobs import create_folder
+from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
 from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
-from mien.app.service.security import DESCRIBED_KEYS, Guard, host_check, key_check
 from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
 from mien.app.settings import Settings, load_settings
@@ -85,10 +87,22 @@ def _middleware(settings: Settings) -> list[Middleware]:
     )
     return [
         Middleware(Envelope),
-        Middleware(Guard, check=host_check(settings)),
+        Middleware(
+            Guard,
+            checks=[host_check(_allowed_hosts(settings)), origin_check(settings.cors_origins)],
+            refuse=problems.refusal,
+        ),
         *([cors] if settings.cors_origins else []),
-        *([Middleware(Guard, check=key_check(settings))] if settings.needs_key else []),
+        *([Middleware(Guard, checks=[key_check(settings)], refuse=problems.refusal)] if settings.needs_key else []),
     ]
+
+
+def _allowed_hosts(settings: Settings) -> tuple[str, ...]:
+    """Names in the settings; by default, localhost if only this machine can connect, else any name."""
+    if settings.allowed_hosts:
+        return ("localhost", *settings.allowed_hosts)
+    local = settings.host == "localhost" or (is_address(settings.host) and ip_address(settings.host).is_loopback)
+    return ("localhost",) if local else (ANY,)
 
 
 @asynccontextmanager

@@ -5,10 +5,11 @@ Facts about pixels are constants in `data/contract/`, and options of a training 
 
 import difflib
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mien.app.errors import SettingsError
@@ -22,8 +23,31 @@ _NOT_SETTINGS: Final = frozenset(
 )
 Device = Literal["auto", "cpu", "cuda", "tensorrt"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
-Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\sA-Z]+)$")]  # browsers send them in lower case
-HostName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?)$")]
+
+
+def _matching(pattern: str, expected: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
+Origin = Annotated[
+    str,
+    _matching(
+        r"\*|[a-z][a-z0-9+.-]*://[^/\sA-Z]+",
+        "origins as browsers send them, such as https://app.example:8443: in lower case, without a path",
+    ),
+]
+HostName = Annotated[
+    str,
+    _matching(
+        r"\*|[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?",
+        "host names such as mien.example, without a scheme, a port or a wildcard",
+    ),
+]
 Seconds = Annotated[float, Field(gt=0, le=600)]
 Size = Annotated[int, Field(ge=1024)]  # bytes or pixels
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

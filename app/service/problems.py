@@ -41,15 +41,15 @@ PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (ImageTooLarge, Problem(413, "image-too-large", "Image has too many pixels")),
     (UnsupportedImage, Problem(415, "unsupported-image", "Not a supported image format")),
     (DecodeError, Problem(422, "unreadable-image", "Image cannot be read")),
-    (errors.NoSuchJob, Problem(404, "no-such-job", "Job is not known")),
+    (errors.NoSuchJob, Problem(404, "no-such-job", "Job not found")),
     (errors.PayloadTooLarge, Problem(413, "payload-too-large", "Too many bytes")),
     (errors.TooManyImages, Problem(413, "too-many-images", "Too many images in one request")),
     (errors.BatchTooLarge, Problem(413, "batch-too-large", "Images take too long for one request")),
     (errors.UnsupportedContent, Problem(415, "unsupported-content", "Media type is not supported")),
     (errors.InvalidRequest, Problem(422, "invalid-request", "Invalid request")),
     (errors.Unauthorized, Problem(401, "unauthorized", "API key missing or wrong")),
-    (errors.ForeignOrigin, Problem(403, "foreign-origin", "Page of another origin")),
-    (errors.ForeignHost, Problem(421, "foreign-host", "Host is not served here")),
+    (errors.ForeignOrigin, Problem(403, "foreign-origin", "Cross-origin request blocked")),
+    (errors.ForeignHost, Problem(421, "foreign-host", "Unrecognized Host header")),
     (errors.TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
     (errors.QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
     (errors.RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
@@ -94,6 +94,13 @@ def problem_response(
         for challenge in ('Basic realm="mien", charset="UTF-8"', 'Bearer realm="mien"'):
             response.headers.append("WWW-Authenticate", challenge)
     return response
+
+
+def refusal(scope: Scope, error: errors.RequestError) -> Response:
+    """Response to a request that is refused before routing."""
+    problem = status_problem(400) if isinstance(error, errors.InvalidRequest) else problem_for(error)
+    scope[REFUSED] = problem.slug
+    return problem_response(problem, str(error))
 
 
 def internal_error() -> Response:

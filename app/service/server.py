@@ -29,10 +29,8 @@ from mien.app.service.http_protocol import BoundedProtocol, StreamProtocol
 from mien.app.service.logs import log_config
 from mien.app.settings import Settings, environment, load_settings
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 _RETRY_S: Final = 1.0
 _OTHER_FILES: Final = 512  # models, libraries, jobs, and images that are being stored
@@ -139,7 +137,7 @@ def reserved_port(settings: Settings) -> Iterator[list[socket.socket]]:
 
 def _raise_file_limit(settings: Settings) -> None:
     """Raise the limit of open files as far as allowed: the default of 1,024 is below that of connections."""
-    if resource is None:
+    if sys.platform == "win32":  # it has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = settings.max_connections + _OTHER_FILES

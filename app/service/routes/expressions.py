@@ -16,10 +16,10 @@ from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, Reques
 from mien.app.inference.pipeline import Analysis
 from mien.app.service import serialize
 from mien.app.service.admission import Reservation
+from mien.app.service.keys import client_of
 from mien.app.service.problems import MEDIA_TYPE
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import EncodedImages, ExpressionsResponse, ImageResult, LabelOptions
-from mien.app.service.security import client_of
 from mien.app.service.state import Service
 from mien.app.service.uploads import FIELD, Upload, read_uploads
 from mien.app.settings import Settings

@@ -15,10 +15,10 @@ from mien.app.errors import NoSuchJob, QueueFull, Unauthorized
 from mien.app.labeling.records import Result
 from mien.app.service import serialize
 from mien.app.service.jobs import ENDED, JOBS_PATH, Job, Jobs
+from mien.app.service.keys import client_of, key_of
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.routes.expressions import problem_docs
 from mien.app.service.schemas import JobImage, JobOptions, JobResults, JobStatus, PageOptions
-from mien.app.service.security import client_of, key_of
 from mien.app.service.state import Service
 from mien.app.service.uploads import CONTAINERS, FIELD, save_uploads
 

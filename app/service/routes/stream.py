@@ -12,20 +12,19 @@ import uuid
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
 from fastapi import Query as InQuery
 from pydantic import Field
 
-from mien.app.errors import CapacityError, ForeignOrigin, RequestError, Unauthorized
+from mien.app.errors import CapacityError, RequestError, Unauthorized
 from mien.app.inference.pipeline import Analysis
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.service import serialize
+from mien.app.service.keys import STREAM_PROTOCOL, client_of, key_of
 from mien.app.service.problems import REFUSED, problem_for, problem_response
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import FaceOptions, Fraction, FrameResult, LabelOptions
-from mien.app.service.security import STREAM_PROTOCOL, client_of, key_of
 from mien.app.service.state import Service
 from mien.data.contract import DecodeError
 
@@ -70,7 +69,6 @@ async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery
     """Track the faces of one webcam until either side closes."""
     try:
         check_unique(websocket)
-        _check_origin(websocket, service)
         with service.admission.stream(client_of(websocket)):
             offered = websocket.scope.get("subprotocols", [])
             await websocket.accept(subprotocol=STREAM_PROTOCOL if STREAM_PROTOCOL in offered else None)
@@ -86,23 +84,6 @@ async def stream_without_upgrade() -> None:
     """Respond to a client that does not request a WebSocket."""
     headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
     raise HTTPException(HTTPStatus.UPGRADE_REQUIRED, "this is a WebSocket: connect with ws:// or wss://", headers)
-
-
-def _check_origin(websocket: WebSocket, service: Service) -> None:
-    """Reject pages of other origins, which browsers allow for WebSockets. Raises: ForeignOrigin."""
-    origin = websocket.headers.get("origin")
-    if origin is None or {origin, "*"} & set(service.settings.cors_origins):
-        return
-    try:
-        host = urlsplit(origin).netloc
-    except ValueError:  # such as http://[::1
-        host = ""
-    own = websocket.headers.get("host", "")
-    if not host or host != own:
-        raise ForeignOrigin(
-            f"origin {origin[:100]}: only pages of this service, {own[:100]}, may open a stream. Let a proxy pass on "
-            "Host, or add the origin to MIEN_CORS_ORIGINS"
-        )
 
 
 async def _serve(websocket: WebSocket, service: Service, options: StreamOptions) -> None:
