@@ -19,7 +19,7 @@ from mien.models.manifest import Prior
 ENV_PREFIX: Final = "MIEN_"
 # Variables of the training commands and of the tests; serving ignores them.
 _NOT_SETTINGS: Final = frozenset(
-    f"{ENV_PREFIX}{name}" for name in ("DATA_DIR", "PHOTOS_DIR", "FACE_NETWORK", "MOBILEFACENET", "CHROMIUM")
+    f"{ENV_PREFIX}{name}" for name in ("DATA_DIR", "PHOTOS_DIR", "MOBILEFACENET", "CHROMIUM")
 )
 Device = Literal["auto", "cpu", "cuda", "tensorrt"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]

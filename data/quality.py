@@ -161,6 +161,6 @@ def facts() -> dict[str, Any]:
     }
 
 
-COVER_FILE: Final = Path(__file__).with_name("cover.json")  # weights and bias per part: `python -m tools.fit_cover`
+COVER_FILE: Final = Path(__file__).with_name("cover.json")  # weights and bias per part
 _FITTED: Final[dict[str, dict[str, Any]]] = json.loads(COVER_FILE.read_text(encoding="utf-8"))
 _COVER: Final = [(np.array(_FITTED[part]["weights"], np.float32), float(_FITTED[part]["bias"])) for part in COVER_PARTS]

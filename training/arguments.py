@@ -92,7 +92,6 @@ def _command(name: str, description: str) -> Callable[[AddArguments], AddArgumen
 
 
 @_command("train", "Train one network from a recipe.")
-@_command("pretrain", "Masked autoencoding of faces.")
 @_command("detector train", "Train a face detector from a recipe.")
 def _train(parser: Parser) -> None:
     _add_recipe(parser)

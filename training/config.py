@@ -100,15 +100,14 @@ class DataSource(StrictModel):
 class DataConfig(StrictModel):
     """Training splits, and the split that selects the best epoch; test splits are rejected."""
 
+    removed: ClassVar[Mapping[str, object]] = {"repeats": 1}
+
     train: tuple[DataSource, ...] = Field(min_length=1)
     valid: DataSource
     cache_dir: LocalPath = Path("cache")
     sampler: Sampler = Field(
         "instance",
         description="instance: every face once per epoch; class, square_root: sampling by class (Kang et al. 2020)",
-    )
-    repeats: int = Field(
-        1, ge=1, description="repeated augmentation (Hoffer et al. 2020): draws of a face in a row, 3 in DeiT"
     )
     allow_missing_classes: bool = Field(False, description="train even if a class has no faces")
 
@@ -233,22 +232,13 @@ class DistillationConfig(StrictModel):
         return self
 
 
-class RelabelConfig(StrictModel):
-    """Relabeling of faces that the network contradicts, as in SCN (Wang et al. 2020, section 3.4)."""
-
-    margin: float = Field(0.2, ge=0, lt=1, description="minimum lead of another class over the label")
-    from_epoch: int = Field(10, ge=1, description="number of epochs with the original labels")
-
-
 class LossConfig(StrictModel):
     """Supervised loss."""
 
+    removed: ClassVar[Mapping[str, object]] = {"class_balance": None, "relabel": None}
+
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021, weight of the log prior")
-    class_balance: float | None = Field(
-        None, gt=0, lt=1, description="beta of Cui et al. 2019: class weights by effective number of faces"
-    )
-    relabel: RelabelConfig | None = Field(None, description="relabeling against label noise; null: off")
     attention_consistency: float = Field(
         0.0,
         ge=0,
@@ -293,12 +283,19 @@ class RunRecipe(StrictModel):
         return self
 
 
-class FaceRecipe(RunRecipe):
-    """Base of the recipes for networks on crops of faces."""
+class Recipe(RunRecipe):
+    """Recipe of a training run."""
+
+    removed: ClassVar[Mapping[str, object]] = {"patience_epochs": None}
 
     epochs: int = Field(ge=1)
+    data: DataConfig
     model: ModelConfig
     augment: AugmentConfig = AugmentConfig()
+    distillation: DistillationConfig = DistillationConfig()
+    loss: LossConfig = LossConfig()
+    mix: MixConfig = MixConfig()
+    select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
 
     @model_validator(mode="after")
     def _colors_exist(self) -> Self:
@@ -308,45 +305,18 @@ class FaceRecipe(RunRecipe):
             )
         return self
 
-
-class Recipe(FaceRecipe):
-    """Recipe of a training run."""
-
-    removed: ClassVar[Mapping[str, object]] = {"patience_epochs": None}
-
-    data: DataConfig
-    distillation: DistillationConfig = DistillationConfig()
-    loss: LossConfig = LossConfig()
-    mix: MixConfig = MixConfig()
-    select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
-
     @model_validator(mode="after")
     def _one_remedy_for_rare_classes(self) -> Self:
-        remedies = {
-            "data.sampler": self.data.sampler != "instance",
-            "loss.logit_adjustment": self.loss.logit_adjustment > 0,
-            "loss.class_balance": self.loss.class_balance is not None,
-        }
-        chosen = [name for name, is_chosen in remedies.items() if is_chosen]
-        if len(chosen) > 1:
-            raise ValueError(f"{' and '.join(chosen)} all correct for rare classes: choose one")
+        if self.data.sampler != "instance" and self.loss.logit_adjustment > 0:
+            raise ValueError("data.sampler and loss.logit_adjustment both correct for rare classes: choose one")
         return self
 
     @model_validator(mode="after")
     def _targets_exist(self) -> Self:
-        if self.loss.relabel is not None and (self.mix.mixup or self.mix.cutmix):
-            raise ValueError("loss.relabel with mix: predictions for mixed faces cannot contradict a label")
-        if self.loss.relabel is not None and self.loss.relabel.from_epoch >= self.epochs:
-            raise ValueError(
-                f"loss.relabel.from_epoch {self.loss.relabel.from_epoch} is not below epochs {self.epochs}: it does "
-                "nothing"
-            )
         if self.distillation.teachers and self.distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix):
             raise ValueError("distillation.views fixed with mix: the teachers see no mixed faces; use views augmented")
         if all(source.target != "teacher" for source in self.data.train):
             return self
-        if self.loss.class_balance is not None and all(source.target == "teacher" for source in self.data.train):
-            raise ValueError("loss.class_balance weights labels, and all sources have target teacher: leave it out")
         if self.distillation.mode == "none" or self.loss.label_smoothing > 0:
             raise ValueError(
                 "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels"

@@ -48,7 +48,7 @@ def train(recipe: Recipe, out: Path) -> Path:
         _check_held_out(parts, recipe)
         _check_classes(faces, valid, recipe)
         network = FaceNetwork(model, faces.targets.shape[1])
-        start = load_start(network, recipe.model, parts[0].crops, run=out)
+        start = load_start(network, recipe.model, run=out)
         if machine.world.size > 1 and machine.device.type == "cuda":
             # not available on CPUs, where each process normalizes its own part of the batch
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]

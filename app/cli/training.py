@@ -26,7 +26,6 @@ class Module:
 MODULES: Final = {
     "data": Module("mien.data.command", "Check a data set: `mien data check KIND ROOT`.", needs=()),
     "train": Module("mien.training.train", "Train one network from a recipe."),
-    "pretrain": Module("mien.training.pretrain", "Pretrain a transformer on faces without labels."),
     "evaluate": Module("mien.training.evaluate", "Evaluate a released artifact on one split."),
     "compare": Module("mien.training.compare", "Compare two artifacts on the same faces, before and after tuning."),
     "cross-validate": Module("mien.training.cross_validate", "Train and evaluate a recipe by folds."),

@@ -3,7 +3,6 @@
 Source: Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3.
 """
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -12,22 +11,11 @@ from mien.models.network import select_head
 from mien.training.config import DistillationConfig
 
 
-def class_weights(counts: Tensor, *, beta: float) -> Tensor:
-    """Class weights (7,) by effective number of faces, with mean 1; `counts` (7,) may be sums of vote shares.
-
-    Source: Cui et al. 2019, eq. 2. A class without a face has weight 0.
-    """
-    effective = (1 - beta ** counts.double()) / (1 - beta)
-    weights = torch.where(effective > 0, 1 / effective.clamp_min(1e-12), 0.0)
-    return (weights * len(weights) / weights.sum()).float()
-
-
 def cross_entropy(
     logits: Tensor,
     target: Tensor,
     *,
     logit_adjustment: Tensor | None = None,
-    class_balance: Tensor | None = None,
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """Mean cross entropy with class shares (votes, mixed labels or one-hot).
@@ -37,28 +25,10 @@ def cross_entropy(
         target: (B, 7), rows sum to 1, or are 0 without a label.
         logit_adjustment: (7,), tau times the log class frequency, added to the logits in training only, so that rare
             classes are not suppressed in serving. Source: Menon et al. 2021, eq. 10.
-        class_balance: (7,), weight of each class, see `class_weights`; the mean is still over the batch.
         label_smoothing: share of the target spread evenly over the classes.
     """
     adjusted = logits.float() if logit_adjustment is None else logits.float() + logit_adjustment
-    return functional.cross_entropy(adjusted, target, weight=class_balance, label_smoothing=label_smoothing)
-
-
-def relabel(logits: Tensor, target: Tensor, *, margin: float) -> tuple[Tensor, Tensor]:
-    """Replace labels that the network contradicts by its predictions.
-
-    Args:
-        logits: (B, 7), detached.
-        target: (B, 7) class shares; rows of zeros are unlabeled and stay unchanged.
-        margin: minimum difference between the probabilities of the predicted class and of the label.
-    Returns: (B, 7) targets, and (B,) bool, which rows changed. Source: Wang et al. 2020 (SCN), eq. 5.
-    """
-    probabilities = logits.float().softmax(dim=-1)
-    top = probabilities.max(dim=-1)
-    of_label = probabilities.gather(1, target.argmax(dim=-1, keepdim=True)).squeeze(1)
-    doubted = (top.values - of_label > margin) & (target.sum(dim=-1) > 0)
-    predicted = functional.one_hot(top.indices, target.shape[1]).to(target.dtype)
-    return torch.where(doubted[:, None], predicted, target), doubted
+    return functional.cross_entropy(adjusted, target, label_smoothing=label_smoothing)
 
 
 def attention_consistency(maps: Tensor, mirrored: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from mien.data.readers.base import Sample, index_sha256, open_reader
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
 from mien.models.backbones import Color
-from mien.training.config import DataSource, FaceRecipe, Sampler
+from mien.training.config import DataSource, Recipe, Sampler
 from mien.training.loop.checkpoint import no_space
 from mien.training.loop.parallel import World
 
@@ -49,16 +49,16 @@ class Faces:
         return len(self.keys)
 
 
-def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bool = True) -> Faces:
+def load_faces(source: DataSource, *, color: Color, cache_dir: Path) -> Faces:
     """Read one split; decoded crops are cached until the split or the crop contract changes.
 
-    Args:
-        labeled: False, like the target `teacher`, uses all samples of the reader; those without one of the labels
-            get label -1 and a target of zeros.
+    The target `teacher` uses all samples of the reader; those without one of the labels get label -1. All of its
+    targets are zeros.
+
     Raises: DatasetError, if the set is missing or damaged; RecipeError, without a root.
     """
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    wanted = labeled and source.target != "teacher"
+    wanted = source.target != "teacher"
     all_samples = [sample for sample in reader.samples(source.split) if not wanted or sample.label in reader.labels]
     kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
     samples = [sample for sample in all_samples if sample.key in kept]
@@ -166,7 +166,7 @@ class FaceBatch(NamedTuple):
 class FaceBatches(Dataset[FaceBatch]):
     """Map-style dataset of a process's part of the batches of one epoch; item b depends only on (seed, epoch, b)."""
 
-    def __init__(self, faces: JoinedFaces, recipe: FaceRecipe, order: Array, *, epoch: int, world: World) -> None:
+    def __init__(self, faces: JoinedFaces, recipe: Recipe, order: Array, *, epoch: int, world: World) -> None:
         """Load the faces `order`, (N,) indices from `epoch_order`."""
         self.faces, self.recipe, self.order, self.epoch, self.world = faces, recipe, order, epoch, world
         draws: Counter[int] = Counter()
@@ -197,7 +197,7 @@ class FaceBatches(Dataset[FaceBatch]):
         )
 
 
-def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance", repeats: int = 1) -> Array:
+def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:
     """Order of the faces in an epoch, (N,) indices; equal seeds and epochs give equal orders.
 
     Args:
@@ -205,13 +205,8 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
         seed, epoch: seed of the random generator.
         sampler: `instance` visits every face once. `class` and `square_root` draw with replacement, with equal
             probability per class or proportional to the square root of its size. Source: Kang et al. 2020, section 4.1.
-        repeats: draws of each face in a row; the epoch stays as long, so each has other faces. Source: Hoffer et al.
-            2020.
     """
     draw = np.random.default_rng([seed, epoch])
-    if repeats > 1:
-        once = epoch_order(labels, seed=seed, epoch=epoch, sampler=sampler)
-        return np.repeat(once, repeats)[: len(labels)]
     if sampler == "instance":
         return draw.permutation(len(labels))
     classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)

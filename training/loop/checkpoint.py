@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 LAST: Final = "last.pt"
 PREVIOUS: Final = "previous.pt"
 BEST: Final = "best.pt"
-ENCODER: Final = "encoder.pt"  # of training/pretrain.py
 # a kill between the two renames of `save_last` leaves next.pt as the newest
 _NEWEST_FIRST: Final = ("next.pt", LAST, PREVIOUS)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from mien.training.config import OptimConfig, RecipeError
 
-_NO_DECAY_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token", "relative_position_bias_table")
+_NO_DECAY_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "relative_position_bias_table")
 
 
 def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:

@@ -195,11 +195,10 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def weights_file(folder: Path) -> Path:
-    """The encoder of a pretraining, or else the best weights. Raises: RunError, if there are none."""
-    for name in (checkpoint.ENCODER, checkpoint.BEST):
-        if (folder / name).exists():
-            return folder / name
-    raise RunError(f"{folder}: found neither {MANIFEST_NAME}, {checkpoint.ENCODER} nor {checkpoint.BEST}")
+    """The best weights of a run. Raises: RunError, if there are none."""
+    if not (folder / checkpoint.BEST).exists():
+        raise RunError(f"{folder}: found neither {MANIFEST_NAME} nor {checkpoint.BEST}")
+    return folder / checkpoint.BEST
 
 
 def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:

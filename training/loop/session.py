@@ -1,6 +1,6 @@
 """Training loop: steps, epochs, and the state saved in checkpoints.
 
-training/train.py, training/pretrain.py and training/detector/train.py share it, with different `Task`s. Order,
+training/train.py and training/detector/train.py share it, with different `Task`s. Order,
 augmentation and random numbers depend only on the seed and the step, so a resumed run has the same losses as an
 uninterrupted one.
 """

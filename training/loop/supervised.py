@@ -14,10 +14,8 @@ from mien.models.network import FaceNetwork, Head, select_head
 from mien.training.config import Recipe, RecipeError
 from mien.training.distillation.losses import (
     attention_consistency,
-    class_weights,
     cross_entropy,
     distillation_loss,
-    relabel,
 )
 from mien.training.distillation.teachers import Teachers, fixed_logits
 from mien.training.loop import checkpoint, metrics
@@ -42,9 +40,8 @@ class Supervised(FaceTask):
     ) -> None:
         super().__init__(recipe, faces, machine)
         self.out, self.network, self.valid = out, network, valid
-        self.sampler, self.repeats = recipe.data.sampler, recipe.data.repeats
         self.labels = EIGHT_LABELS[: valid.targets.shape[1]]
-        self.best_score, self.best_epoch, self.step = -1.0, -1, 0
+        self.best_score, self.best_epoch = -1.0, -1
         self.teachers = Teachers(recipe.distillation).to(machine.device) if recipe.distillation.teachers else None
         if self.teachers is not None and self.teachers.num_classes != len(self.labels):
             classes = self.teachers.num_classes
@@ -66,14 +63,9 @@ class Supervised(FaceTask):
         log_frequency = np.log(np.maximum(faces.targets.mean(axis=0), 1e-6))
         logit_adjustment = torch.from_numpy(recipe.loss.logit_adjustment * log_frequency).float()
         self.logit_adjustment = logit_adjustment.to(machine.device)
-        self.class_balance: Tensor | None = None
-        if recipe.loss.class_balance is not None:
-            counts = torch.from_numpy(faces.targets.sum(axis=0))
-            self.class_balance = class_weights(counts, beta=recipe.loss.class_balance).to(machine.device)
 
     def prepare(self, batch: FaceBatch, step: int) -> FaceBatch:
         """Apply mixup or CutMix."""
-        self.step = step
         crops, targets = mix(batch.crops, batch.targets, self.recipe.mix, seed=self.recipe.seed, step=step)
         return batch._replace(crops=crops, targets=targets)
 
@@ -95,16 +87,10 @@ class Supervised(FaceTask):
                 heads = Heads(both.class_logits.chunk(2)[0])
             else:
                 heads = forward(batch.crops)
-        if config.relabel is not None:
-            optional["relabeled"] = torch.zeros((), device=targets.device)
-            if self.step >= config.relabel.from_epoch * self.steps_per_epoch:
-                targets, doubted = relabel(heads.class_logits.detach(), targets, margin=config.relabel.margin)
-                optional["relabeled"] = doubted.float().mean()
         loss = supervised = cross_entropy(
             heads.class_logits,
             targets,
             logit_adjustment=self.logit_adjustment,
-            class_balance=self.class_balance,
             label_smoothing=config.label_smoothing,
         )
         distillation = torch.zeros_like(supervised)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mien.data.contract import Array
-from mien.training.config import FaceRecipe, RecipeError, RunRecipe, Sampler
+from mien.training.config import Recipe, RecipeError, RunRecipe
 from mien.training.loop.batches import FaceBatch, FaceBatches, JoinedFaces, epoch_order
 from mien.training.loop.machine import Machine
 
@@ -87,11 +87,9 @@ class FaceTask(Task):
     Raises: RecipeError, if a batch is larger than the data.
     """
 
-    recipe: FaceRecipe
-    sampler: Sampler = "instance"
-    repeats: int = 1
+    recipe: Recipe
 
-    def __init__(self, recipe: FaceRecipe, faces: JoinedFaces, machine: Machine) -> None:
+    def __init__(self, recipe: Recipe, faces: JoinedFaces, machine: Machine) -> None:
         self.recipe, self.faces, self.machine = recipe, faces, machine
         self.epochs = recipe.epochs
         self.steps_per_epoch = len(faces) // recipe.batch_size  # the last, incomplete batch is dropped
@@ -109,5 +107,5 @@ class FaceTask(Task):
         return [self.faces.keys[int(i)] for i in self._order(epoch)[number * size : (number + 1) * size]]
 
     def _order(self, epoch: int) -> Array:
-        labels, seed = self.faces.labels, self.recipe.seed
-        return epoch_order(labels, seed=seed, epoch=epoch, sampler=self.sampler, repeats=self.repeats)
+        labels, seed, sampler = self.faces.labels, self.recipe.seed, self.recipe.data.sampler
+        return epoch_order(labels, seed=seed, epoch=epoch, sampler=sampler)

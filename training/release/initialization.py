@@ -1,16 +1,14 @@
-"""Initialization of weights: from an encoder of training/pretrain.py, a finished run, or a released artifact."""
+"""Initialization of weights: from a finished run, a released artifact or a third-party file."""
 
 import logging
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 import yaml
 from timm.layers.pos_embed import resample_abs_pos_embed
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
-from mien.data.contract import Array, contract_id
+from mien.data.contract import contract_id
 from mien.models.manifest import MANIFEST_NAME, ArtifactError
 from mien.models.network import FaceNetwork
 from mien.training.config import WEIGHT_SUFFIXES, ModelConfig, check_weights
@@ -21,7 +19,6 @@ from mien.training.release.weights import WEIGHTS_NAME, read_weights
 
 logger = logging.getLogger("mien.training")
 
-_FACES_MEASURED: Final = 512
 _MAY_START_FRESH: Final = tuple(f"backbone.network.{name}" for name in ("head.", "head_dist.", "fc.", "dist_token"))
 _POSITIONS: Final = "backbone.network.pos_embed"
 _STEM: Final = "backbone.network.patch_embed."
@@ -42,7 +39,7 @@ def model_to_build(model: ModelConfig, *, run: Path) -> ModelConfig:
     return model
 
 
-def load_start(network: FaceNetwork, model: ModelConfig, crops: Array, *, run: Path) -> tuple[Path, ...]:
+def load_start(network: FaceNetwork, model: ModelConfig, *, run: Path) -> tuple[Path, ...]:
     """Initialize a network as its recipe specifies, unless `run` has a checkpoint, which replaces the weights.
 
     Returns: the folder or file of the initial weights, if they were loaded; see `load_initial`.
@@ -52,8 +49,6 @@ def load_start(network: FaceNetwork, model: ModelConfig, crops: Array, *, run: P
     if model.init_from is not None:
         load_initial(network, model.init_from)
         return (model.init_from,)
-    if getattr(network.backbone, "norms_unmeasured", False):
-        measure_norms(network, torch.from_numpy(crops[:_FACES_MEASURED].copy()))
     return ()
 
 
@@ -146,31 +141,3 @@ def _check(
             f"model.init_from {folder}: the weights do not match the network ({'; '.join(problems)}). Use the same "
             "family, options and color as in the recipe.yaml of that run."
         )
-
-
-@torch.no_grad()
-def measure_norms(network: nn.Module, crops: Tensor) -> None:
-    """Set the statistics of every BatchNorm to those of (N, 112, 112, C) uint8 crops, and compensate for the change.
-
-    In evaluation, the output of the network does not change; in training, which uses the statistics of each batch, it
-    now starts from the same output. A few hundred faces are enough.
-    """
-
-    def measure(norm: Any, inputs: tuple[Tensor, ...]) -> None:
-        variance, mean = torch.var_mean(inputs[0], dim=(0, 2, 3))
-        scale = norm.weight / (norm.running_var + norm.eps).sqrt()
-        shift = norm.bias - norm.running_mean * scale
-        norm.running_mean.copy_(mean)
-        norm.running_var.copy_(variance)
-        norm.weight.copy_(scale * (variance + norm.eps).sqrt())
-        norm.bias.copy_(shift + mean * scale)
-
-    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
-    hooks = [norm.register_forward_pre_hook(measure) for norm in norms]
-    was_training = network.training
-    try:
-        network.eval()(crops)
-    finally:
-        network.train(was_training)
-        for hook in hooks:
-            hook.remove()

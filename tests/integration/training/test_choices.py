@@ -16,7 +16,6 @@ from torch import nn
 from mien.models.manifest import sha256_of
 from mien.models.network import FaceNetwork
 from mien.training.config import RecipeError, RuntimeConfig
-from mien.training.distillation.losses import relabel
 from mien.training.loop.batches import epoch_order
 from mien.training.loop.run_folder import FACTS_NAME, load_best
 from mien.training.loop.sharpness import perturbed_weights
@@ -69,14 +68,6 @@ def test_sam_changes_the_training(tmp_path: Path) -> None:
     assert changed[3] != pytest.approx(plain[3], rel=1e-5)
 
 
-def test_a_contradicted_label_is_replaced_and_a_missing_one_is_not() -> None:
-    logits = torch.tensor([[4.0, 0.0, 0.0], [4.0, 0.0, 0.0], [0.1, 0.0, 0.0], [4.0, 0.0, 0.0]])
-    target = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
-    found, changed = relabel(logits, target, margin=0.2)
-    assert changed.tolist() == [True, False, False, False]
-    assert found.tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
-
-
 def test_attention_consistency_makes_maps_symmetric_and_requires_a_cnn(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces")
     found = {}
@@ -92,14 +83,6 @@ def test_attention_consistency_makes_maps_symmetric_and_requires_a_cnn(tmp_path:
         RecipeError, match=r"attention_consistency: deit_tiny_distilled_patch16_224 has no class activation maps"
     ):
         train(transformer, tmp_path / "vit")
-
-
-def test_relabeling_starts_at_its_epoch_and_logs_its_share(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces")
-    recipe = small_recipe(root, loss={"relabel": {"margin": 0.0, "from_epoch": 1}})
-    shares = [line["relabeled"] for line in metric_lines(train(recipe, tmp_path / "run")) if "relabeled" in line]
-    assert shares[:7] == [0.0] * 7
-    assert max(shares[7:]) > 0
 
 
 def test_crops_are_enlarged_to_the_pixels_of_the_network(tmp_path: Path) -> None:

@@ -58,17 +58,16 @@ def test_the_rows_that_teach_a_chosen_row_are_trained_too(tmp_path: Path) -> Non
 
 
 def test_a_grid_has_a_row_for_each_combination_of_values(tmp_path: Path) -> None:
-    grid = {"optim.learning_rate": [1e-3, 5e-5], "loss.relabel": [None, {"from_epoch": 1}]}
+    grid = {"optim.learning_rate": [1e-3, 5e-5], "optim.options": [{}, {"betas": [0.9, 0.95]}]}
     write_recipe(tmp_path / "student.yaml", small_recipe(tmp_path / "faces"))
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump({"base": "student.yaml", "grid": grid}, sort_keys=False), encoding="utf-8")
     rows = {row: of_seeds[0] for row, of_seeds in recipes_of(path, reduced=False).items()}
     assert list(rows)[:3] == [
-        "learning_rate_0_001_relabel_none", "learning_rate_0_001_relabel_from_epoch_1",
-        "learning_rate_5e_05_relabel_none",
+        "learning_rate_0_001_options", "learning_rate_0_001_options_betas_0_9_0_95", "learning_rate_5e_05_options",
     ]  # fmt: skip
     assert [recipe.optim.learning_rate for recipe in rows.values()] == [1e-3, 1e-3, 5e-5, 5e-5]
-    assert [recipe.loss.relabel is None for recipe in rows.values()] == [True, False] * 2
+    assert [recipe.optim.options == {} for recipe in rows.values()] == [True, False] * 2
     with pytest.raises(RecipeError, match="no reduced budget"):
         recipes_of(path, reduced=True)
     same_name = {"base": "student.yaml", "grid": {"data.cache_dir": ["a/b", "a_b"]}}

@@ -37,8 +37,6 @@ def test_a_network_without_stochastic_depth_is_built_unless_it_is_requested() ->
         ("deit", DEIT, {"options": SHALLOW_STEM}, "3 stride-2 convolutions"),
         ("cnn", DEIT, {}, r"model\.family=deit"),
         ("mlp", DEIT, {}, "cnn, deit"),
-        ("face", "dlib_face_resnet", {"drop_path_rate": 0.1}, r"remove model\.drop_path_rate"),
-        ("face", "dlib_face_resnet", {"options": {"depth": 3}}, "takes last_stage and weights; found depth"),
         ("mobilefacenet", "mobilefacenet", {"img_size": 64}, "require 112"),
         ("mobilefacenet", "mobilefacenet", {"drop_path_rate": 0.1}, r"remove model\.drop_path_rate"),
         ("mobilefacenet", "mobilefacenet", {"options": {"depth": 3}}, "takes weights and frozen; found depth"),
@@ -53,7 +51,7 @@ def test_options_and_families_that_fit_no_network_are_named(
 
 @pytest.mark.parametrize(
     ("family", "name"),
-    [("cnn", "resnet18d"), ("cnn", "regnety_002"), ("face", "dlib_face_resnet"), ("mobilefacenet", "mobilefacenet")],
+    [("cnn", "resnet18d"), ("cnn", "regnety_002"), ("mobilefacenet", "mobilefacenet")],
 )
 def test_class_maps_average_to_the_logits_up_to_a_constant(family: str, name: str) -> None:
     network = create_backbone(config(name, family=family)).eval()

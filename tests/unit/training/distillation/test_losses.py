@@ -10,7 +10,6 @@ from mien.models.backbones import Heads
 from mien.training.config import DistillationConfig
 from mien.training.distillation.losses import (
     attention_consistency,
-    class_weights,
     cross_entropy,
     distillation_loss,
     soft_distillation,
@@ -19,23 +18,19 @@ from mien.training.distillation.losses import (
 RNG = np.random.default_rng(0)
 STUDENT, TEACHER = RNG.normal(size=(5, 7)), RNG.normal(size=(5, 7)) * 3
 VOTES = RNG.dirichlet(np.ones(7), size=5)
-PRIOR, WEIGHTS = RNG.normal(size=7), RNG.uniform(0.5, 2, size=7)
+PRIOR = RNG.normal(size=7)
 
 
 def tensor(values: object) -> torch.Tensor:
     return torch.tensor(np.asarray(values), dtype=torch.float32)
 
 
-@pytest.mark.parametrize(("prior", "weights"), [(None, None), (PRIOR, None), (None, WEIGHTS)])
-def test_cross_entropy_takes_vote_shares_a_prior_and_class_weights(prior: Array | None, weights: Array | None) -> None:
+@pytest.mark.parametrize("prior", [None, PRIOR])
+def test_cross_entropy_takes_vote_shares_and_a_prior(prior: Array | None) -> None:
     log_probabilities = log_softmax(STUDENT + (0 if prior is None else prior), axis=1)
-    expected = -(VOTES * (1 if weights is None else weights) * log_probabilities).sum(axis=1).mean()
-    found = cross_entropy(
-        tensor(STUDENT),
-        tensor(VOTES),
-        logit_adjustment=None if prior is None else tensor(prior),
-        class_balance=None if weights is None else tensor(weights),
-    )
+    expected = -(VOTES * log_probabilities).sum(axis=1).mean()
+    adjustment = None if prior is None else tensor(prior)
+    found = cross_entropy(tensor(STUDENT), tensor(VOTES), logit_adjustment=adjustment)
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
@@ -55,13 +50,6 @@ def test_token_modes_train_only_the_distillation_head() -> None:
     distillation_loss(heads, tensor(TEACHER), config).backward()
     assert class_logits.grad is None
     assert float(token_logits.grad.abs().max()) > 0.0
-
-
-@pytest.mark.parametrize("counts", [(8000, 1000, 200, 5000, 40, 600, 9), (100, 0, 10, 10, 10, 10, 10)])
-def test_class_balance_weighs_by_the_effective_number_of_faces(counts: tuple[int, ...]) -> None:
-    effective = 1 - 0.999 ** np.array(counts)
-    inverse = np.divide(1, effective, out=np.zeros(7), where=effective > 0)
-    assert class_weights(tensor(counts), beta=0.999).numpy() == pytest.approx(7 * inverse / inverse.sum(), rel=1e-5)
 
 
 def test_attention_consistency_compares_maps_with_the_mirrored_ones() -> None:

@@ -98,15 +98,6 @@ def test_a_set_without_labels_names_the_target_that_needs_none(tmp_path: Path) -
         load_faces(source, color="luminance", cache_dir=tmp_path / "cache")
 
 
-def test_repeated_augmentation_draws_a_face_three_times_in_a_row_and_fewer_faces(root: Path) -> None:
-    labels = load(root).labels
-    order = epoch_order(labels, seed=0, epoch=0, repeats=3)
-    assert len(order) == len(labels) == 70
-    assert order[:69].reshape(23, 3).std(axis=1).max() == 0
-    assert len(set(order.tolist())) == 24
-    assert np.array_equal(order[::3], epoch_order(labels, seed=0, epoch=0)[:24])
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_rand_augment_is_reproducible_and_leaves_the_global_generators_alone(channels: int) -> None:
     crop = np.ascontiguousarray(draw_face("happiness", 1)[0][..., :channels])
