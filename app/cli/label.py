@@ -120,13 +120,8 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts,
     from mien.app.labeling.summary import print_summary, summary_facts
     from mien.app.settings import load_settings
 
-    if options.engine == "ray":
-        from mien.app.labeling.ray.engine import check, label_on_ray
-
-        check(options)
-        label_folders = label_on_ray
-    elif options.ray_address is not None or options.partition_files is not None:
-        raise LabelingError("--ray-address and --partition-files need --engine ray.")
+    if options.ray_address is not None and options.engine != "ray":
+        raise LabelingError("--ray-address needs --engine ray.")
     if options.dry_run:
         return _dry_run(options, stream)
     with reporter(options, Console(stderr=True), stream) as report:

@@ -35,15 +35,17 @@ class OtherRun(LabelingError):
         )
 
 
-def open_pipeline(settings: Settings) -> Pipeline:
-    """The pipeline that all workers share, with one thread per inference.
-
-    The default limits, which are for untrusted uploads, are raised; limits that are set explicitly are kept.
-    """
-    cv2.setNumThreads(1)  # workers use all cores; OpenCV's own threads would compete with them
+def with_limits(settings: Settings) -> Settings:
+    """Settings with raised limits: the default ones are for untrusted uploads. Limits that are set are kept."""
     raised = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
     limits = {name: value for name, value in raised.items() if name not in settings.model_fields_set}
-    return build_pipeline(settings.model_copy(update={"threads": 1} | limits))
+    return settings.model_copy(update=limits)
+
+
+def open_pipeline(settings: Settings) -> Pipeline:
+    """The pipeline that all threads of a process share, with one thread per inference."""
+    cv2.setNumThreads(1)  # workers use all cores; OpenCV's own threads would compete with them
+    return build_pipeline(with_limits(settings).model_copy(update={"threads": 1}))
 
 
 def facts_of(pipeline: Pipeline) -> dict[str, str]:

@@ -24,10 +24,6 @@ RUN_FILE: Final = "run.json"
 CORRECTIONS: Final = "corrections.jsonl"
 PEOPLE: Final = "people.jsonl"
 REVIEWS: Final = "reviews"  # folder of the decisions of each reviewer
-# Folders of tables that a cluster writes
-LABELS_DIR: Final = "labels"
-FILES_DIR: Final = "files"
-RAY_RUN: Final = "ray-run"  # in the state folder: number of the last run on a cluster
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 

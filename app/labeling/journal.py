@@ -168,15 +168,16 @@ class Journal(View):
             [(now, before, f"{name}/", f"{name}0") for (name,) in unreadable],
         )
         self._db.execute("DROP TABLE IF EXISTS temp.moved")
-        self._db.execute("CREATE TEMP TABLE moved(sha256 TEXT, frame INTEGER, item INTEGER)")
+        self._db.execute("CREATE TEMP TABLE moved(sha256 TEXT, frame INTEGER, item INTEGER, size INTEGER)")
         self._db.execute(
-            "INSERT INTO moved SELECT sha256, frame, id FROM items i WHERE sha256 IS NOT NULL AND "  # noqa: S608
+            "INSERT INTO moved SELECT sha256, frame, id, size FROM items i WHERE sha256 IS NOT NULL AND "  # noqa: S608
             "CASE WHEN found IN (0, ?) THEN status IS NULL ELSE status IN ('ok', 'no_face') END AND "
             f"(kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL) AND "
             "(found=0 OR NOT EXISTS (SELECT 1 FROM items p WHERE p.id=i.parent AND p.found=?))",
             (now, now),
         )
         self._db.execute("CREATE INDEX temp.moved_by_hash ON moved(sha256, frame, item)")
+        self._db.execute("CREATE INDEX temp.moved_by_size ON moved(size, frame)")
         self._has_moved = self._db.execute("SELECT 1 FROM temp.moved LIMIT 1").fetchone() is not None
         for table in ("faces", "thumbs"):
             self._db.execute(
@@ -191,6 +192,11 @@ class Journal(View):
             f"WHERE parent IN ({containers})",
             values,
         )
+
+    def may_have_moved(self, item: Input) -> bool:
+        """Whether an earlier input of the same size has a result that an unlabeled input may have."""
+        sql = "SELECT 1 FROM temp.moved WHERE size=? AND frame=? LIMIT 1"
+        return self._has_moved and self._db.execute(sql, (item.size, item.frame)).fetchone() is not None
 
     def earlier(self, item: Input, sha256: str) -> Result | None:
         """The result of a moved or renamed input with these bytes, whose written images, if needed, exist."""

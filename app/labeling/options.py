@@ -18,7 +18,6 @@ _message = partial(typer.Option, rich_help_panel="Messages")
 _cluster = partial(typer.Option, rich_help_panel="Cluster")
 
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
-RAY_OUTPUTS: Final = ("parquet",)
 # Limits for one image of a local collection: they admit large scans, but not decompression bombs.
 MAX_BYTES: Final = 1_000_000_000
 MAX_PIXELS: Final = 250_000_000
@@ -98,11 +97,10 @@ class LabelOptions:
     quiet: Annotated[bool, _message("--quiet", "-q", help="Print errors only.")] = False
     json_log: Annotated[bool, _message("--json-log", help="Log JSON lines to stderr, including the summary.")] = False
 
-    engine: Annotated[Engine, _cluster(help="ray: partitioned Parquet, on a cluster (extra `ray`).")] = "local"
+    engine: Annotated[Engine, _cluster(help="ray: label on the machines of a cluster (extra `ray`).")] = "local"
     ray_address: Annotated[
         str | None, _cluster(metavar="HOST:PORT|auto", help="Existing cluster (default: start a local one).")
     ] = None
-    partition_files: Annotated[int | None, _cluster(min=1, metavar="N", help="Files per partition (256).")] = None
 
     @property
     def sampling(self) -> str:

@@ -8,6 +8,8 @@ import json
 import os
 import platform
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 import cv2
@@ -16,15 +18,18 @@ import onnxruntime
 import PIL
 
 from mien.app import VERSION
-from mien.app.inference.runtime.cpu_count import cores
-from mien.app.labeling.engine import Run
-from mien.app.labeling.facts import OtherRun, facts_of, open_pipeline, resumed
+from mien.app.labeling.batch import BatchResult
+from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container, page_count
+from mien.app.labeling.executors import Batch, Executor, open_executor
+from mien.app.labeling.facts import OtherRun, resumed, with_limits
 from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.images import ANNOTATED, CROPS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
 from mien.app.labeling.progress import Reporter
+from mien.app.labeling.reading import CONTAINERS, TIFFS, failure_of, file_sha256, local_file
+from mien.app.labeling.records import Failure, Input
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
@@ -33,6 +38,7 @@ from mien.app.labeling.view import NoJournal, open_view
 from mien.app.settings import Settings
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
+from mien.models.manifest import artifact_dir, read_manifest
 
 _RECORDED: Final = (
     "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "limit", "annotated_px",
@@ -40,98 +46,196 @@ _RECORDED: Final = (
 )  # fmt: skip
 
 
+BATCH: Final = 16
+# Members of archives and decoded frames stay in memory until they are labeled; a batch ends with the one that exceeds
+# this.
+BATCH_BYTES: Final = 32_000_000
+FRAME_BATCH: Final = 4
+
+
 def label(options: LabelOptions, settings: Settings, report: Reporter, signals: Interrupts | None = None) -> Outcome:
     """Label all inputs into `options.out`, resuming an earlier run; a signal stops it early.
 
     Raises: LabelingError and its subclasses, StartupError and its subclasses, ArtifactError.
     """
-    signals = signals or Interrupts()
+    signals, settings = signals or Interrupts(), with_limits(settings)
     check_outputs(options.outputs)
     check_out(options.out)
-    outcome = Outcome(workers=options.workers or cores())
+    outcome = Outcome()
     try:
         if not options.new_run:
             with contextlib.suppress(NoJournal), contextlib.closing(open_view(options.out)) as view:
                 settings = resumed(settings, view.facts)
-        pipeline = open_pipeline(settings)
-        outcome.facts = facts_of(pipeline)
-        outcome.accuracy = accuracy_by_reason(pipeline.classifier.manifest)
-        with output_lock(options.out), disk_errors(options.out):
-            clear_parts(options.out)
-            with contextlib.closing(Journal(options.out)) as journal:
-                run = Run(journal, options, pipeline, outcome, report=report, signals=signals)
-                try:
-                    _run(run)
-                finally:
-                    outcome.count(journal, run.images)
+        with open_executor(options, settings, signals) as executor:
+            outcome.workers, outcome.facts = executor.workers, executor.facts
+            outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(settings.model)))
+            with output_lock(options.out), disk_errors(options.out):
+                clear_parts(options.out)
+                with contextlib.closing(Journal(options.out)) as journal:
+                    run = _Run(journal, options, settings, outcome, report, signals)
+                    try:
+                        run.execute(executor)
+                    finally:
+                        outcome.count(journal, run.images)
     except Stopped as stop:
         outcome.stopped = str(stop)
     return outcome
 
 
-def _run(run: Run) -> None:
-    """Scan, label, and write the outputs."""
-    journal, outcome, began = run.journal, run.outcome, time.perf_counter()
-    outputs = _scan(run)
-    run.images = images_for(outputs)
-    journal.relabel_deleted(run.images & (ANNOTATED | CROPS))
-    outcome.total, outcome.before = journal.progress()
-    if outcome.before:
-        run.report.say(f"Resuming: {outcome.before:,} of {counted(outcome.total, 'image')} already labeled.")
-    run.report.start(min(outcome.total, outcome.before + (run.options.limit or outcome.total)), outcome.before)
-    labeling_began = time.perf_counter()
-    try:
-        complete = run.label()
-    finally:
-        outcome.seconds = time.perf_counter() - labeling_began
-    run.signals.check()
-    if complete:
-        journal.remove_stale()
-    for name in outputs:
-        run.signals.check()
-        run.report.writing(name)
-        outcome.written += write_output(name, journal)
-    outcome.total_seconds = time.perf_counter() - began
-    outcome.count(journal, run.images)
-    _write_run_file(run)
-    outcome.suggest(run.options.out)
+@dataclass(slots=True)
+class _Run:
+    """A run over the inputs of a journal; `images` is a bit mask of the images that are written during labeling."""
 
+    journal: Journal
+    options: LabelOptions
+    settings: Settings
+    outcome: Outcome
+    report: Reporter
+    signals: Interrupts
+    images: int = 0
+    complete: bool = False  # whether all inputs were labeled
 
-def _scan(run: Run) -> list[str]:
-    """Check the settings, and store the inputs of a scan. Returns: outputs to write. Raises: OtherRun, ForeignFile."""
-    journal, options, report, facts = run.journal, run.options, run.report, run.outcome.facts
-    if journal.facts and journal.facts != facts and not options.new_run:
-        raise OtherRun(options.out, journal.facts, facts)
-    asked = options.outputs or list(DEFAULT_OUTPUTS)
-    outputs = with_earlier(asked, journal)
-    if more := outputs[len(asked) :]:
-        report.say(f"Also updating outputs of an earlier run: {', '.join(more)}.")
-    kept = journal.keep_copy() if options.new_run and journal.facts else None
-    try:
-        journal.scan(scan(options, journal.had_inputs), report.scanned, new_run=options.new_run)
-    except BaseException:
-        if kept is not None:  # nothing was forgotten
-            kept.unlink(missing_ok=True)
-        raise
-    if kept is not None:
-        report.say(f"Starting a new run. The journal of the earlier run is kept as {kept}.")
-    if journal.get("drawing") not in (None, options.drawing):
-        report.say("Annotated copies, if any, are written again: their size or the faces drawn on them changed.")
-        journal.redraw(ANNOTATED)
-    limits = f"{run.pipeline.settings.max_bytes} {run.pipeline.settings.max_pixels}"
-    if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
-        report.say(f"Retrying {counted(again, 'file')} above the earlier limits.")
-    if options.check_hashes:
-        changed = journal.recheck()
-        report.say(f"{counted(changed, 'file')} with changed content, although size and time are the same.")
-    journal.put_facts(facts)
-    journal.put("outputs", json.dumps(outputs))
-    journal.put("inputs", json.dumps(_inputs(options)))
-    journal.put("drawing", options.drawing)
-    journal.put("filter", json.dumps([options.min_face_px, options.min_confidence]))
-    journal.put("limits", limits)
-    journal.put("spreadsheet_safe", str(options.spreadsheet_safe))
-    return outputs
+    def execute(self, executor: Executor) -> None:
+        """Scan, label, and write the outputs."""
+        journal, outcome, report, began = self.journal, self.outcome, self.report, time.perf_counter()
+        outputs = self._scan()
+        self.images = images_for(outputs)
+        journal.relabel_deleted(self.images & (ANNOTATED | CROPS))
+        outcome.total, outcome.before = journal.progress()
+        if outcome.before:
+            report.say(f"Resuming: {outcome.before:,} of {counted(outcome.total, 'image')} already labeled.")
+        report.start(min(outcome.total, outcome.before + (self.options.limit or outcome.total)), outcome.before)
+        labeling_began = time.perf_counter()
+        try:
+            with self.signals.deferred(), contextlib.closing(executor.map(self._begun(), journal)) as labeled:
+                for batch, result in labeled:
+                    self._commit(batch, result)
+        finally:
+            outcome.seconds = time.perf_counter() - labeling_began
+        self.signals.check()
+        if self.complete:
+            journal.remove_stale()
+        for name in outputs:
+            self.signals.check()
+            report.writing(name)
+            outcome.written += write_output(name, journal)
+        outcome.total_seconds = time.perf_counter() - began
+        outcome.count(journal, self.images)
+        _write_run_file(journal, self.options, outcome)
+        outcome.suggest(self.options.out)
+
+    def _scan(self) -> list[str]:
+        """Check the settings, and store the inputs of a scan.
+
+        Returns: outputs to write. Raises: OtherRun, ForeignFile.
+        """
+        journal, options, report, facts = self.journal, self.options, self.report, self.outcome.facts
+        if journal.facts and journal.facts != facts and not options.new_run:
+            raise OtherRun(options.out, journal.facts, facts)
+        requested = options.outputs or list(DEFAULT_OUTPUTS)
+        outputs = with_earlier(requested, journal)
+        if more := outputs[len(requested) :]:
+            report.say(f"Also updating outputs of an earlier run: {', '.join(more)}.")
+        kept = journal.keep_copy() if options.new_run and journal.facts else None
+        try:
+            journal.scan(scan(options, journal.had_inputs), report.scanned, new_run=options.new_run)
+        except BaseException:
+            if kept is not None:  # nothing was forgotten
+                kept.unlink(missing_ok=True)
+            raise
+        if kept is not None:
+            report.say(f"Starting a new run. The journal of the earlier run is kept as {kept}.")
+        if journal.get("drawing") not in (None, options.drawing):
+            report.say("Annotated copies, if any, are written again: their size or the faces drawn on them changed.")
+            journal.redraw(ANNOTATED)
+        limits = f"{self.settings.max_bytes} {self.settings.max_pixels}"
+        if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
+            report.say(f"Retrying {counted(again, 'file')} above the earlier limits.")
+        if options.check_hashes:
+            changed = journal.recheck()
+            report.say(f"{counted(changed, 'file')} with changed content, although size and time are the same.")
+        journal.put_facts(facts)
+        journal.put("outputs", json.dumps(outputs))
+        journal.put("inputs", json.dumps(_inputs(options)))
+        journal.put("drawing", options.drawing)
+        journal.put("filter", json.dumps([options.min_face_px, options.min_confidence]))
+        journal.put("limits", limits)
+        journal.put("spreadsheet_safe", str(options.spreadsheet_safe))
+        return outputs
+
+    def _begun(self) -> Iterator[Batch]:
+        """Batches that are marked as begun, until all are done, a signal comes or the limit is reached."""
+        left = self.options.limit
+        for batch in self._batches():
+            inputs = batch.inputs if left is None else batch.inputs[:left]
+            yield replace(batch, inputs=self.journal.begin(inputs))
+            if self.signals.received or len(inputs) < len(batch.inputs):
+                return
+            left = None if left is None else left - len(inputs)
+        self.complete = True
+
+    def _commit(self, batch: Batch, result: BatchResult) -> None:
+        results, outcome = result.results, self.outcome
+        if batch.closes is not None:
+            self.journal.close_container(batch.closes, batch.failure, batch.sha256)
+        self.journal.save(results)
+        reused = sum(result.reused for result in results)
+        outcome.new += len(results) - reused
+        outcome.reused += reused
+        for stage, milliseconds in result.timings_ms.items():
+            outcome.stage_seconds[stage] += milliseconds / 1000
+        errors = [(result.input.name, result.reason, result.error) for result in results if result.status == "error"]
+        self.report.labeled(len(results), sum(len(result.faces) for result in results), errors)
+
+    def _batches(self) -> Iterator[Batch]:
+        """Batches of inputs sorted by name; they do not depend on what is labeled already."""
+        batch: list[Input] = []
+        count = 0
+        for item, done in self.journal.todo(self.images):
+            if item.kind == "file" and not done and item.name.lower().endswith(TIFFS) and page_count(item.path) > 1:
+                item = self.journal.has_pages(item)  # noqa: PLW2901
+            if item.kind not in CONTAINERS:
+                count += 1
+                batch += [] if done else [item]
+            if batch and (count == BATCH or item.kind in CONTAINERS):
+                yield Batch(batch)
+                batch = []
+            if item.kind in CONTAINERS and not done:
+                yield from self._container_batches(item)
+            count = 0 if item.kind in CONTAINERS else count % BATCH
+        if batch:
+            yield Batch(batch)
+
+    def _container_batches(self, container: Input) -> Iterator[Batch]:
+        """Batches of the images of an archive or a video, and its end; images before a damage are included."""
+        self.journal.open_container(container)
+        batch: list[Input] = []
+        sha256, failure = "", None
+        try:
+            with local_file(container.path) as path:
+                sha256 = file_sha256(path)
+                if container.kind == "video":
+                    self.report.expect(expected_frames(path, self.options))
+                opened = replace(container, sha256=sha256)
+                is_done = self.journal.is_done
+                images = open_container(opened, path, self.options, self.settings, is_done)
+                count = weight = 0
+                for child, done in images:
+                    batch += [] if done else [child]
+                    count, weight = count + 1, weight + (BATCH_BYTES // FRAME_BATCH if child.is_frame else child.size)
+                    if count == BATCH or weight >= BATCH_BYTES:
+                        if batch:
+                            yield Batch(batch)
+                        batch, count, weight = [], 0, 0
+        except NotAVideo as error:
+            failure = Failure("not_an_image", str(error), "skipped")
+        except BrokenContainer as error:
+            failure = Failure("corrupt", str(error))
+        except OSError as error:
+            failure = failure_of(error, container.name)
+        if batch:
+            yield Batch(batch)
+        yield Batch([], container, failure, sha256)
 
 
 def _inputs(options: LabelOptions) -> list[str]:
@@ -142,9 +246,9 @@ def _inputs(options: LabelOptions) -> list[str]:
     return [path if is_url(path) else printable(os.path.abspath(path)) for path in paths]
 
 
-def _write_run_file(run: Run) -> None:
+def _write_run_file(journal: Journal, options: LabelOptions, outcome: Outcome) -> None:
     """Write `run.json`: versions, settings and outcome."""
-    out, outcome = run.journal.out, run.outcome
+    out = journal.out
     facts = {
         "versions": {
             "mien": VERSION,
@@ -156,8 +260,8 @@ def _write_run_file(run: Run) -> None:
             "pillow": PIL.__version__,
         },
         "settings": outcome.facts,
-        "inputs": _inputs(run.options),
-        "options": {name: getattr(run.options, name) for name in _RECORDED},
+        "inputs": _inputs(options),
+        "options": {name: getattr(options, name) for name in _RECORDED},
         "outputs": [str(path.relative_to(out)) for path in outcome.written],
         "images": outcome.statuses,
         "faces": outcome.labels,

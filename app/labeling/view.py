@@ -59,7 +59,6 @@ class View:
             writable: whether the journal may be created and changed.
         """
         self.out, self._filtered = out, filtered
-        self.knows_duplicates = True  # whether the journal contains all inputs of the run
         self.path = out / STATE_DIR / JOURNAL_NAME
         mode = "rwc" if writable else "ro"
         if not writable and not os.access(self.path.parent, os.W_OK) and not os.path.exists(f"{self.path}-wal"):
@@ -252,8 +251,6 @@ class View:
 
     def first_with_hash(self, sha256: str) -> str | None:
         """First name, in sorted order, of the files of the last session with this hash."""
-        if not self.knows_duplicates:
-            return None
         sql = (
             "SELECT name FROM items WHERE sha256=? AND found=? AND frame=-1 AND kind NOT IN ('video', 'pages') "
             "ORDER BY name LIMIT 1"
@@ -295,6 +292,6 @@ def open_view(out: Path, *, filtered: bool = True) -> View:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR and (out / STATE_DIR / JOURNAL_NAME).exists():
             raise OutputRefused(f"journal in {out / STATE_DIR}: {error}. Check that you may read it.") from error
-        raise NoJournal(f"{out} has no journal of `mien label`; runs with --engine ray have none.") from error
+        raise NoJournal(f"{out} has no journal of `mien label`.") from error
     except sqlite3.DatabaseError as error:
         raise DamagedJournal(out, error) from error

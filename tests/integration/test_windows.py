@@ -50,8 +50,7 @@ IMPORT_ALL = """
 import importlib, pkgutil
 import mien.analyzer, mien.app
 for module in pkgutil.walk_packages(mien.app.__path__, "mien.app."):
-    if not module.name.startswith("mien.app.labeling.ray"):  # Ray itself is imported there
-        importlib.import_module(module.name)
+    importlib.import_module(module.name)
 """
 MIEN = "import mien.app.cli; sys.exit(mien.app.cli.main())"
 SERVE = """

@@ -19,10 +19,7 @@ from typing import IO, Any, Protocol
 
 from mien.app.labeling.files import (
     CORRECTIONS,
-    FILES_DIR,
-    LABELS_DIR,
     PEOPLE,
-    RAY_RUN,
     REVIEWS,
     RUN_FILE,
     STATE_DIR,
@@ -138,4 +135,4 @@ def owned_names(folder: Path) -> set[str]:
     with contextlib.suppress(sqlite3.Error), contextlib.closing(View(folder)) as view:
         names |= {RUN_FILE, CORRECTIONS, PEOPLE, REVIEWS}
         names |= {target.split("/")[0] for target in _written(view)}
-    return names | ({LABELS_DIR, FILES_DIR} if (folder / STATE_DIR / RAY_RUN).exists() else set())
+    return names

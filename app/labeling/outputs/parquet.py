@@ -35,17 +35,15 @@ def schema(columns: Sequence[Column]) -> Any:
     )
 
 
-def write_table(
-    file: Any, columns: Sequence[Column], rows: Iterable[Row], metadata: dict[bytes, bytes] | None = None
-) -> None:
-    """Stream rows into a Parquet file in groups of 16,000, with `metadata` in its footer.
+def write_table(file: Any, columns: Sequence[Column], rows: Iterable[Row]) -> None:
+    """Stream rows into a Parquet file in groups of 16,000.
 
     They are converted in small parts, because Python objects need twenty times the memory.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    kind, iterator = schema(columns).with_metadata(metadata), iter(rows)
+    kind, iterator = schema(columns), iter(rows)
     with parquet.ParquetWriter(file, kind, compression="zstd") as writer:
         while parts := [
             pa.Table.from_pylist(batch, schema=kind)

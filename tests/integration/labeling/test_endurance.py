@@ -3,14 +3,17 @@
 import json
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from benchmarks.labeling import make_photos
 from mien.app.inference.pipeline import Pipeline, PreparedPhoto
-from tests.albums import write_photos
+from mien.data.contract import Array
+from tests.albums import face_photo, write_photos
 from tests.integration.labeling.conftest import Mien
-from tests.support import ROOT, output_of
+from tests.support import ROOT, encoded, output_of
 
 TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
 # A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
@@ -111,3 +114,39 @@ def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
     (bad,) = (row for row in rows if row["status"] != "ok")
     assert (bad["file"], bad["reason"]) == ("2.jpg", "failed")
     assert bad["error"] == "RuntimeError: the network has no answer"
+
+
+def test_a_photo_whose_faces_do_not_fit_into_memory_is_a_row_and_the_others_are_labeled(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classify, calls = Pipeline.classify, []
+
+    def failing(pipeline: Pipeline, crops: Array) -> Array:
+        calls.append(len(crops))
+        if len(calls) in (1, 4):  # the whole batch, and then its third photo
+            raise MemoryError
+        return classify(pipeline, crops)
+
+    monkeypatch.setattr(Pipeline, "classify", failing)
+    rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
+    assert calls == [5, 1, 1, 1, 1, 1]
+    assert {row["file"]: row["reason"] for row in rows if row["status"] != "ok"} == {"2.jpg": "too_large"}
+
+
+def test_a_model_that_fails_for_every_photo_ends_the_run(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Pipeline, "classify", Mock(side_effect=RuntimeError("the GPU is gone")))
+        done = mien("label", photos, "--out", tmp_path / "out")
+    assert (done.exit_code, "the GPU is gone" in done.stderr) == (1, True)
+    assert {row["status"] for row in mien.label(photos, out=tmp_path / "out")} == {"ok"}
+
+
+def test_a_copy_that_is_too_wide_for_a_jpeg_is_a_row_and_the_others_are_labeled(
+    mien: Mien, photos: Path, tmp_path: Path
+) -> None:
+    wide = np.pad(face_photo(), ((0, 0), (0, 65_600 - 112), (0, 0)))
+    (photos / "wide.png").write_bytes(encoded(wide, "PNG"))
+    rows = mien.label(photos, "--annotated-px", "70000", out=tmp_path / "out", exit_code=3)
+    assert {row["file"]: row["reason"] for row in rows if row["status"] != "ok"} == {"wide.png": "failed"}

@@ -1,4 +1,4 @@
-"""Ray engine on a local cluster: killed workers and drivers, with the rows of each file exactly once."""
+"""Labeling with Ray on a local cluster: the rows of the local executor, also after killed workers and drivers."""
 
 import json
 import os
@@ -10,34 +10,50 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.labeling.ray import cluster
-from mien.app.labeling.ray import engine as ray_engine
-from mien.app.labeling.ray.partitions import begin_run
+from mien.app.labeling import executors
+from mien.app.labeling.executors import NotReady, Worker
+from mien.app.labeling.files import STATE_DIR
+from mien.app.labeling.images import ANNOTATED
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.records import Input
+from mien.app.labeling.view import NoJournal, open_view
 from mien.app.settings import Settings
-from tests.albums import make_album, parquet_rows, write_photos
-from tests.integration.labeling.conftest import Mien
+from tests.albums import make_album, write_photos, write_video
+from tests.integration.labeling.conftest import Mien, tree
 
-RAY = ("--engine", "ray", "--workers", "2", "--partition-files", "16", "--json-log")
+OUTPUTS = "csv,files,jsonl,parquet,annotated,crops,report,timeline"
+RAY = ("--engine", "ray", "--workers", "2", "--write", OUTPUTS, "--json-log")
 # a cluster takes seconds to start on an idle machine, and much longer on a busy one
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
 def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_album(tmp_path_factory.mktemp("album"), 96)
+    """Photos, archives, broken files and a video."""
+    folder = make_album(tmp_path_factory.mktemp("album"), 96)
+    write_video(folder / "clip.avi", frames=8)
+    return folder
 
 
-def partitions(out: Path) -> dict[str, int]:
-    """Modification time of each committed partition."""
-    return {path.name: path.stat().st_mtime_ns for path in (out / "files").glob("part-*.parquet")}
+def labeled(out: Path) -> int:
+    """Number of images whose results are committed."""
+    try:
+        view = open_view(out)
+    except NoJournal:
+        return 0
+    try:
+        return view.counts().total()
+    finally:
+        view.close()
 
 
-def wait_for_partitions(process: "subprocess.Popen[bytes]", out: Path, count: int) -> None:
+def wait_for_images(process: "subprocess.Popen[bytes]", out: Path, count: int) -> int:
     deadline = time.monotonic() + 400
-    while len(partitions(out)) < count:
+    while (number := labeled(out)) < count:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    return number
 
 
 def actors_of(driver: int) -> Iterator[int]:
@@ -47,7 +63,7 @@ def actors_of(driver: int) -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if (path / "cmdline").read_bytes().startswith(b"ray::MapWorker(MapBatches(Labeler)"):
+            if (path / "cmdline").read_bytes().startswith(b"ray::Worker"):
                 labeling.append(int(path.name))
         except OSError:  # ended meanwhile
             continue
@@ -61,51 +77,52 @@ def actors_of(driver: int) -> Iterator[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
-def test_killed_workers_and_drivers_leave_the_rows_of_each_file_once(mien: Mien, album: Path, tmp_path: Path) -> None:
+def test_killed_workers_and_drivers_leave_the_files_of_a_local_run(mien: Mien, album: Path, tmp_path: Path) -> None:
     out, local = tmp_path / "out", tmp_path / "local"
-    assert mien("label", album, "--out", local, "--write", "parquet", "--quiet").exit_code == 3
+    assert mien("label", album, "--out", local, "--write", OUTPUTS, "--quiet").exit_code == 3
+    total = labeled(local)
 
     driver = mien.start("label", album, "--out", out, *RAY)
-    wait_for_partitions(driver, out, 1)
+    first = wait_for_images(driver, out, 1)
     workers = list(actors_of(driver.pid))
     assert workers, "no worker was found"
     os.kill(workers[0], signal.SIGKILL)
-    wait_for_partitions(driver, out, 3)
-    assert len(partitions(out)) < 7, "the run was over before it could be killed: make the album larger"
+    wait_for_images(driver, out, first + 40)
     driver.kill()
     driver.communicate()
-    done = partitions(out)
+    done = labeled(out)
+    assert done < total, "the run was over before it could be killed: make the album larger"
 
     again = mien.start("label", album, "--out", out, *RAY)
-    wait_for_partitions(again, out, len(done) + 1)
-    os.kill(next(actors_of(again.pid)), signal.SIGKILL)
     _, stderr = again.communicate(timeout=400)
     assert again.returncode == 3, stderr.decode()
-    assert b"files already labeled" in stderr
     summary = json.loads(stderr.splitlines()[-1])
-    labeled = [row for row in parquet_rows(local / "labels.parquet") if row["status"] != "skipped"]
-    assert summary["images"] == len({(row["file"], row["frame"]) for row in labeled})
-
-    for table in ("labels", "files"):
-        assert parquet_rows(out / table) == parquet_rows(local / f"{table}.parquet")
-    assert done.items() <= partitions(out).items(), "what was committed is not written again"
-    assert {path.name for path in (out / "labels").iterdir()} == set(partitions(out))
+    assert 0 < summary["new"] <= total - done, "what was committed is not labeled again"
+    assert tree(out) == tree(local)
 
 
-def test_the_ray_engine_rejects_unsupported_options(
-    mien: Mien, album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+def test_moved_photos_keep_their_results_and_options_apply(mien: Mien, tmp_path: Path) -> None:
+    photos, out = write_photos(tmp_path / "photos", count=20), tmp_path / "out"
+    for limit, expected in (("15", (15, 0)), ("30", (5 + 1, 15))):
+        _, stderr = mien.start("label", photos, "--out", out, *RAY, "--limit", limit).communicate(timeout=250)
+        summary = json.loads(stderr.splitlines()[-1])
+        assert (summary["new"], summary["reused"]) == expected, stderr
+        for path in photos.glob("*.jpg"):
+            path.rename(path.with_name(f"moved {path.name}"))
+        write_photos(photos, "added.jpg", first=20)
+
+
+def test_options_of_a_cluster_and_a_missing_library_are_named(
+    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
-    refused = mien("label", album, "--out", out, "--engine", "ray", "--write", "csv,parquet")
-    assert refused.exit_code == 1
-    assert "writes only parquet, not csv" in refused.stderr
-    assert "--limit" in mien("label", album, "--out", out, "--engine", "ray", "--limit", "3").stderr
-    assert "--engine ray" in mien("label", album, "--out", out, "--ray-address", "auto").stderr
-    monkeypatch.setattr(ray_engine.importlib.util, "find_spec", lambda _name: None)
-    missing = mien("label", album, "--out", out, "--engine", "ray")
+    photos, out = write_photos(tmp_path / "photos", count=1), tmp_path / "out"
+    assert "--engine ray" in mien("label", photos, "--out", out, "--ray-address", "auto").stderr
+    monkeypatch.setattr(executors.importlib.util, "find_spec", lambda _name: None)
+    missing = mien("label", photos, "--out", out, "--engine", "ray")
     assert missing.exit_code == 1
-    assert "pip install 'ray[data]' pyarrow" in missing.stderr
-    assert not (out / "labels").exists()
+    assert "pip install ray" in missing.stderr
+    assert not out.exists()
 
 
 def test_a_missing_cluster_is_named(mien: Mien, tmp_path: Path) -> None:
@@ -117,25 +134,15 @@ def test_a_missing_cluster_is_named(mien: Mien, tmp_path: Path) -> None:
     assert "Traceback" not in stderr.decode()
 
 
-def test_a_machine_without_the_folders_is_reported(tmp_path: Path) -> None:
-    settings = Settings(device="cpu")
-    answer = cluster.machine_facts(settings, str(tmp_path / "elsewhere"), "run", None)  # asked per machine
-    assert "cannot find the output folder" in answer["problem"]
-    (tmp_path / ".mien").mkdir()
-    run = begin_run(tmp_path)
-    answer = cluster.machine_facts(settings, str(tmp_path), run, str(tmp_path / "photos"))
-    assert "cannot find the input" in answer["problem"]
-
-
-def test_machines_that_differ_are_named_with_the_difference() -> None:
-    found = {"10.0.0.1": {"model": "a", "detector": "yunet"}, "10.0.0.2": {"model": "a", "detector": "builtin"}}
-    with pytest.raises(
-        cluster.NotReady, match=r"10\.0\.0\.2 differs from 10\.0\.0\.1: detector builtin instead of yunet"
-    ):
-        cluster.agreed(found)
-
-
-@pytest.mark.parametrize(("second", "common"), [("fp32", "fp32"), ("int8", "int8")])
-def test_machines_run_in_fp32_if_only_some_gain_from_int8(second: str, common: str) -> None:
-    found = {"a": {"model": "m", "precision": "int8"}, "b": {"model": "m", "precision": second}}
-    assert cluster.agreed(cluster.same_precision(found)) == {"model": "m", "precision": common}
+def test_a_machine_without_the_folders_is_reported(artifact: Path, tmp_path: Path) -> None:
+    settings = Settings(model=artifact, detector="builtin", device="cpu")
+    with pytest.raises(NotReady, match="cannot find the input"):
+        Worker(LabelOptions(inputs=[str(tmp_path / "elsewhere")], out=tmp_path), settings).open()
+    worker = Worker(LabelOptions(inputs=[str(tmp_path)], out=tmp_path), settings)
+    drawn = Input("a.jpg", "file", b"/a.jpg", 1, row=1, images=ANNOTATED)
+    (tmp_path / STATE_DIR).mkdir()
+    for run_id in (None, "other"):  # another folder, and that of another run
+        if run_id is not None:
+            (tmp_path / STATE_DIR / executors.RUN_ID).write_text(run_id)
+        with pytest.raises(NotReady, match="cannot find the output folder"):
+            worker.label([drawn], {}, "this")

@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, create_autospec
 
 import numpy as np
@@ -17,7 +18,9 @@ import pytest
 from PIL import Image
 
 from mien import app
-from mien.app.labeling import engine, run
+from mien.app.labeling import executors, run
+from mien.app.labeling.batch import BatchLabeler
+from mien.app.labeling.executors import Threads
 from tests.albums import face_photo, rows_of, write_photos, write_video
 from tests.camera_raw import dng
 from tests.integration.labeling.conftest import Mien, resize
@@ -82,14 +85,14 @@ def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
 ) -> None:
     path = photos / name
     path.write_bytes(jpeg(2))
-    real = engine.Run.label
+    real = Threads.map
 
-    def swapped(label_run: engine.Run) -> bool:
+    def swapped(*arguments: Any) -> Any:
         path.unlink()
         os.mkfifo(path)
-        return real(label_run)
+        return real(*arguments)
 
-    monkeypatch.setattr(engine.Run, "label", swapped)
+    monkeypatch.setattr(Threads, "map", swapped)
     (row,) = [row for row in mien.label(photos, out=tmp_path / "out") if row["file"] == name]
     assert (row["status"], row["reason"]) == ("skipped", "special_file")
 
@@ -205,9 +208,9 @@ def test_large_members_of_archives_are_labeled_in_smaller_batches(
 ) -> None:
     write_zip(tmp_path / "some.zip", *range(12))
     whole = mien.label(tmp_path / "some.zip", out=tmp_path / "whole")
-    monkeypatch.setattr(engine, "BATCH_BYTES", 20_000)  # a member has 9,000
-    label_batch = create_autospec(engine.Run._label_batch, side_effect=engine.Run._label_batch)
-    monkeypatch.setattr(engine.Run, "_label_batch", label_batch)
+    monkeypatch.setattr(run, "BATCH_BYTES", 20_000)  # a member has 9,000
+    label_batch = create_autospec(BatchLabeler.label, side_effect=BatchLabeler.label)
+    monkeypatch.setattr(BatchLabeler, "label", label_batch)
     for limit in ("2", "12"):  # the batches do not depend on what is labeled already
         rows = mien.label(tmp_path / "some.zip", "--limit", limit, out=tmp_path / "out")
     assert [len(call.args[1]) for call in label_batch.call_args_list if call.args[1]] == [2, 1, 3, 3, 3]
@@ -404,7 +407,7 @@ def test_a_usage_error_is_one_json_line_too(option: str, message: str, photos: P
 def test_an_unexpected_error_is_a_json_line_too(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "open_pipeline", Mock(side_effect=RuntimeError("a bug")))
+    monkeypatch.setattr(executors, "open_pipeline", Mock(side_effect=RuntimeError("a bug")))
     done = mien("label", photos, "--out", tmp_path / "out", "--json-log")
     assert done.exit_code == 1
     assert "RuntimeError: a bug" in json.loads(done.stderr)["error"]

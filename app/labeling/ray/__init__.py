@@ -1,1 +1,0 @@
-"""Labeling on a Ray cluster: the engine and its partitioned Parquet table."""
