@@ -15,7 +15,7 @@ from mien.app.errors import StartupError
 from mien.app.inference.in_browser import browser_pipeline
 from mien.app.inference.pipeline import build_pipeline
 from mien.app.service.routes.models import CARD_NAME
-from mien.app.service.routes.page import FILES, POLICY, RUNTIME, has_runtime, sample_result
+from mien.app.service.routes.page import FILES, POLICY, RUNTIME, card_page, has_runtime, sample_result
 from mien.app.settings import Settings
 from mien.models.manifest import artifact_dir
 
@@ -39,9 +39,9 @@ def write_page(folder: Path, settings: Settings) -> None:
     (folder / "page" / "models").mkdir(exist_ok=True)
     for name, path in pipeline.graphs.items():
         shutil.copyfile(path, folder / "page" / "models" / name)
-    for name in ("index.html", "card.html"):
-        text = (FILES / name).read_text(encoding="utf-8").replace('href="card"', 'href="card.html"')
-        policy = f'{_CHARSET}\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    index = (FILES / "index.html").read_text(encoding="utf-8").replace('href="card"', 'href="card.html"')
+    policy = f'{_CHARSET}\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    for name, text in (("index.html", index), ("card.html", card_page(model / CARD_NAME))):
         (folder / name).write_text(text.replace(_CHARSET, policy), encoding="utf-8")
     (folder / "page" / "sw.js").replace(folder / "sw.js")
     shutil.copyfile(FILES / "example.html", folder / "example.html")
@@ -49,6 +49,5 @@ def write_page(folder: Path, settings: Settings) -> None:
     (folder / "page" / "package.json").write_text(json.dumps(package, indent=2) + "\n", encoding="utf-8")
     sample = sample_result(build_pipeline(settings))
     (folder / "page" / "samples" / "photo.json").write_text(sample, encoding="utf-8")
-    shutil.copyfile(model / CARD_NAME, folder / "page" / CARD_NAME)
     facts = pipeline.facts | {"service": False, "local": True}
     (folder / "page" / "facts.json").write_text(json.dumps(facts), encoding="utf-8")

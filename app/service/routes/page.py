@@ -7,20 +7,23 @@ Web has been fetched into `RUNTIME`, `/page/models/` has the graphs to label in 
 import asyncio
 import gzip
 import json
+import re
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path, PureWindowsPath
 from typing import Final
 
 from fastapi import APIRouter, HTTPException, Request
+from markdown_it import MarkdownIt
 from starlette.datastructures import Headers
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from mien.app.inference.in_browser import BrowserPipeline
 from mien.app.inference.pipeline import Pipeline
 from mien.app.service.routes import TheService
+from mien.app.service.routes.models import CARD_NAME
 from mien.app.service.schemas import LabelOptions
 from mien.app.service.serialize import image_result
 from mien.app.service.state import Service
@@ -91,9 +94,9 @@ async def page() -> Response:
 
 
 @router.get("/card")
-async def card() -> Response:
-    """Page with the model card; its Markdown text is `/v1/models/{name}/card`."""
-    return FileResponse(FILES / "card.html", media_type="text/html", headers=_HEADERS)
+def card(service: TheService) -> Response:
+    """Page with the card of the default model; its Markdown text is `/v1/models/{name}/card`."""
+    return HTMLResponse(card_page(service.pipeline.classifier.folder / CARD_NAME), headers=_HEADERS)
 
 
 @router.get("/sw.js")
@@ -142,6 +145,15 @@ def sample_result(pipeline: Pipeline) -> str:
     analysis = pipeline.analyze(_SAMPLE.read_bytes())
     image = image_result(0, _SAMPLE.name, analysis, pipeline.classifier, options)
     return json.dumps({"images": [image.model_dump(mode="json")]})
+
+
+def card_page(card: Path) -> str:
+    """The page of a model card, from its Markdown; HTML in it is shown as text."""
+    content = MarkdownIt("commonmark", {"html": False}).enable("table").render(card.read_text(encoding="utf-8"))
+    content = re.sub(r"<thead>\s*<tr>(\s*<th>\s*</th>)*\s*</tr>\s*</thead>", "", content)  # tables without a header
+    content = content.replace("<table>", '<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>')
+    content = content.replace("</table>", "</table></div>")
+    return (FILES / "card.html").read_text(encoding="utf-8").replace("</main>", f"{content}</main>")
 
 
 def has_runtime() -> bool:

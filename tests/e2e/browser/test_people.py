@@ -187,11 +187,11 @@ def test_hovering_over_the_timeline_shows_the_probabilities(scene: Tab) -> None:
 def test_the_legend_names_the_expressions_of_the_served_model(open_tab: Open, site: Server) -> None:
     def with_contempt(route: Route) -> None:
         body = route.fetch().json()
-        body["models"][0]["labels"].append("contempt")
+        body["classifier"]["labels"].append("contempt")
         route.fulfill(json=body)
 
     tab = open_tab("/card")
-    tab.page.route("**/v1/models", with_contempt)
+    tab.page.route("**/page/facts.json", with_contempt)
     tab.page.goto(site.url)
     tab.wait_until_ready()
     assert tab.page.locator("#legend li").all_text_contents()[-2:] == ["contempt", "threshold"]
