@@ -3,13 +3,8 @@
 Uses the decoder of `data.contract`. The limits on bytes and pixels are checked before decoding.
 """
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-
-import cv2
 
 from mien.app.errors import PayloadTooLarge
 from mien.app.inference import image_guard
@@ -57,16 +52,3 @@ def decode(
     reduce_to_px = settings.detection_max_px if reduced else None
     image = contract.decode(payload, max_pixels=settings.max_pixels, reduce_to_px=reduce_to_px)
     return Decoded(image, size.width, size.height)
-
-
-def open_video(path: str | bytes) -> cv2.VideoCapture:
-    """Open a video file; `isOpened` of the result says whether it could be read.
-
-    OpenCV crashes at a name that is not UTF-8, and FFmpeg takes a relative `12:30.mp4` for the URL of a protocol.
-    """
-    file = Path(os.fsdecode(path)).absolute()
-    with suppress(UnicodeDecodeError):
-        return cv2.VideoCapture(bytes(file).decode())
-    with suppress(OSError), file.open("rb") as opened:
-        return cv2.VideoCapture(f"/dev/fd/{opened.fileno()}")
-    return cv2.VideoCapture()

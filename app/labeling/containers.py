@@ -23,7 +23,7 @@ from typing import IO, Final
 import cv2
 from PIL import Image
 
-from mien.app.inference.decode import open_video
+from mien.app.inference.video import Video, VideoError, VideoFrame
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import (
     TIFFS,
@@ -197,14 +197,14 @@ def read_member(image: Input) -> bytes:
 
 def expected_frames(path: bytes, options: LabelOptions) -> int:
     """Approximate number of frames to sample, from the header of the video; 0 if unknown."""
-    video = open_video(path)
-    frames, rate = video.get(cv2.CAP_PROP_FRAME_COUNT), video.get(cv2.CAP_PROP_FPS)
-    video.release()
-    if frames <= 0 or options.scenes:
+    try:
+        with Video(path) as video:
+            seconds, rate = video.duration_s or 0.0, video.fps
+    except VideoError:
         return 0
-    if options.per_second and rate > 0:
-        return round(min(frames, frames / rate * options.per_second))
-    return round(frames / options.every)
+    if options.scenes:
+        return 0
+    return round(seconds * min(options.per_second, rate) if options.per_second else seconds * rate / options.every)
 
 
 @contextlib.contextmanager
@@ -248,31 +248,31 @@ def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: Is
 
 
 def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
-    video = open_video(path)
     try:
-        if not video.isOpened():
-            if container.name.lower().endswith(".ts"):
-                with open_file(path) as file:
-                    if file.read(1) != b"\x47":  # of a transport stream
-                        raise NotAVideo("a source file of TypeScript, or another file that is not a video")
-            raise BrokenContainer("video cannot be opened: not a format that OpenCV's FFmpeg reads")
-        frame, slot, time_s = 0, 0, 0.0
+        video = Video(path)
+    except VideoError as error:
+        if container.name.lower().endswith(".ts"):
+            with open_file(path) as file:
+                if file.read(1) != b"\x47":  # of a transport stream
+                    raise NotAVideo("a source file of TypeScript, or another file that is not a video") from error
+        raise BrokenContainer(f"video {error}") from error
+    with video:
+        frames, slot, time_s = 0, 0, 0.0
         scenes = Scenes() if options.scenes else None
-        rate = video.get(cv2.CAP_PROP_FPS) or 25.0
-        while video.grab():
-            stamp = video.get(cv2.CAP_PROP_POS_MSEC) / 1000.0  # 0 if the format has none
-            time_s = round(stamp if stamp > 0 or frame == 0 else frame / rate, 3)
-            # At most one frame per time slot, even if the frame rate varies.
-            due = math.floor(time_s * options.per_second + 1e-6) if options.per_second else frame // options.every
-            if scenes.begins(video.retrieve()[1], time_s) if scenes else due >= slot:
-                slot = due + 1
-                child = replace(container, frame=frame, time_s=time_s, parent=container.row, row=None)
-                done = is_done(child)
-                yield child if done else _with_pixels(video, child), done
-            frame += 1
-        _check_end(video, frame, time_s, rate)
-    finally:
-        video.release()
+        try:
+            for frame in video:
+                frames, time_s = frame.number + 1, round(frame.time_s, 3)
+                # At most one frame per time slot, even if the frame rate varies.
+                per_second = options.per_second
+                due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // options.every
+                if scenes.begins(frame, time_s) if scenes else due >= slot:
+                    slot = due + 1
+                    child = replace(container, frame=frame.number, time_s=time_s, parent=container.row, row=None)
+                    done = is_done(child)
+                    yield child if done else _with_pixels(frame, child), done
+        except VideoError as error:
+            raise BrokenContainer(f"video {error}. Earlier frames are labeled") from error
+        _check_end(video, frames, time_s)
 
 
 class Scenes:
@@ -285,11 +285,13 @@ class Scenes:
         self._last: Array | None = None
         self._cut_s = -math.inf
 
-    def begins(self, pixels: Array | None, time_s: float) -> bool:
-        """Whether a scene begins with a frame, (H, W, 3) uint8 BGR."""
-        if pixels is None:
+    def begins(self, frame: VideoFrame, time_s: float) -> bool:
+        """Whether a scene begins with a frame."""
+        try:
+            pixels = frame.pixels()
+        except VideoError:
             return False
-        small = cv2.cvtColor(cv2.resize(pixels, (64, 36), interpolation=cv2.INTER_AREA), cv2.COLOR_BGR2HSV)
+        small = cv2.cvtColor(cv2.resize(pixels, (64, 36), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2HSV)
         last, self._last = self._last, small
         if last is not None and (cv2.absdiff(small, last).mean() < _CUT or time_s - self._cut_s < _SCENE_S):
             return False
@@ -297,22 +299,23 @@ class Scenes:
         return True
 
 
-def _with_pixels(video: cv2.VideoCapture, child: Input) -> Input:
-    read, pixels = video.retrieve()
-    if not read:
-        return replace(child, failure=Failure("corrupt", f"frame {child.frame} cannot be decoded"))
-    return replace(child, pixels=cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
+def _with_pixels(frame: VideoFrame, child: Input) -> Input:
+    try:
+        return replace(child, pixels=frame.pixels())
+    except VideoError as error:
+        return replace(child, failure=Failure("corrupt", str(error)))
 
 
-def _check_end(video: cv2.VideoCapture, frames: int, last_s: float, rate: float) -> None:
-    """Compare the length with that in the header. Raises: BrokenContainer."""
+def _check_end(video: Video, frames: int, last_s: float) -> None:
+    """Compare the length with the stated one of the video stream. Raises: BrokenContainer."""
     if frames == 0:
         raise BrokenContainer("no frame of the video can be decoded")
-    announced = video.get(cv2.CAP_PROP_FRAME_COUNT)
-    length_s, read_s = announced / rate, last_s + 1 / rate
-    missing_s = length_s - read_s
+    if video.duration_s is None:
+        return
+    stated_s, read_s = video.duration_s, last_s + 1 / video.fps
     # Check both: some formats estimate the number of frames from the length, others the length from the frame rate.
-    if frames < announced * (1 - _MISSING_SHARE) and missing_s > max(_MISSING_S, length_s * _MISSING_SHARE):
+    lacks_frames = frames < stated_s * video.fps * (1 - _MISSING_SHARE)
+    if lacks_frames and stated_s - read_s > max(_MISSING_S, stated_s * _MISSING_SHARE):
         raise BrokenContainer(
-            f"video ends after {read_s:.1f} of {length_s:.1f} s: truncated or damaged. Earlier frames are labeled"
+            f"video ends after {read_s:.1f} of {stated_s:.1f} s: truncated or damaged. Earlier frames are labeled"
         )

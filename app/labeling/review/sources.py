@@ -2,14 +2,13 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import lru_cache
 from io import BytesIO
 
-import cv2
-
 from mien.app.errors import PayloadTooLarge
-from mien.app.inference.decode import open_video
+from mien.app.inference.video import Video, VideoError, VideoFrame
 from mien.app.labeling.containers import BrokenContainer, read_member, read_page
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
@@ -26,7 +25,7 @@ class SourceReader(ExitStack):
 
     def __init__(self) -> None:
         super().__init__()
-        self._video: cv2.VideoCapture | None = None
+        self._frames: Iterator[VideoFrame] = iter(())
         self._path, self._next_frame, self._sha256 = b"", 0, ""
 
     def pixels(self, image: Result) -> Array:
@@ -47,7 +46,7 @@ class SourceReader(ExitStack):
             return self._frame(item), self._sha256
         if item.kind == "pages":
             if self._path != item.path:
-                self._path, self._video, self._sha256 = item.path, None, _sha256(item.path)
+                self._path, self._frames, self._sha256 = item.path, iter(()), _sha256(item.path)
             return read_page(item.path, item.frame, MAX_PIXELS), self._sha256
         payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
         sha256 = hashlib.sha256(payload).hexdigest()
@@ -57,18 +56,19 @@ class SourceReader(ExitStack):
         return decode(payload, max_pixels=MAX_PIXELS), sha256
 
     def _frame(self, item: Input) -> Array:
-        if self._video is None or self._path != item.path or self._next_frame > item.frame:
-            self.close()
-            self._path, self._next_frame = item.path, 0
-            path = self.enter_context(local_file(item.path))
-            self._sha256, self._video = _sha256(path), open_video(path)
-            self.callback(self._video.release)
-        while self._next_frame <= item.frame and self._video.grab():
-            self._next_frame += 1
-        read, pixels = self._video.retrieve()
-        if not read or self._next_frame <= item.frame:
-            raise BrokenContainer(f"frame {item.frame} cannot be read")
-        return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+        try:
+            if self._path != item.path or self._next_frame > item.frame:
+                self.close()
+                self._path, self._next_frame = item.path, 0
+                path = self.enter_context(local_file(item.path))
+                self._sha256, self._frames = _sha256(path), iter(self.enter_context(Video(path)))
+            for frame in self._frames:
+                self._next_frame = frame.number + 1
+                if frame.number == item.frame:
+                    return frame.pixels()
+        except VideoError as error:
+            raise BrokenContainer(f"video {error}") from error
+        raise BrokenContainer(f"frame {item.frame} cannot be read")
 
 
 def _sha256(path: bytes) -> str:

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from mien.app.labeling.files import ForeignFile, OutputRefused
 from mien.app.labeling.outputs import classes
+from mien.app.labeling.review import sources
 from mien.app.labeling.review.export import write_export
 from mien.data.contract import decode
 from mien.data.readers.folders import Folders
@@ -92,8 +93,8 @@ def test_an_export_creates_missing_crops_and_decodes_a_video_once(
 ) -> None:
     write_export(own.out, tmp_path / "with", everything=True)
     shutil.rmtree(own.out / "crops")
-    opening = Mock(wraps=cv2.VideoCapture)
-    monkeypatch.setattr(cv2, "VideoCapture", opening)
+    opening = Mock(wraps=sources.Video)
+    monkeypatch.setattr(sources, "Video", opening)
     write_export(own.out, tmp_path / "without", everything=True)
     assert opening.call_count == 1
     crops = {path.name: path.read_bytes() for path in (tmp_path / "with").rglob("*.png")}

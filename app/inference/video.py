@@ -1,0 +1,177 @@
+"""Frames of video files and network streams, decoded by PyAV, the binding of FFmpeg's libraries.
+
+OpenCV's video reader is not used: for interlaced video it returns the buffer of an earlier frame, even one of another
+file, and it ignores pixel aspect ratios, mirroring and edit lists.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import av
+import cv2
+import numpy as np
+from av.container import InputContainer
+from av.sidedata.sidedata import Type as SideData
+from av.stream import Disposition
+
+from mien.data.contract import Array
+from mien.data.errors import MienError
+
+_DEFAULT_FPS: Final = 25.0
+_MAX_FPS: Final = 240.0
+# FFmpeg's -dts_delta_threshold: a larger step is the seam of two recordings, as in joined transport streams
+_SEAM_S: Final = 10.0
+_WITH_SEAMS: Final = frozenset(("mpegts", "mpeg", "rtsp", "rtp"))
+
+
+class VideoError(MienError):
+    """A video, or a frame of it, that cannot be decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFrame:
+    """One decoded frame: its number from 0, and its time in seconds since the start of the file."""
+
+    number: int
+    time_s: float
+    _decoded: Any
+    _aspect: Fraction
+
+    def pixels(self) -> Array:
+        """Upright pixels of square shape, (H, W, 3) uint8 RGB. Raises: VideoError, for a damaged frame."""
+        if self._decoded.is_corrupt:
+            raise VideoError(f"frame {self.number} is damaged")
+        pixels: Array = self._decoded.to_ndarray(format="rgb24")
+        height, width = pixels.shape[:2]
+        shown = (width, height)
+        if self._aspect > 1:
+            shown = (round(width * self._aspect), height)
+        elif self._aspect < 1:
+            shown = (width, round(height / self._aspect))
+        if self._decoded.interlaced_frame:
+            pixels = pixels[::2]  # the lines in between show another moment
+        if shown != (pixels.shape[1], pixels.shape[0]):
+            pixels = cv2.resize(np.ascontiguousarray(pixels), shown, interpolation=cv2.INTER_CUBIC)
+        return _turned(pixels, self._decoded.side_data.get(SideData.DISPLAYMATRIX))
+
+
+def _turned(pixels: Array, side_data: Any) -> Array:
+    """Rotate and mirror pixels by the display matrix of FFmpeg: nine int32 in rows, of which four are used here."""
+    if side_data is None:
+        return pixels
+    x_to_x, x_to_y, _, y_to_x, y_to_y = np.frombuffer(bytes(side_data), dtype=np.int32, count=5).tolist()
+    if abs(x_to_y) > abs(x_to_x):  # a quarter turn
+        pixels, x_to_x, y_to_y = pixels.swapaxes(0, 1), y_to_x, x_to_y
+    return np.ascontiguousarray(pixels[:: -1 if y_to_y < 0 else 1, :: -1 if x_to_x < 0 else 1])
+
+
+class Video:
+    """An opened video: its frames in order, from the container's default video stream; covers are not frames.
+
+    Attributes:
+        fps: the stated mean frame rate, or 25.
+        duration_s: the stated length of the video stream itself, or None.
+    """
+
+    def __init__(self, source: str | bytes, *, timeout_s: float | None = None) -> None:
+        """Open a file by name, or a network stream by URL. Raises: VideoError.
+
+        Args:
+            source: the path of a file as the system has it, or a URL, such as `rtsp://...`.
+            timeout_s: for opening and for each read of a URL.
+        """
+        with ExitStack() as cleanup:
+            try:
+                self._container = cleanup.enter_context(_open(source, timeout_s, cleanup))
+            except (av.error.FFmpegError, OSError, ValueError) as error:
+                raise VideoError(f"cannot be opened: not a video that FFmpeg reads ({_reason(error)})") from error
+            videos = [
+                stream
+                for stream in self._container.streams.video
+                if not stream.disposition & Disposition.attached_pic and stream.codec_context is not None
+            ]
+            if not videos:
+                raise VideoError("no video: the file has only sound, a cover picture or other data")
+            self._stream = next((stream for stream in videos if stream.disposition & Disposition.default), videos[0])
+            self._stream.thread_type = "AUTO"
+            self._cleanup = cleanup.pop_all()
+        rate = float(self._stream.average_rate or self._stream.guessed_rate or 0)
+        self.fps = rate if 0 < rate <= _MAX_FPS else _DEFAULT_FPS
+        self.duration_s = self._duration_s()
+
+    def _duration_s(self) -> float | None:
+        if self._stream.duration and self._stream.time_base:
+            return float(self._stream.duration * self._stream.time_base)
+        stated = self._stream.metadata.get("DURATION", "")  # of Matroska, hours:minutes:seconds
+        if len(parts := stated.split(":")) == 3:
+            return 3600 * float(parts[0]) + 60 * float(parts[1]) + float(parts[2])
+        if self._container.duration and len(self._container.streams) == 1:  # otherwise, maybe that of the sound
+            return self._container.duration / av.time_base
+        return None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the source is a stream without an end."""
+        return self._container.duration is None
+
+    def __iter__(self) -> Iterator[VideoFrame]:
+        """Frames in order of presentation. Raises: VideoError, if the source fails before its end."""
+        aspect = self._stream.sample_aspect_ratio or Fraction(1)
+        offset_s = -(self._container.start_time or 0) / av.time_base
+        last_s = -1 / self.fps
+        for number, decoded in enumerate(self._decoded()):
+            time_s = last_s + 1 / self.fps if decoded.time is None else float(decoded.time) + offset_s
+            has_seam = time_s - last_s > _SEAM_S and self._container.format.name in _WITH_SEAMS
+            if number and (time_s <= last_s or has_seam):
+                offset_s += last_s + 1 / self.fps - time_s
+                time_s = last_s + 1 / self.fps
+            last_s = max(0.0, time_s)
+            yield VideoFrame(number, last_s, decoded, aspect)
+
+    def _decoded(self) -> Iterator[Any]:
+        """Frames of all packets; packets without a frame that can be decoded are left out."""
+        packets = self._container.demux(self._stream)
+        while True:
+            try:
+                packet = next(packets, None)
+                if packet is None:
+                    return
+                yield from packet.decode()
+            except av.error.InvalidDataError:
+                continue
+            except (av.error.FFmpegError, OSError) as error:
+                raise VideoError(f"cannot be read to its end ({_reason(error)})") from error
+
+    def close(self) -> None:
+        """Release the file or the connection."""
+        self._cleanup.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _open(source: str | bytes, timeout_s: float | None, cleanup: ExitStack) -> InputContainer:
+    if isinstance(source, str) and "://" in source:
+        return av.open(source, "r", timeout=timeout_s, options={"rtsp_transport": "tcp"})
+    # absolute, because FFmpeg takes `12:30.mp4` for the URL of a protocol
+    path = Path(os.fsdecode(source)).absolute()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # a name that is not UTF-8
+        return av.open(cleanup.enter_context(path.open("rb")), "r")
+    return av.open(str(path), "r")
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

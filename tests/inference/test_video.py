@@ -1,0 +1,219 @@
+"""Decoding of videos as cameras, phones and broadcasts make them; the clips are made by FFmpeg."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from mien.app.inference.video import Video, VideoError
+from mien.data.contract import Array
+
+imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+QUARTERS = np.array([[40, 90], [140, 200]], np.uint8)  # gray levels of a picture's four quarters
+
+
+def ffmpeg(*arguments: str | Path) -> None:
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *map(str, arguments)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def picture(path: Path, quarters: Array = QUARTERS, *, width: int = 320, height: int = 240) -> Path:
+    cv2.imwrite(str(path), cv2.resize(quarters, (width, height), interpolation=cv2.INTER_NEAREST))
+    return path
+
+
+def clip(path: Path, *options: str, source: Path | None = None, seconds: float = 1.0) -> Path:
+    still = source or picture(path.with_suffix(".png"))
+    ffmpeg("-loop", "1", "-framerate", "25", "-t", str(seconds), "-i", still, "-pix_fmt", "yuv420p", *options, path)
+    return path
+
+
+def quarters_of(pixels: Array) -> Array:
+    height, width = pixels.shape[:2]
+    rows, columns = (height // 4, 3 * height // 4), (width // 4, 3 * width // 4)
+    return pixels[np.ix_(rows, columns)].mean(axis=2)
+
+
+def times(path: Path) -> list[float]:
+    with Video(str(path)) as video:
+        return [frame.time_s for frame in video]
+
+
+def with_matrix(path: Path, turned: Path, matrix: tuple[int, int, int, int]) -> Path:
+    """Copy an MP4 with another display matrix (a, b, c, d) in its track header, whose nine numbers are 16.16."""
+    payload = bytearray(path.read_bytes())
+    track = payload.index(b"tkhd")
+    at = track + 4 + 40 if payload[track + 4] == 0 else track + 4 + 52
+    a, b, c, d = matrix
+    for index, value in enumerate((a, b, 0, c, d, 0)):
+        payload[at + 4 * index : at + 4 * index + 4] = (value << 16).to_bytes(4, "big", signed=True)
+    turned.write_bytes(payload)
+    return turned
+
+
+INTERLACED = ("-c:v", "libx264", "-flags", "+ildct", "-x264-params", "tff=1")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [
+        (".mp4", INTERLACED),
+        (".mts", INTERLACED),
+        (".mpg", ("-c:v", "mpeg2video", "-flags", "+ildct+ilme", "-q:v", "2")),
+    ],
+)
+def test_interlaced_video_shows_its_own_frames(tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
+    other = clip(tmp_path / "a.mp4", source=picture(tmp_path / "a.png", 255 - QUARTERS))
+    path = clip(tmp_path / f"b{suffix}", *options)
+    for video in (Video(str(other)), Video(str(path))):
+        with video:
+            pixels = [frame.pixels() for frame in video]
+    assert len(pixels) == 25
+    assert {frame.shape for frame in pixels} == {(240, 320, 3)}
+    np.testing.assert_allclose([quarters_of(frame) for frame in pixels], [QUARTERS] * 25, atol=6)
+
+
+def test_of_two_fields_only_one_moment_is_shown(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.png"
+    cv2.imwrite(str(lines), np.tile(np.array([[60], [220]], np.uint8), (120, 320)))
+    # stored as interlaced without compression of chroma or detail
+    path = clip(tmp_path / "field.mkv", "-c:v", "ffv1", "-field_order", "tt", "-vf", "setfield=tff", source=lines)
+    with Video(str(path)) as video:
+        assert quarters_of(next(iter(video)).pixels()) == pytest.approx(60, abs=4)
+
+
+@pytest.mark.parametrize(("aspect", "size"), [("16/9", (569, 240)), ("8/9", (320, 270))])
+def test_pixels_that_are_not_square_are_stretched(tmp_path: Path, aspect: str, size: tuple[int, int]) -> None:
+    path = clip(tmp_path / "anamorphic.mp4", "-vf", f"setsar={aspect}")
+    with Video(str(path)) as video:
+        pixels = next(iter(video)).pixels()
+    assert (pixels.shape[1], pixels.shape[0]) == size
+    np.testing.assert_allclose(quarters_of(pixels), QUARTERS, atol=6)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        ((1, 0, 0, 1), QUARTERS),
+        ((-1, 0, 0, 1), QUARTERS[:, ::-1]),
+        ((1, 0, 0, -1), QUARTERS[::-1]),
+        ((-1, 0, 0, -1), QUARTERS[::-1, ::-1]),
+        ((0, 1, -1, 0), np.rot90(QUARTERS, -1)),  # clockwise, as phones held upright write
+        ((0, -1, 1, 0), np.rot90(QUARTERS)),
+        ((0, 1, 1, 0), QUARTERS.T),
+        ((0, -1, -1, 0), QUARTERS[::-1, ::-1].T),
+    ],
+)
+def test_rotated_and_mirrored_videos_are_upright(
+    tmp_path: Path, matrix: tuple[int, int, int, int], expected: Array
+) -> None:
+    path = with_matrix(clip(tmp_path / "plain.mp4"), tmp_path / "turned.mp4", matrix)
+    with Video(str(path)) as video:
+        np.testing.assert_allclose(quarters_of(next(iter(video)).pixels()), expected, atol=6)
+
+
+def test_times_start_where_a_trimmed_video_starts(tmp_path: Path) -> None:
+    whole = clip(tmp_path / "whole.mp4", "-g", "25", seconds=4)
+    trimmed = tmp_path / "trimmed.mp4"
+    ffmpeg("-ss", "1.5", "-i", whole, "-c", "copy", trimmed)
+    found = times(trimmed)
+    assert found[0] == pytest.approx(0.0, abs=0.05)
+    assert found[-1] == pytest.approx(2.5 - 0.04, abs=0.06)
+    np.testing.assert_allclose(np.diff(found), 0.04, atol=0.002)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".webm", ".ts", ".mp4"])
+def test_the_length_is_that_of_the_pictures_not_of_the_sound(tmp_path: Path, suffix: str) -> None:
+    silent, path = clip(tmp_path / "silent.mp4", seconds=2), tmp_path / f"long{suffix}"
+    codecs = ("-c:v", "libvpx", "-c:a", "libvorbis") if suffix == ".webm" else ("-c:v", "copy", "-c:a", "aac")
+    ffmpeg("-i", silent, "-f", "lavfi", "-t", "6", "-i", "anullsrc", *codecs, path)
+    with Video(str(path)) as video:
+        assert video.duration_s is None or video.duration_s == pytest.approx(2.0, abs=0.1)
+        assert len(list(video)) == 50
+
+
+def test_joined_transport_streams_are_one_recording(tmp_path: Path) -> None:
+    first, second = clip(tmp_path / "1.ts"), clip(tmp_path / "2.ts", "-output_ts_offset", "3600")
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(first.read_bytes() + second.read_bytes() + first.read_bytes())
+    found = times(joined)
+    assert len(found) == 75
+    np.testing.assert_allclose(np.diff(found), 0.04, atol=0.01)
+
+
+def test_covers_are_not_frames_and_the_default_stream_is_chosen(tmp_path: Path) -> None:
+    dark, bright = (
+        clip(tmp_path / f"{level}.mp4", source=picture(tmp_path / f"{level}.png", np.full((1, 1), level, np.uint8)))
+        for level in (50, 200)
+    )
+    path = tmp_path / "two.mkv"
+    ffmpeg(
+        "-i",
+        dark,
+        "-i",
+        bright,
+        "-map",
+        "0",
+        "-map",
+        "1",
+        "-c",
+        "copy",
+        "-disposition:v:0",
+        "0",
+        "-disposition:v:1",
+        "default",
+        path,
+    )
+    with Video(str(path)) as video:
+        assert next(iter(video)).pixels().mean() == pytest.approx(200, abs=5)
+    sound = tmp_path / "song.m4a"
+    ffmpeg(
+        "-f",
+        "lavfi",
+        "-t",
+        "1",
+        "-i",
+        "anullsrc",
+        "-i",
+        picture(tmp_path / "cover.png"),
+        "-map",
+        "0",
+        "-map",
+        "1",
+        "-c:v",
+        "png",
+        "-disposition:v:0",
+        "attached_pic",
+        sound,
+    )
+    with pytest.raises(VideoError, match="no video"):
+        Video(str(sound))
+
+
+@pytest.mark.parametrize("damage", ["empty", "text", "header"])
+def test_a_file_that_is_not_a_video_is_an_error(tmp_path: Path, damage: str) -> None:
+    payload = {
+        "empty": b"",
+        "text": b"const answer = 42;\n" * 20,
+        "header": clip(tmp_path / "a.mp4").read_bytes()[:400],
+    }
+    path = tmp_path / "b.mp4"
+    path.write_bytes(payload[damage])
+    with pytest.raises(VideoError, match="cannot be opened"):
+        Video(str(path))
+
+
+def test_a_truncated_file_gives_its_frames(tmp_path: Path) -> None:
+    whole = clip(tmp_path / "whole.ts", "-g", "5", seconds=4)
+    path = tmp_path / "half.ts"
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    assert 10 < len(times(path)) < 90
+
+
+def test_a_name_that_looks_like_a_protocol_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.move(clip(tmp_path / "a.mp4"), tmp_path / "12:30.mp4")
+    monkeypatch.chdir(tmp_path)
+    assert len(times(Path("12:30.mp4"))) == 25
