@@ -1,7 +1,5 @@
 """Command `mien label`: its options, messages and exit codes."""
 
-import dataclasses
-import inspect
 import logging
 import traceback
 from collections import Counter
@@ -11,6 +9,7 @@ from typing import IO, Annotated, Any, Final
 import typer
 
 from mien.app.cli.exit_codes import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED, USAGE, stopped_by
+from mien.app.cli.label_options import with_label_options
 from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, fail
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.signals import Interrupts
@@ -46,6 +45,7 @@ ListOutputs = Annotated[
 ]
 
 
+@with_label_options
 def label(
     list_outputs: ListOutputs = False,  # noqa: ARG001  # its callback acts
     model: Model = None,
@@ -90,25 +90,6 @@ def label(
                 raise
             fail(traceback.format_exc(), FAILED)
     raise typer.Exit(code)
-
-
-def _declare_options() -> None:
-    """Give the command a parameter for every field of `LabelOptions`, which declares its options."""
-    own = [parameter for parameter in inspect.signature(label).parameters.values() if parameter.name != "values"]
-    declared = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default if field.default_factory is dataclasses.MISSING else field.default_factory(),
-            annotation=field.type,
-        )
-        for field in dataclasses.fields(LabelOptions)
-    ]
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    label.__signature__ = inspect.Signature([*declared, *parameters])  # type: ignore[attr-defined]  # read by Typer
-
-
-_declare_options()
 
 
 def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts, stream: IO[str] | None) -> int:

@@ -3,30 +3,38 @@
 import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
 
 from mien.app.cli.exit_codes import FAILED, error_line
 
-WITH = "Model"  # heading of the help
+_PANEL = "Model"  # heading of the help
 
 Model = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="fast (default), accurate, or an artifact folder.", rich_help_panel=WITH),
+    typer.Option(metavar="NAME", help="fast (default), accurate, or an artifact folder.", rich_help_panel=_PANEL),
 ]
 PriorName = Annotated[
     Literal["natural", "balanced"] | None,
-    typer.Option("--prior", help="balanced (default) corrects for rare expressions.", rich_help_panel=WITH),
+    typer.Option("--prior", help="balanced (default) corrects for rare expressions.", rich_help_panel=_PANEL),
 ]
 OnDevice = Annotated[
     Literal["auto", "cpu", "cuda", "tensorrt"] | None,
-    typer.Option(help="Where the model runs. Only auto falls back to the CPU.", rich_help_panel=WITH),
+    typer.Option(help="Where the model runs. Only auto falls back to the CPU.", rich_help_panel=_PANEL),
 ]
 DetectorName = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Face detector: auto, or one of `mien models list`.", rich_help_panel=WITH),
+    typer.Option(metavar="NAME", help="Face detector: auto, or one of `mien models list`.", rich_help_panel=_PANEL),
 ]
+
+
+def parse_folder(value: str) -> Path:
+    """Parse a folder; an empty one, as from an unset shell variable, would be the current folder."""
+    if not value:
+        raise typer.BadParameter("the path is empty")
+    return Path(value)
 
 
 @contextlib.contextmanager

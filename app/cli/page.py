@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.options import Model, PriorName, printed_errors
-from mien.app.labeling.options import folder as parse_folder
+from mien.app.cli.options import Model, PriorName, parse_folder, printed_errors
 
 
 def page(
