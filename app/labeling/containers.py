@@ -23,6 +23,7 @@ from typing import IO, Final
 import cv2
 from PIL import Image
 
+from mien.app.errors import PayloadTooLarge
 from mien.app.inference.video import Video, VideoError, VideoFrame
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import (
@@ -44,6 +45,8 @@ from mien.data.errors import MienError
 
 IsDone = Callable[[Input], bool]
 
+# About a million members; a member takes ten times as much memory as its entry in this list.
+MAX_DIRECTORY_BYTES: Final = 100_000_000
 Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
 _ARCHIVE_ERRORS: Final = (
     zipfile.BadZipFile,
@@ -88,7 +91,7 @@ def open_container(
 ) -> Iterator[tuple[Input, bool]]:
     """Images of the container at a local path, and whether they are done; these are not decompressed.
 
-    Raises: BrokenContainer.
+    Raises: BrokenContainer, NotAVideo, PayloadTooLarge.
     """
     if container.kind == "video":
         return _frames(container, path, options, is_done)
@@ -138,6 +141,7 @@ def _images(
 def _members(file: IO[bytes], kind: str) -> Iterator[_Member | None]:
     """Members of an archive, with None for those that are not files."""
     if kind == "zip":
+        _check_directory(file)
         with zipfile.ZipFile(file) as archive:
             for info in archive.infolist():
                 read = partial(archive.read, info)
@@ -150,6 +154,14 @@ def _members(file: IO[bytes], kind: str) -> Iterator[_Member | None]:
             link = Failure("link", f"a link to {printable(entry.linkname)} in the archive", "skipped")
             failure = None if entry.isfile() else link if entry.issym() or entry.islnk() else _SPECIAL
             yield None if entry.isdir() else _Member(entry.name, entry.size, read, failure)
+
+
+def _check_directory(file: IO[bytes]) -> None:
+    """Check the size of a zip's list of members, which `zipfile` reads as a whole. Raises: PayloadTooLarge."""
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # also of Zip64, which has no public reader
+    if end and end[zipfile._ECD_SIZE] > MAX_DIRECTORY_BYTES:  # type: ignore[attr-defined]
+        size = end[zipfile._ECD_SIZE]  # type: ignore[attr-defined]
+        raise PayloadTooLarge(f"the archive's list of members has {size:,} bytes, the limit is {MAX_DIRECTORY_BYTES:,}")
 
 
 def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:

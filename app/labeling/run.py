@@ -18,6 +18,7 @@ import onnxruntime
 import PIL
 
 from mien.app import VERSION
+from mien.app.errors import PayloadTooLarge
 from mien.app.labeling.batch import BatchResult
 from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container, page_count
 from mien.app.labeling.executors import Batch, Executor, open_executor
@@ -231,6 +232,8 @@ class _Run:
             failure = Failure("not_an_image", str(error), "skipped")
         except BrokenContainer as error:
             failure = Failure("corrupt", str(error))
+        except PayloadTooLarge as error:
+            failure = Failure("too_large", str(error))
         except OSError as error:
             failure = failure_of(error, container.name)
         if batch:

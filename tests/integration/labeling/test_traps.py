@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from mien import app
-from mien.app.labeling import executors, run
+from mien.app.labeling import containers, executors, run
 from mien.app.labeling.batch import BatchLabeler
 from mien.app.labeling.executors import Threads
 from tests.albums import face_photo, rows_of, write_photos, write_video
@@ -218,6 +218,17 @@ def test_large_members_of_archives_are_labeled_in_smaller_batches(
 
 
 # Limits
+
+
+def test_a_zip_whose_list_of_members_would_fill_the_memory_is_a_row(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_zip(photos / "many.zip", *range(12))
+    write_zip(photos / "some.zip", 0)
+    monkeypatch.setattr(containers, "MAX_DIRECTORY_BYTES", 200)  # an entry has about 60
+    rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
+    assert {row["file"]: row["reason"] for row in rows if row["status"] != "ok"} == {"many.zip": "too_large"}
+    assert "some.zip/in/0.jpg" in {row["file"] for row in rows}
 
 
 def test_what_is_labeled_of_an_unfinished_video_stays_in_the_outputs(mien: Mien, tmp_path: Path) -> None:
