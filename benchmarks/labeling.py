@@ -101,7 +101,7 @@ def measure(  # every argument is an option of the command
                 # without the opening of the models, as in the bare loop
                 best_s[name] = min(best_s[name], outcome.total_seconds)
                 shutil.rmtree(out)
-        on_cluster = ("--out", f"{place}/ray", "--engine", "ray", "--workers", str(workers))
+        on_cluster = ("--out", f"{place}/ray", "--write", "csv", "--engine", "ray", "--workers", str(workers))
         ray_images_per_s = run_mien(folder, *on_cluster)["images_per_s"] if ray else None
     return {
         "efficiency": best_s["bare_images_per_s"] / best_s["images_per_s"],

@@ -33,7 +33,7 @@ def scan(options: LabelOptions, had_inputs: Callable[[str], bool] = lambda _: Fa
     had_inputs: whether the last run had inputs with a prefix. Raises: NoInput, also if there is nothing to label.
     """
     empty = True
-    for item in _listed(options) if options.files_from is not None else _found(options, had_inputs):
+    for item in _from_list(options) if options.files_from is not None else _from_arguments(options, had_inputs):
         empty = False
         yield item
     if empty:
@@ -92,7 +92,7 @@ def _matches(pattern: str) -> list[str]:
     return paths
 
 
-def _found(options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
+def _from_arguments(options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
     roots = _roots(options)
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
     folders = {path: name for path, name in roots.items() if is_url(path) or os.path.isdir(path)}
@@ -123,10 +123,10 @@ def _found(options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator
 # Lists
 
 
-def _listed(options: LabelOptions) -> Iterator[Input]:
+def _from_list(options: LabelOptions) -> Iterator[Input]:
     """Inputs of a list, named as in the list."""
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
-    for path in _names(options.files_from or "-", null=options.null):
+    for path in _paths(options.files_from or "-", null=options.null):
         if is_url(path):
             check_store(path)
             if not is_ignored(path, options):
@@ -142,7 +142,7 @@ def _listed(options: LabelOptions) -> Iterator[Input]:
             yield _input(path, name, options)
 
 
-def _names(source: str, *, null: bool) -> Iterator[str]:
+def _paths(source: str, *, null: bool) -> Iterator[str]:
     """Paths from a file or standard input; on POSIX, bytes that are not UTF-8 are preserved. Raises: NoInput."""
     try:
         stream = sys.stdin.buffer if source == "-" else Path(source).open("rb")  # noqa: SIM115  # closed below

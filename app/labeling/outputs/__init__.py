@@ -80,7 +80,7 @@ def write_output(name: str, view: View) -> list[Path]:
     return [view.out / target for target in output.TARGETS]
 
 
-def obstacle(name: str) -> str | None:
+def unavailable_reason(name: str) -> str | None:
     """Message on why an output cannot be written; None if it can."""
     library = getattr(load_output(name), "NEEDS", None)
     if library is None or importlib.util.find_spec(library):
@@ -91,7 +91,7 @@ def obstacle(name: str) -> str | None:
 def check_outputs(names: list[str]) -> None:
     """Reject outputs that cannot be written. Raises: LabelingError."""
     for name in names:
-        if (reason := obstacle(name)) is not None:
+        if (reason := unavailable_reason(name)) is not None:
             raise LabelingError(reason)
 
 
@@ -110,13 +110,13 @@ def _written(view: View) -> set[str]:
     return targets_of(json.loads(view.get("outputs") or "[]")) | ({CROPS_DIR} if view.has_images(CROPS) else set())
 
 
-def with_earlier(asked: list[str], view: View) -> list[str]:
+def with_earlier(requested: list[str], view: View) -> list[str]:
     """Requested outputs, and existing ones of earlier runs, which would become outdated otherwise.
 
     Raises: ForeignFile, if a file that no run has written has the name of an output.
     """
     earlier: list[str] = json.loads(view.get("outputs") or "[]")
-    names = list(asked)
+    names = list(requested)
     for target in sorted(targets_of(names) - _written(view)):
         path = view.out / target
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
@@ -124,7 +124,7 @@ def with_earlier(asked: list[str], view: View) -> list[str]:
     for name in earlier:
         targets = targets_of([name])
         exists = any(os.path.lexists(view.out / target) for target in targets)
-        if exists and name not in names and not targets & targets_of(names) and obstacle(name) is None:
+        if exists and name not in names and not targets & targets_of(names) and unavailable_reason(name) is None:
             names.append(name)
     return names
 
