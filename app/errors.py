@@ -38,6 +38,10 @@ class NoSuchJob(RequestError):
     """An id of no job, or of another client's."""
 
 
+class HeadTooLarge(RequestError):
+    """Request headers of more bytes, or more headers, than the limit."""
+
+
 class TooManyImages(RequestError):
     """More images in one request than the limit."""
 

@@ -20,7 +20,7 @@ from mien.app.service.jobs import create_folder
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
-from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
+from mien.app.service.middleware import REQUEST_ID, Cors, Envelope, WholeBody, head_check
 from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
 from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
@@ -87,9 +87,10 @@ def _middleware(settings: Settings) -> list[Middleware]:
     )
     return [
         Middleware(Envelope),
+        Middleware(WholeBody),
         Middleware(
             Guard,
-            checks=[host_check(_allowed_hosts(settings)), origin_check(settings.cors_origins)],
+            checks=[head_check, host_check(_allowed_hosts(settings)), origin_check(settings.cors_origins)],
             refuse=problems.refusal,
         ),
         *([cors] if settings.cors_origins else []),

@@ -1,6 +1,7 @@
 """Middleware for request ids, security headers, the provider header, and metrics."""
 
 import asyncio
+import itertools
 import logging
 import re
 import time
@@ -13,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mien.app.errors import ShuttingDown
+from mien.app.errors import HeadTooLarge, ShuttingDown
 from mien.app.service.logs import request_id
 from mien.app.service.problems import (
     CLIENT_GONE,
@@ -29,6 +30,8 @@ from mien.app.service.state import Service
 from mien.app.service.tracing import request_span
 
 REQUEST_ID: Final = "X-Request-ID"
+MAX_HEAD_BYTES: Final = 65_536
+MAX_HEADERS: Final = 100
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -108,6 +111,13 @@ class Envelope:
             raise ShuttingDown("the service stopped before it could respond") from error
 
 
+def head_check(scope: Scope) -> None:
+    """Raises: HeadTooLarge."""
+    path = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    if len(scope["headers"]) > MAX_HEADERS or path + sum(map(len, itertools.chain(*scope["headers"]))) > MAX_HEAD_BYTES:
+        raise HeadTooLarge(f"at most {MAX_HEAD_BYTES:,} bytes and {MAX_HEADERS} headers are accepted")
+
+
 def new_id() -> str:
     """Create a request id."""
     return uuid.uuid4().hex
@@ -147,6 +157,42 @@ def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
 def _route(scope: Scope) -> str:
     route: Any = scope.get("route")
     return getattr(route, "path", None) or "unmatched"
+
+
+class WholeBody:
+    """Middleware that receives the rest of a body before a response ends.
+
+    A server that closes the connection resets a client that is still sending, which loses the response.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        # a client that waits for "100 Continue" does not send the body after another response
+        arriving = ("content-length" in headers or "transfer-encoding" in headers) and "expect" not in headers
+
+        async def receive_part() -> Message:
+            nonlocal arriving
+            message = await receive()
+            arriving = message["type"] == "http.request" and message.get("more_body", False)
+            return message
+
+        async def send_part(message: Message) -> None:
+            last = message["type"] == "http.response.body" and not message.get("more_body")
+            if not (last and arriving):
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            while (await receive_part()).get("more_body", False):
+                pass
+            await send({"type": "http.response.body"})
+
+        if arriving:
+            await self._app(scope, receive_part, send_part)
+        else:
+            await self._app(scope, receive, send)
 
 
 class Cors(CORSMiddleware):

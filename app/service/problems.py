@@ -36,6 +36,12 @@ class Problem:
     retry_after_s: int | None = None
 
 
+def status_problem(status: int) -> Problem:
+    """Problem for an HTTP status that is not in the table, named after the status."""
+    phrase = HTTPStatus(status).phrase
+    return Problem(status, phrase.lower().replace(" ", "-"), phrase)
+
+
 # Subclasses come before their base classes: the first match applies.
 PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (ImageTooLarge, Problem(413, "image-too-large", "Image has too many pixels")),
@@ -43,6 +49,7 @@ PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (DecodeError, Problem(422, "unreadable-image", "Image cannot be read")),
     (errors.NoSuchJob, Problem(404, "no-such-job", "Job not found")),
     (errors.PayloadTooLarge, Problem(413, "payload-too-large", "Too many bytes")),
+    (errors.HeadTooLarge, status_problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)),
     (errors.TooManyImages, Problem(413, "too-many-images", "Too many images in one request")),
     (errors.BatchTooLarge, Problem(413, "batch-too-large", "Images take too long for one request")),
     (errors.UnsupportedContent, Problem(415, "unsupported-content", "Media type is not supported")),
@@ -61,12 +68,6 @@ INTERNAL: Final = Problem(500, "internal", "Internal server error")
 def problem_for(error: Exception) -> Problem:
     """Problem for an error; `INTERNAL` for an unexpected one, whose details are only in the log."""
     return next((problem for kind, problem in PROBLEMS if isinstance(error, kind)), INTERNAL)
-
-
-def status_problem(status: int) -> Problem:
-    """Problem for an HTTP status that is not in the table, named after the status."""
-    phrase = HTTPStatus(status).phrase
-    return Problem(status, phrase.lower().replace(" ", "-"), phrase)
 
 
 def problem_body(problem: Problem, detail: str, **extra: object) -> dict[str, object]:

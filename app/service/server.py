@@ -27,6 +27,7 @@ from mien.app.inference.pipeline import build_pipelines
 from mien.app.main import create_app
 from mien.app.service.http_protocol import BoundedProtocol, StreamProtocol
 from mien.app.service.logs import log_config
+from mien.app.service.middleware import MAX_HEAD_BYTES
 from mien.app.settings import Settings, environment, load_settings
 
 if sys.platform != "win32":
@@ -186,6 +187,7 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
         "host": settings.host,
         "port": settings.port,
         "http": BoundedProtocol,
+        "h11_max_incomplete_event_size": MAX_HEAD_BYTES,
         "ws": StreamProtocol,
         "ws_max_size": settings.max_frame_bytes,
         "ws_max_queue": 1,

@@ -28,21 +28,21 @@ def test_a_header_of_sixty_megabytes_is_rejected_within_milliseconds(common: Ser
     [
         GET + b"X-Long: " + b"a" * 66_000 + b"\r\n\r\n",
         GET + b"X-Long: " + b"a" * 66_000,
-        GET + b"".join(b"X-%d: a\r\n" % number for number in range(100)) + b"\r\n",
+        GET + b"".join(b"X-%d: a\r\n" % number for number in range(99)) + b"\r\n",
         b"GET /" + b"a" * 66_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
         GET.replace(b"GET", b"POST") + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Trailer: " + b"a" * 200_000,
     ],
     ids=["one header", "an unfinished header", "101 headers", "a long path", "a trailer"],
 )
 def test_a_head_above_the_limits_is_rejected(common: Server, head: bytes) -> None:
-    response = common.send(head)
+    response = common.send(head.replace(b"Host:", b"Connection: close\r\nHost:", 1))
     assert b"HTTP/1.1 431 Request Header Fields Too Large" in response
     assert b"urn:mien:problem:request-header-fields-too-large" in response
-    assert re.search(rb"X-Request-ID: [0-9a-f]{32}\r\n", response)
+    assert re.search(rb"(?i)X-Request-ID: [0-9a-f]{32}\r\n", response)
 
 
 def test_a_head_just_below_the_limits_is_served(common: Server) -> None:
-    many = b"".join(b"X-%d: a\r\n" % number for number in range(98))
+    many = b"".join(b"X-%d: a\r\n" % number for number in range(97))
     for more in (many, b"X: " + b"a" * 60_000 + b"\r\n"):
         assert common.send(GET + b"Connection: close\r\n" + more + b"\r\n").startswith(b"HTTP/1.1 200")
 
@@ -57,7 +57,7 @@ def test_a_large_body_does_not_count_as_headers(common: Server) -> None:
 def test_a_request_without_a_host_is_rejected(common: Server) -> None:
     response = common.send(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert response.startswith(b"HTTP/1.1 400")
-    assert b"Host header" in response
+    assert b"Host: header" in response
 
 
 def test_spaces_after_a_header_are_not_part_of_it(common: Server) -> None:
@@ -72,6 +72,20 @@ def test_trailers_are_not_headers(common: Server) -> None:
     response = common.send(head + chunk + b"\r\n0\r\nHost: other\r\nX-Request-ID: other\r\n\r\n")
     assert response.startswith(b"HTTP/1.1 200")
     assert b"other" not in response
+
+
+@pytest.mark.parametrize("upgrade", ["h2c", "TLS/1.0", "websocket2", "h2c, websocket"])
+def test_the_body_after_an_unsupported_upgrade_is_not_the_next_request(common: Server, upgrade: str) -> None:
+    """As Java's HttpClient and `curl --http2` send it; the body could hide a request from a proxy."""
+    head = POST + b"Host: localhost\r\nContent-Type: image/jpeg\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+    head += b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\n" % upgrade.encode()
+    hidden = GET.replace(b"/health", b"/openapi.json") + b"Connection: close\r\n\r\n"
+    end = GET + b"Connection: close\r\n\r\n"
+    response = common.send(head + b"Content-Length: %d\r\n\r\n" % len(hidden) + hidden + end)
+    assert re.findall(rb"HTTP/1.1 (\d+)", response) == [b"415", b"200"], response
+    assert b"openapi" not in response
+    response = common.send(head + b"Content-Length: %d\r\n\r\n" % len(PHOTO) + PHOTO + end)
+    assert re.findall(rb"HTTP/1.1 (\d+)", response) == [b"200", b"200"]
 
 
 def _rejections(server: Server) -> Counter[str]:
