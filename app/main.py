@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 
 from mien.app import VERSION
 from mien.app.access import ANY, Guard, host_check, is_address, origin_check
-from mien.app.inference.pipeline import Pipeline, build_pipelines
+from mien.app.inference.labeler import Labeler, open_labelers
 from mien.app.service import problems, tracing
 from mien.app.service.http_protocol import STATE_KEY
 from mien.app.service.jobs import create_folder
@@ -34,12 +34,12 @@ neither stored nor logged. Every error is a problem document (RFC 9457).
 """
 
 
-def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipeline] | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, *, labelers: Mapping[str, Labeler] | None = None) -> FastAPI:
     """Build the application; models are opened, verified and warmed up at startup, before it accepts connections.
 
     Args:
         settings: by default, read from the environment.
-        pipelines: open pipelines by model name, the default first; by default, opened from the settings.
+        labelers: open labelers by model name, the default first; by default, opened from the settings.
     Raises: SettingsError, if the file of keys or the folder of jobs cannot be used; StartupError, without the packages
         for tracing.
     """
@@ -57,7 +57,7 @@ def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipe
         lifespan=_lifespan,
         middleware=_middleware(chosen),
     )
-    app.state.settings, app.state.pipelines = chosen, pipelines
+    app.state.settings, app.state.labelers = chosen, labelers
     if chosen.jobs_dir is not None:
         create_folder(chosen.jobs_dir)
     problems.install(app)
@@ -110,7 +110,7 @@ def _allowed_hosts(settings: Settings) -> tuple[str, ...]:
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     return_large_buffers()
     settings: Settings = app.state.settings
-    service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
+    service = Service(app.state.labelers or open_labelers(settings), settings, Metrics())
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
         running = None if service.jobs is None else asyncio.create_task(service.jobs.run())

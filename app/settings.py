@@ -1,4 +1,6 @@
-"""Deployment settings: one class, read from `MIEN_*` environment variables and arguments.
+"""Settings, read from `MIEN_*` environment variables and arguments.
+
+`InferenceSettings` are what a label depends on; `ServiceSettings` add what a deployment needs.
 
 Facts about pixels are constants in `data/contract/`, and options of a training run are in its recipe.
 """
@@ -9,19 +11,19 @@ import re
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mien.app.errors import SettingsError
 from mien.data.contract.decode import MAX_PIXELS
-from mien.models.manifest import Prior
+from mien.models.manifest import Prior, artifact_dir
 
 ENV_PREFIX: Final = "MIEN_"
 # Variables of the training commands and of the tests; serving ignores them.
 _NOT_SETTINGS: Final = frozenset(
     f"{ENV_PREFIX}{name}" for name in ("DATA_DIR", "PHOTOS_DIR", "MOBILEFACENET", "CHROMIUM")
 )
-Device = Literal["auto", "cpu", "cuda", "tensorrt"]
+Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 
 
@@ -53,21 +55,29 @@ Size = Annotated[int, Field(ge=1024)]  # bytes or pixels
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Settings(BaseSettings):
-    """Deployment settings. Every field is the environment variable `MIEN_<FIELD>`."""
+def _not_empty(value: object) -> object:
+    if value == "":  # a path would be the current folder, and a host every address
+        raise ValueError("empty. Give a value, or unset it")
+    return value
+
+
+NotEmpty: Final = BeforeValidator(_not_empty)
+
+
+class InferenceSettings(BaseSettings):
+    """Settings on which a label depends. Every field is the environment variable `MIEN_<FIELD>`."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
 
     # Model and device
-    models_dir: Path | None = Field(None, description="folder with YuNet's file; searched before the user cache")
-    model: str | Path | None = Field(
+    models_dir: Annotated[Path | None, NotEmpty] = Field(
+        None, description="folder with YuNet's file; searched before the user cache"
+    )
+    model: Annotated[str | Path | None, NotEmpty] = Field(
         None, description="fast (the default), accurate, a released artifact by its name, or an artifact folder"
     )
-    extra_models: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="further models that requests may select: names or folders, separated by commas"
-    )
     prior: Prior = Field("balanced", description="balanced corrects for rare expressions, natural does not")
-    device: Device = Field("auto", description="auto may fall back to the CPU; cuda and tensorrt never do")
+    device: Device = Field("auto", description="auto may fall back to the CPU; cuda never does")
     precision: Precision = Field(
         "auto", description="auto: fp16 on a GPU; on a CPU, int8 if it is clearly faster, else fp32"
     )
@@ -75,15 +85,7 @@ class Settings(BaseSettings):
         0, description="threads per inference; 0: one in the service and for detection, else one per core"
     )
     cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs if that is faster")
-    tensorrt_cache: Path | None = Field(None, description="folder for TensorRT engines; the user cache when unset")
-
     max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="on a GPU: faces per inference; 0: default")
-    batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
-        2.0, description="on a GPU: maximum wait for a batch to fill under load; an idle service does not wait"
-    )
-    batch_queue: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        1024, description="on a GPU: faces in the queue for an inference"
-    )
 
     # Detection
     detector: str = Field("auto", description="auto, or a detector of app/inference/detect: yunet, builtin")
@@ -102,6 +104,51 @@ class Settings(BaseSettings):
 
     reduced_decode: bool = Field(
         True, description="decode very large JPEGs at 1/2, 1/4 or 1/8 size if their faces stay large enough"
+    )
+
+    @model_validator(mode="after")
+    def _passes_in_order(self) -> Self:
+        if self.detection_max_px < self.detection_px:
+            raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
+        return self
+
+    @classmethod
+    def load(cls, **overrides: object) -> Self:
+        """Read the environment; `overrides` that are not None take precedence.
+
+        Raises: SettingsError, naming the variable or the override, what was found and what is allowed.
+        """
+        _reject_unknown_variables()
+        given = {name: value for name, value in overrides.items() if value is not None}
+        for name in sorted(given.keys() - cls.model_fields.keys()):
+            nearest = difflib.get_close_matches(name, cls.model_fields, n=1, cutoff=0)[0]
+            raise SettingsError(f"{name}: unknown setting. Did you mean {nearest}?")
+        try:
+            return cls(**given)  # type: ignore[arg-type]  # pydantic checks the types
+        except ValidationError as error:
+            first = error.errors()[0]
+            if not first["loc"]:  # of several settings: the input is all of them
+                raise SettingsError(str(first["ctx"]["error"])) from error
+            name = str(first["loc"][0])
+            source = name if name in given else _variable(name)
+            if name == "api_key_sha256":  # what was found may be a key
+                raise SettingsError(
+                    f"{source}: expected the SHA-256 of each key, 64 digits 0-9a-f, with commas"
+                ) from None
+            raise SettingsError(f"{source}={first['input']!r}: {first['msg']}") from error
+
+    def absolute(self) -> Self:
+        """Settings for a process in another current folder, where the released models may be elsewhere, too."""
+        paths = {"model": artifact_dir(self.model), "models_dir": self.models_dir}
+        relative = {name: path.absolute() for name, path in paths.items() if path and not path.is_absolute()}
+        return self.model_copy(update=relative)
+
+
+class ServiceSettings(InferenceSettings):
+    """Settings of a deployment of the service."""
+
+    extra_models: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="further models that requests may select: names or folders, separated by commas"
     )
 
     # Limits of the service, per process; a request over a limit gets 413, 429 or 503 immediately
@@ -140,7 +187,9 @@ class Settings(BaseSettings):
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="processes that share the port")
 
     # Jobs
-    jobs_dir: Path | None = Field(None, description="folder for jobs on a local disk; without one, there are none")
+    jobs_dir: Annotated[Path | None, NotEmpty] = Field(
+        None, description="folder for jobs on a local disk; without one, there are none"
+    )
     max_jobs: Annotated[int, Field(ge=1, le=10_000)] = Field(
         20, description="jobs that are kept, also those that ended"
     )
@@ -153,7 +202,9 @@ class Settings(BaseSettings):
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
         (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: no key is needed"
     )
-    api_keys_file: Path | None = Field(None, description="TOML file with names and hashes; reread on change")
+    api_keys_file: Annotated[Path | None, NotEmpty] = Field(
+        None, description="TOML file with names and hashes; reread on change"
+    )
     cors_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
         (), description="origins whose pages may call the service, separated by commas; none: only its own page"
     )
@@ -171,20 +222,15 @@ class Settings(BaseSettings):
     tracing: bool = Field(False, description="OpenTelemetry spans, exported as the variables OTEL_* say; extra `trace`")
 
     # Address
-    host: str = Field("127.0.0.1", description="address to listen on; by default only this machine")
+    host: Annotated[str, NotEmpty] = Field(
+        "127.0.0.1", description="address to listen on; by default only this machine"
+    )
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0: any free port")
 
     @field_validator("extra_models", "api_key_sha256", "cors_origins", "allowed_hosts", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-    @field_validator("models_dir", "model", "tensorrt_cache", "jobs_dir", "api_keys_file", "host", mode="before")
-    @classmethod
-    def _not_empty(cls, value: object) -> object:
-        if value == "":  # a path would be the current folder, and a host every address
-            raise ValueError("empty. Give a value, or unset it")
-        return value
 
     @property
     def needs_key(self) -> bool:
@@ -197,38 +243,21 @@ class Settings(BaseSettings):
         return tuple(Path(model).name for model in (self.model or "fast", *self.extra_models))
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
-        if self.detection_max_px < self.detection_px:
-            raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
+    def _names_differ(self) -> Self:
         if len(set(self.model_names)) < len(self.model_names):
             raise ValueError(f"extra_models: {', '.join(self.model_names)} (with `model`) must differ")
         return self
 
 
-def load_settings(**overrides: object) -> Settings:
-    """Read the environment; `overrides` that are not None take precedence.
-
-    Raises: SettingsError, naming the variable or the override, what was found and what is allowed.
-    """
-    _reject_unknown_variables()
-    given = {name: value for name, value in overrides.items() if value is not None}
-    for name in sorted(given.keys() - Settings.model_fields.keys()):
-        nearest = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0)[0]
-        raise SettingsError(f"{name}: unknown setting. Did you mean {nearest}?")
-    try:
-        return Settings(**given)  # type: ignore[arg-type]  # pydantic checks the types
-    except ValidationError as error:
-        first = error.errors()[0]
-        if not first["loc"]:  # of several settings: the input is all of them
-            raise SettingsError(str(first["ctx"]["error"])) from error
-        name = str(first["loc"][0])
-        source = name if name in given else _variable(name)
-        if name == "api_key_sha256":  # what was found may be a key
-            raise SettingsError(f"{source}: expected the SHA-256 of each key, 64 digits 0-9a-f, with commas") from None
-        raise SettingsError(f"{source}={first['input']!r}: {first['msg']}") from error
+Settings = ServiceSettings
 
 
-def environment(settings: Settings) -> dict[str, str | None]:
+def load_settings(**overrides: object) -> ServiceSettings:
+    """The settings of the service; see `InferenceSettings.load`."""
+    return ServiceSettings.load(**overrides)
+
+
+def environment(settings: ServiceSettings) -> dict[str, str | None]:
     """Every setting as the environment variable that restores it; None means that the variable must be unset."""
     given = settings.model_fields_set
     return {_variable(name): _text(value) if name in given and value is not None else None for name, value in settings}
@@ -246,7 +275,7 @@ def _text(value: object) -> str:
 
 def _reject_unknown_variables() -> None:
     """Reject a misspelled variable: the service would run without the intended key or limit."""
-    known = {_variable(field) for field in Settings.model_fields}
+    known = {_variable(field) for field in ServiceSettings.model_fields}
     for variable in sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)):
         if variable.upper() not in known | _NOT_SETTINGS:
             nearest = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0)[0]

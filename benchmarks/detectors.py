@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.detect import create_detector
 from mien.app.inference.detect.base import Detector, iou
-from mien.app.inference.pipeline import build_pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 from mien.data.contract import Array
 from mien.models.detector.manifest import default_detector_dir, load_detector
@@ -50,11 +50,11 @@ def score(detector: Detector, images: LabeledImages) -> dict[str, float]:
 
 def compare_labels(photos: list[Path]) -> dict[str, int]:
     """YuNet's faces in photos, those that the built-in detector finds, its other faces, and faces with other labels."""
-    yunet, builtin = (build_pipeline(load_settings(detector=name, threads=1)) for name in ("yunet", "builtin"))
+    yunet, builtin = (Labeler.open(load_settings(detector=name, threads=1)) for name in ("yunet", "builtin"))
     counts = Counter[str]()
     for photo in photos:
-        wanted, others = (pipeline.analyze(photo.read_bytes()).faces for pipeline in (yunet, builtin))
-        pairs = [(face, other) for face in wanted for other in others if iou(face.box_px, other.box_px) >= SAME_IOU]
+        wanted, others = (pipeline.label(photo.read_bytes()).faces for pipeline in (yunet, builtin))
+        pairs = [(face, other) for face in wanted for other in others if iou(face.box, other.box) >= SAME_IOU]
         counts["faces"] += len(wanted)
         counts["found"] += len({id(face) for face, _ in pairs})
         counts["other faces"] += len(others) - len({id(other) for _, other in pairs})
@@ -67,7 +67,7 @@ def compare_labels(photos: list[Path]) -> dict[str, int]:
 
 def _rows(detector: Detector, image_bgr: Array) -> Array:
     faces = detector.detect(cv2.cvtColor(image_bgr, cv2.COLOR_BGR2RGB))
-    rows = [[*face.box_px, *face.landmarks_px.ravel(), face.score] for face in faces]
+    rows = [[*face.box, *face.landmarks_px.ravel(), face.score] for face in faces]
     return np.array(rows, np.float32).reshape(-1, 15)
 
 

@@ -1,7 +1,6 @@
 """Benchmark of the classifier on a GPU: gain of dynamic batching, and utilization of the chip.
 
     python -m benchmarks.gpu --json out/gpu.json
-    MIEN_DEVICE=tensorrt python -m benchmarks.gpu --json out/tensorrt.json
 
 `batching_gain`: faces/s of 32 concurrent clients, divided by the faces/s of sequential calls.
 `faces_per_s`: batches of 256 crops from host memory to calibrated probabilities in host memory, in fp16.
@@ -10,7 +9,6 @@ the same runtime. Exits with status 1 if the GPU runs no node of the model. Requ
 which the training and test environments have.
 """
 
-import asyncio
 import itertools
 import platform
 import shutil
@@ -19,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,6 @@ import onnxruntime
 
 from benchmarks.results import benchmark_parser, publish
 from mien.app.errors import StartupError
-from mien.app.inference.batcher import Batcher
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.runtime.sessions import CPU, open_session
 from mien.app.settings import Device, load_settings
@@ -64,24 +62,22 @@ def sequential_faces_per_s(classify: Classify, count: int) -> float:
     return count / _seconds(lambda: [classify(singles[index % _BATCHES]) for index in range(count)])
 
 
-def batched_faces_per_s(classify: Classify, *, max_batch: int, concurrency: int, count: int) -> float:
+def concurrent_faces_per_s(classify: Classify, *, concurrency: int, count: int) -> float:
     """Faces per second of `concurrency` clients, each waiting for its result before it sends the next crop."""
     singles = crops(concurrency)[:, None]
-    batcher = Batcher(classify, max_faces=max_batch)
-
-    async def client(single: Array, times: int) -> None:
-        for _ in range(times):
-            await batcher.classify(single)
-
-    async def everyone(times: int) -> None:
-        await asyncio.gather(*(client(single, times) for single in singles))
-
     times = -(-count // concurrency)
-    try:
-        asyncio.run(everyone(3))
-        return times * concurrency / _seconds(lambda: asyncio.run(everyone(times)))
-    finally:
-        batcher.close()
+
+    def client(single: Array, repeats: int) -> None:
+        for _ in range(repeats):
+            classify(single)
+
+    with ThreadPoolExecutor(concurrency) as pool:
+
+        def everyone(repeats: int) -> None:
+            list(pool.map(client, singles, [repeats] * concurrency))
+
+        everyone(3)
+        return times * concurrency / _seconds(lambda: everyone(times))
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -160,9 +156,7 @@ def measure(
     """All metrics of a classifier opened on `device`."""
     graphs = classifier.manifest.graphs
     sequential = sequential_faces_per_s(classifier.classify, 40 * concurrency)
-    batched = batched_faces_per_s(
-        classifier.classify, max_batch=classifier.max_batch, concurrency=concurrency, count=200 * concurrency
-    )
+    batched = concurrent_faces_per_s(classifier.classify, concurrency=concurrency, count=200 * concurrency)
     rate = batch_faces_per_s(classifier.classify, batch=batch, runs=100)
     flop = flop_per_face(classifier.folder / graphs[classifier.precision].file)  # type: ignore[index]
     half = classifier.precision == "fp16"
@@ -198,15 +192,13 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     given = parser.parse_args()
     try:
-        device = "tensorrt" if load_settings().device == "tensorrt" else "cuda"
-        classifier = Classifier(load_settings(device=device, precision="fp16"))
+        classifier = Classifier(load_settings(device="cuda", precision="fp16"))
         if classifier.provider == CPU:
-            raise StartupError(f"device {device}: most nodes of {classifier.manifest.name} run on the CPU")
+            raise StartupError(f"device cuda: most nodes of {classifier.manifest.name} run on the CPU")
     except MienError as error:
         sys.exit(f"benchmarks.gpu: nothing was measured. {error}")
-    # the reference product runs on CUDA in both cases
     results = measure(classifier, "cuda", batch=BATCH, concurrency=CONCURRENCY, matmul_size=MATMUL_SIZE)
-    results |= {"gpu": _gpu_name(), "device": device, "onnxruntime": onnxruntime.__version__}
+    results |= {"gpu": _gpu_name(), "device": "cuda", "onnxruntime": onnxruntime.__version__}
     publish(results | {"python": platform.python_version()}, given.json)
 
 

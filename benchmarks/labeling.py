@@ -27,7 +27,7 @@ from typing import Any, Final
 from PIL import Image
 
 from benchmarks.results import benchmark_parser, publish
-from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.labeling.facts import open_pipeline
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Reporter
@@ -63,11 +63,11 @@ def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
     return paths
 
 
-def _bare_s(paths: list[Path], pipeline: Pipeline, workers: int) -> float:
+def _bare_s(paths: list[Path], pipeline: Labeler, workers: int) -> float:
     """Time of only the four stages over all files, seconds."""
     with ThreadPoolExecutor(workers) as pool:
         began = time.perf_counter()
-        for _ in pool.map(lambda path: pipeline.analyze(path.read_bytes()), paths):
+        for _ in pool.map(lambda path: pipeline.label(path.read_bytes()), paths):
             pass
         return time.perf_counter() - began
 

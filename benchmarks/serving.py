@@ -30,7 +30,7 @@ from typing import Any, Final
 from benchmarks.background import service
 from benchmarks.load import TYPES, percentile
 from benchmarks.results import benchmark_parser, publish, results_of
-from mien.app.inference.pipeline import Pipeline, build_pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.settings import load_settings
 
@@ -47,18 +47,18 @@ def bare(photos: Path, passes: int) -> dict[str, Any]:
         seconds per photo with one thread, sorted by name; `cpu_ms`, mean processor time per photo of one loop per core.
     """
     payloads = [path.read_bytes() for path in _images(photos)]
-    parallel = build_pipeline(load_settings(threads=1))
+    parallel = Labeler.open(load_settings(threads=1))
     start_s = time.process_time()
     rate, photo_s = _loop(parallel, payloads, passes, loops=cores())
     cpu_ms = (time.process_time() - start_s) * 1000 / (len(payloads) * (passes + 1))  # one pass warms up
-    single, _ = _loop(build_pipeline(load_settings(threads=0)), payloads, passes, loops=1)
+    single, _ = _loop(Labeler.open(load_settings(threads=0)), payloads, passes, loops=1)
     return {"photos_per_s": max(rate, single), "photo_s": photo_s, "cpu_ms": cpu_ms, "cores": cores()}
 
 
-def _loop(pipeline: Pipeline, payloads: list[bytes], passes: int, *, loops: int) -> tuple[float, list[float]]:
+def _loop(pipeline: Labeler, payloads: list[bytes], passes: int, *, loops: int) -> tuple[float, list[float]]:
     def timed(payload: bytes) -> float:
         start = time.perf_counter()
-        pipeline.analyze(payload)
+        pipeline.label(payload)
         return time.perf_counter() - start
 
     with ThreadPoolExecutor(loops) as pool:

@@ -11,8 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mien.analyzer import Analyzer, Face, Faces, Image
-    from mien.app.inference.detect import Box
+    from mien.analyzer import Analyzer, Faces, Image
+    from mien.app.inference.records import Box, Face
     from mien.data.contract import LABELS
     from mien.data.errors import MienError
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LABELS", "Analyzer", "Box", "Face", "Faces", "Image", "MienError"]
 
-_PLACES: Final = {
-    "Box": ("mien.app.inference.detect", "Box"),
+_MODULES: Final = {
+    "Box": ("mien.app.inference.records", "Box"),
+    "Face": ("mien.app.inference.records", "Face"),
     "LABELS": ("mien.data.contract", "LABELS"),
     "MienError": ("mien.data.errors", "MienError"),
     "__version__": ("mien.app", "VERSION"),
@@ -32,7 +33,7 @@ if not TYPE_CHECKING:  # otherwise, a type checker would accept any name
     def __getattr__(name: str) -> object:
         if name not in {*__all__, "__version__"}:
             raise AttributeError(f"module 'mien' has no attribute {name!r}")
-        module, attribute = _PLACES.get(name, ("mien.analyzer", name))
+        module, attribute = _MODULES.get(name, ("mien.analyzer", name))
         return getattr(importlib.import_module(module), attribute)
 
 

@@ -9,62 +9,28 @@ import io
 import os
 import threading
 import weakref
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
 import PIL.Image
-from numpy.typing import NDArray
 
 from mien.app.errors import InvalidRequest, PayloadTooLarge, ProviderUnavailable
 from mien.app.inference.classifier import with_precision
-from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import Analysis, LabeledFace, Pipeline, build_pipeline, with_absolute_paths
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Face, Photo
 from mien.app.inference.runtime.sessions import CPU
-from mien.app.settings import Device, load_settings
-from mien.data.contract import LANDMARKS, Array, DecodeError, ImageTooLarge, by_label, decode
+from mien.app.settings import Device, InferenceSettings
+from mien.data.contract import Array, DecodeError, ImageTooLarge, decode
 from mien.data.contract.decode import upright_rgb
 from mien.data.errors import MienError
 
 Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
 
+_BATCH: Final = 16
 _NOTEBOOK_PX: Final = 800  # long side of the picture that a notebook shows
-
-
-@dataclass(frozen=True, slots=True)
-class Face:
-    """One face.
-
-    Attributes:
-        box: in pixels of the upright photo.
-        landmarks: (x, y) in pixels of the photo, by name; left and right as seen in the photo.
-        label: the most probable expression.
-        confidence: the calibrated probability of the label.
-        uncertain: whether the confidence is below the model's threshold.
-        reasons: why the label may be wrong: some of `small`, `blurred`, `turned`, `dark`, `covered`, and `ambiguous`
-            (less than twice as probable as the next one); empty if none applies.
-        probabilities: of all expressions of the model, by label; they sum to 1.
-        detection_score: confidence of the detector, 0 to 1; not comparable between detectors.
-        crop: (112, 112, 3) uint8 RGB, the aligned face as the model saw it; not compared by `==`.
-    """
-
-    box: Box
-    landmarks: dict[str, tuple[float, float]]
-    label: str
-    confidence: float
-    uncertain: bool
-    reasons: tuple[str, ...]
-    probabilities: dict[str, float]
-    detection_score: float
-    crop: NDArray[np.uint8] = field(compare=False, repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but the crop as plain dictionaries and numbers, for JSON."""
-        values = asdict(self) | {"box": self.box._asdict()}
-        del values["crop"]
-        return values
 
 
 class Faces(list[Face]):
@@ -75,16 +41,16 @@ class Faces(list[Face]):
         model, detector: their names.
     """
 
-    def __init__(self, analysis: Analysis, pipeline: Pipeline, photo: str | bytes | Array) -> None:
-        """Take the faces of an analysis by a pipeline.
+    def __init__(self, photo: Photo, labeler: Labeler, source: str | bytes | Array) -> None:
+        """Take the faces of a photo.
 
         Args:
-            photo: its path, the bytes of its file, or its pixels (H, W, 3) uint8 RGB; read again to draw on it.
+            source: its path, the bytes of its file, or its pixels (H, W, 3) uint8 RGB; read again to draw on it.
         """
-        super().__init__(_face(face) for face in analysis.faces)
-        self.width, self.height = analysis.width, analysis.height
-        self.model, self.detector = pipeline.classifier.manifest.name, pipeline.detector.name
-        self._analysis, self._photo = analysis, photo
+        super().__init__(photo.faces)
+        self.width, self.height = photo.width, photo.height
+        self.model, self.detector = labeler.classifier.manifest.name, labeler.detector.name
+        self._photo, self._source = photo, source
 
     def draw(self) -> PIL.Image.Image:
         """The photo with a box, the label and the confidence of every face, as `mien label` draws them.
@@ -107,14 +73,14 @@ class Faces(list[Face]):
     def _annotated(self, long_side_px: int | None) -> Array:
         from mien.app.inference.drawing import annotate, reduced
 
-        photo = Path(self._photo).read_bytes() if isinstance(self._photo, str) else self._photo
-        pixels = decode(photo, max_pixels=self.width * self.height) if isinstance(photo, bytes) else photo
+        source = Path(self._source).read_bytes() if isinstance(self._source, str) else self._source
+        pixels = decode(source, max_pixels=self.width * self.height) if isinstance(source, bytes) else source
         if pixels.shape[:2] != (self.height, self.width):
             raise InvalidRequest(
                 f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "
                 "analyzed. Analyze it again."
             )
-        return annotate(pixels if long_side_px is None else reduced(pixels, long_side_px), self._analysis)
+        return annotate(pixels if long_side_px is None else reduced(pixels, long_side_px), self._photo)
 
 
 class Analyzer:
@@ -129,14 +95,14 @@ class Analyzer:
 
         Args:
             model: fast (the default), accurate, the name of a released artifact, or the folder of one.
-            device: auto (the default), cpu, cuda or tensorrt; auto may fall back to the CPU.
-            settings: other fields of `mien.app.settings.Settings`, such as detector="builtin" or min_face_px=24.
+            device: auto (the default), cpu or cuda; auto may fall back to the CPU.
+            settings: other fields of `InferenceSettings`, such as detector="builtin" or min_face_px=24.
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
-        self._settings = with_absolute_paths(load_settings(model=model, device=device, **settings))
+        self._settings = InferenceSettings.load(model=model, device=device, **settings).absolute()
         self._on_gpu = False
-        self._opened: Pipeline | None = None
-        self._pipeline()
+        self._opened: Labeler | None = None
+        self._labeler()
 
     def analyze(self, image: Image) -> Faces:
         """Label the faces of one photo.
@@ -146,44 +112,57 @@ class Analyzer:
                 uint8 in RGB (OpenCV has BGR: pass `image[..., ::-1]`).
         Raises: OSError, for a path that cannot be read; MienError, for an image that cannot be used; TypeError.
         """
-        pipeline = self._pipeline()
-        path = os.fsdecode(image) if isinstance(image, str | os.PathLike) else None
-        try:
-            photo = self._read(image)
-            analysis = pipeline.analyze(photo) if isinstance(photo, bytes) else pipeline.analyze_pixels(photo)
-        except MienError as error:
-            name = "" if path is None else f"{path}: "
-            hint = ". Analyzer(max_pixels=...) sets another limit." if isinstance(error, ImageTooLarge) else ""
-            raise type(error)(f"{name}{error}{hint}") from error
-        return Faces(analysis, pipeline, photo if path is None else str(Path(path).absolute()))
+        return self._analyze([image])[0]
 
     def analyze_batch(self, images: Iterable[Image]) -> list[Faces]:
-        """Label several photos, in order. Raises: see `analyze`, at the first image that cannot be used."""
+        """Label several photos, in order; the faces of up to 16 photos are classified together.
+
+        Raises: see `analyze`, at the first image that cannot be used.
+        """
         single = (str, os.PathLike, bytes, bytearray, memoryview, PIL.Image.Image)
         if isinstance(images, single) or hasattr(images, "read") or getattr(images, "ndim", 0) == 3:
             raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
-        return [self.analyze(image) for image in images]
+        remaining, results = iter(images), list[Faces]()
+        while batch := list(islice(remaining, _BATCH)):
+            results += self._analyze(batch)
+        return results
 
-    def _pipeline(self) -> Pipeline:
+    def _analyze(self, images: Sequence[Image]) -> list[Faces]:
+        labeler = self._labeler()
+        sources, prepared = [], []
+        for image in images:
+            path = os.fsdecode(image) if isinstance(image, str | os.PathLike) else None
+            try:
+                source = self._read(image)
+                prepared.append(labeler.prepare(source))
+            except MienError as error:
+                name = "" if path is None else f"{path}: "
+                hint = ". Analyzer(max_pixels=...) sets another limit." if isinstance(error, ImageTooLarge) else ""
+                raise type(error)(f"{name}{error}{hint}") from error
+            sources.append(source if path is None else str(Path(path).absolute()))
+        photos = labeler.classify(prepared)
+        return [Faces(photo, labeler, source) for photo, source in zip(photos, sources, strict=True)]
+
+    def _labeler(self) -> Labeler:
         if self._opened is None:
             with _opening:
                 if self._opened is None:
                     self._opened = self._open()
         return self._opened
 
-    def _open(self) -> Pipeline:
+    def _open(self) -> Labeler:
         if self._on_gpu:
             raise ProviderUnavailable(
                 "this process was forked from one that uses the GPU, and CUDA does not work after a fork. Create the "
                 "Analyzer in each process, or start processes with the method `spawn`."
             )
-        pipeline = build_pipeline(self._settings)
-        classifier = pipeline.classifier
+        labeler = Labeler.open(self._settings)
+        classifier = labeler.classifier
         # a later opening of this analyzer neither measures again nor chooses differently
         self._settings = with_precision(self._settings, classifier.precision, classifier.provider)
-        self._on_gpu = {classifier.provider, getattr(pipeline.detector, "provider", CPU)} != {CPU}
+        self._on_gpu = {classifier.provider, getattr(labeler.detector, "provider", CPU)} != {CPU}
         _analyzers.add(self)
-        return pipeline
+        return labeler
 
     def _read(self, image: object) -> bytes | Array:
         """Bytes of an image file, or pixels (H, W, 3) uint8 RGB."""
@@ -240,21 +219,6 @@ def _read_file(file: object, size: int) -> bytes:
     while len(payload) < size and (more := file.read(size - len(payload))):  # a pipe returns what has arrived
         payload += more
     return payload
-
-
-def _face(face: LabeledFace) -> Face:
-    points = ((float(x), float(y)) for x, y in face.landmarks_px)
-    return Face(
-        box=Box(*(float(value) for value in face.box_px)),
-        landmarks=dict(zip(LANDMARKS, points, strict=True)),
-        label=face.label,
-        confidence=face.confidence,
-        uncertain=face.uncertain,
-        reasons=face.reasons,
-        probabilities=by_label(face.probabilities),
-        detection_score=float(face.score),
-        crop=face.crop,
-    )
 
 
 # Held while an analyzer opens its sessions; a fork waits for that.

@@ -15,9 +15,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import LabeledFace
-from mien.data.contract import CROP_PX, LABELS, Array, contract_id
+from mien.app.inference.records import Box, Face
+from mien.data.contract import CROP_PX, LABELS, LANDMARKS, Array, contract_id
 from mien.models.manifest import (
     Conditions,
     GraphFile,
@@ -156,13 +155,26 @@ def drawn_conditions(*, per_px: float = 0.0, **limits: float) -> Conditions:
 
 def labeled_face(
     box: tuple[float, float, float, float] = (100, 100, 80, 80), *, uncertain: bool = False, **shares: float
-) -> LabeledFace:
+) -> Face:
     """A face with these probabilities by label; the rest is spread evenly."""
     rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
-    probabilities = np.array([shares.get(label, rest) for label in LABELS], np.float32)
-    best = int(probabilities.argmax())
-    confidence, points = float(probabilities[best]), np.zeros((5, 2), np.float32)
-    return LabeledFace(Box(*box), points, 0.9, probabilities, LABELS[best], confidence, uncertain, 0.0)
+    return face_of({label: shares.get(label, rest) for label in LABELS}, box=box, uncertain=uncertain)
+
+
+def face_of(probabilities: dict[str, float], **fields: Any) -> Face:
+    """A face with these probabilities, labeled with the most probable one; `fields` replace others."""
+    label = max(probabilities, key=lambda name: probabilities[name])
+    defaults: dict[str, Any] = {
+        "landmarks": dict.fromkeys(LANDMARKS, (0.0, 0.0)),
+        "detection_score": 0.9,
+        "label": label,
+        "confidence": probabilities[label],
+        "uncertain": False,
+        "reasons": (),
+        "roll_degrees": 0.0,
+    }
+    box = Box(*fields.pop("box", (100, 100, 80, 80)))
+    return Face(box=box, probabilities=probabilities, **defaults | fields)
 
 
 def random_crops(count: int, *, seed: int = 0) -> Array:

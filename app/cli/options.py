@@ -21,7 +21,7 @@ PriorName = Annotated[
     typer.Option("--prior", help="balanced (default) corrects for rare expressions.", rich_help_panel=_PANEL),
 ]
 OnDevice = Annotated[
-    Literal["auto", "cpu", "cuda", "tensorrt"] | None,
+    Literal["auto", "cpu", "cuda"] | None,
     typer.Option(help="Where the model runs. Only auto falls back to the CPU.", rich_help_panel=_PANEL),
 ]
 DetectorName = Annotated[

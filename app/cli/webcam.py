@@ -38,7 +38,7 @@ def webcam(
     if port is not None and source is not None:
         fail("--port is the port of the page, which --source does not open.", USAGE)
     with printed_errors():
-        from mien.app.inference.pipeline import build_pipeline
+        from mien.app.inference.labeler import Labeler
         from mien.app.live import views
         from mien.app.live import webcam as live
         from mien.app.settings import load_settings
@@ -49,4 +49,4 @@ def webcam(
 
             serve_page(settings, browser=browser and views.has_display())
         else:
-            live.run(build_pipeline(settings), source, write=write, window=window)
+            live.run(Labeler.open(settings), source, write=write, window=window)

@@ -4,45 +4,55 @@ The graph normalizes its input. The classifier applies softmax with the temperat
 """
 
 import logging
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar
 
 import numpy as np
-import platformdirs
 
 from mien.app.errors import ProviderUnavailable
-from mien.app.inference.runtime.cuda_batches import SIZES, FixedBatches
+from mien.app.inference.batcher import Batcher
+from mien.app.inference.runtime.cuda_batches import FixedBatches
 from mien.app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions, speedup
-from mien.app.inference.runtime.sessions import CPU, CUDA, Session, open_session, tensorrt_options
-from mien.app.settings import Device, Settings
+from mien.app.inference.runtime.sessions import CPU, Session, open_session
+from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import CROP_PX, Array
 from mien.models.manifest import GraphOutput, Relevance, artifact_dir, load_artifact
 
 CPU_BATCH: Final = 16  # larger ones are not faster per face, and take 2.6 MB per face and thread
 
+S = TypeVar("S", bound=InferenceSettings)
 _log = logging.getLogger(__name__)
 
 
 class Classifier:
-    """Calibrated probabilities per crop, one per label of the manifest; thread-safe."""
+    """Calibrated probabilities per crop, one per label of the manifest; thread-safe.
 
-    def __init__(self, settings: Settings) -> None:
+    On a GPU, the crops of all threads that wait at the same time share an inference. On a CPU, every thread runs its
+    own: photos in parallel have a higher throughput and shorter waits there.
+
+    Attributes:
+        on_batch: called with the number of faces of each inference, if set.
+    """
+
+    def __init__(self, settings: InferenceSettings) -> None:
         """Verify the artifact named in the settings, or the default one, and open its graph.
 
-        Raises: ArtifactError, if a file is damaged or the precision is missing; ProviderUnavailable; SettingsError.
+        Raises: ArtifactError, if a file is damaged or the precision is missing; ProviderUnavailable.
         """
         self.folder = artifact_dir(settings.model).resolve()  # a link may be switched to the next model meanwhile
         self.manifest, self.prior = load_artifact(self.folder), settings.prior
+        self.on_batch: Callable[[int], None] | None = None
         self._settings = settings
         self._session, self.precision = self._open()
         self.provider = self._session.provider
         self._batches = self._fixed_batches() if self._session.device == "cuda" else None
-        self.max_batch = CPU_BATCH if self._batches is None else self._batches.max_batch
+        self.max_batch = CPU_BATCH if self._batches is None else settings.max_batch or self._batches.max_batch
+        self._infer = self._logits if self._batches is None else Batcher(self._logits, max_faces=self.max_batch)
 
     def _open(self) -> tuple[Session, str]:
-        settings = self._settings
-        device, precision = settings.device, settings.precision
+        device, precision = self._settings.device, self._settings.precision
         if precision == "int8":
-            if device in ("cuda", "tensorrt"):
+            if device == "cuda":
                 raise ProviderUnavailable("precision int8 is for CPUs: set MIEN_DEVICE=cpu or MIEN_PRECISION=auto")
             device = "cpu"
         if precision != "auto":
@@ -66,17 +76,13 @@ class Classifier:
 
     def _open_graph(self, name: Literal["fp32", "fp16", "int8"], on: Device, *, captured: bool = False) -> Session:
         options = {"enable_cuda_graph": "1"} if captured else {}
-        if on == "tensorrt":
-            cache = self._settings.tensorrt_cache or platformdirs.user_cache_path("mien", appauthor=False) / "tensorrt"
-            shape = {self.manifest.input.name: (CROP_PX, CROP_PX, 3)}
-            options = tensorrt_options(cache, shape, largest=max(SIZES), half=name == "fp16")
         warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
         graph = self.folder / self.manifest.graph(name).file
         return open_session(graph, on, threads=self._settings.threads, warm_up=warm_up, options=options)
 
     def _fixed_batches(self) -> FixedBatches:
         captured = None
-        if self._settings.cuda_graphs and self.provider == CUDA:
+        if self._settings.cuda_graphs:
             try:  # a second session: one that captures cannot run anything else
                 name: Literal["fp32", "fp16"] = "fp16" if self.precision == "fp16" else "fp32"
                 captured = self._open_graph(name, "cuda", captured=True).inference
@@ -105,8 +111,9 @@ class Classifier:
         """
         if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
             raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
-        logits = self._run(crops, self.manifest.output) if self._batches is None else self._batches.run(crops)
-        return self.manifest.probabilities(logits, self.prior)
+        if not len(crops):
+            return np.empty((0, len(self.manifest.labels)), np.float32)
+        return self.manifest.probabilities(self._infer(crops), self.prior)
 
     def explain(self, crops: Array) -> Array:
         """Attention maps (N, rows, columns) float32 of (N, 112, 112, 3) uint8 crops; each map sums to 1.
@@ -115,6 +122,12 @@ class Classifier:
         """
         assert self.manifest.explain is not None, "checked before the images of a request"  # noqa: S101
         return self._run(crops, self.manifest.explain)
+
+    def _logits(self, crops: Array) -> Array:
+        logits = self._run(crops, self.manifest.output) if self._batches is None else self._batches.run(crops)
+        if self.on_batch is not None:
+            self.on_batch(len(crops))
+        return logits
 
     def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
         """One output of the graph for all crops, in batches."""
@@ -125,7 +138,7 @@ class Classifier:
         return np.concatenate(parts)
 
 
-def with_precision(settings: Settings, precision: str, provider: str) -> Settings:
+def with_precision(settings: S, precision: str, provider: str) -> S:
     """Settings that keep a precision which `auto` has chosen on a CPU, instead of measuring again."""
     if settings.precision != "auto" or settings.device not in ("auto", "cpu") or provider != CPU:
         return settings

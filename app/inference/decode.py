@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mien.app.errors import PayloadTooLarge
 from mien.app.inference import image_guard
-from mien.app.settings import Settings
+from mien.app.settings import InferenceSettings
 from mien.data import contract
 from mien.data.contract import Array
 from mien.data.contract.decode import Probe
@@ -29,7 +29,7 @@ class Decoded:
 
 
 def decode(
-    payload: bytes, settings: Settings, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
+    payload: bytes, settings: InferenceSettings, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
 ) -> Decoded:
     """Decode one image, upright, within the deployment's limits.
 

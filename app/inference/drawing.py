@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.app.inference.records import Face, Photo
 from mien.app.inference.wording import percent
 from mien.data.contract import Array
 from mien.data.contract.palette import COLORS
@@ -23,21 +23,21 @@ Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels
 _DARK: Final = (20, 20, 20)
 
 
-def annotate(image: Array, analysis: Analysis) -> Array:
-    """Draw every face of `analysis` on a copy of its image.
+def annotate(image: Array, photo: Photo) -> Array:
+    """Draw every face of `photo` on a copy of its image.
 
     Args:
         image: (H, W, 3) uint8, RGB; a reduced copy of the analyzed image works too.
     Returns: (H, W, 3) uint8, RGB.
     """
     canvas = image.copy()
-    scale = image.shape[1] / analysis.width
+    scale = image.shape[1] / photo.width
     area = (image.shape[1], image.shape[0])
     stroke = max(1, round(max(area) / 400))
-    boxes = [_rectangle(face, scale) for face in analysis.faces]
-    tags = [_tag(_text(face), face.label, _font_px(box, area)) for face, box in zip(analysis.faces, boxes, strict=True)]
+    boxes = [_rectangle(face, scale) for face in photo.faces]
+    tags = [_tag(_text(face), face.label, _font_px(box, area)) for face, box in zip(photo.faces, boxes, strict=True)]
     places = place_tags(boxes, [(tag.shape[1], tag.shape[0]) for tag in tags], area)
-    drawn = list(zip(analysis.faces, boxes, tags, places, strict=True))
+    drawn = list(zip(photo.faces, boxes, tags, places, strict=True))
     for face, box, tag, (left, top, right, bottom) in reversed(drawn):  # the largest last, so that its label is on top
         _draw_box(canvas, box, COLORS[face.label], dashed=face.uncertain, stroke=stroke)
         visible = canvas[top:bottom, left:right]
@@ -107,12 +107,12 @@ def _intersection(rectangle: Rectangle, other: Rectangle) -> int:
     return max(0, width) * max(0, height)
 
 
-def _rectangle(face: LabeledFace, scale: float) -> Rectangle:
-    x, y, width, height = (value * scale for value in face.box_px)
+def _rectangle(face: Face, scale: float) -> Rectangle:
+    x, y, width, height = (value * scale for value in face.box)
     return round(x), round(y), round(x + width), round(y + height)
 
 
-def _text(face: LabeledFace) -> str:
+def _text(face: Face) -> str:
     return f"{face.label}{'?' if face.uncertain else ''} {percent(face.confidence)}"
 
 

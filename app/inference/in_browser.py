@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from mien.app.inference.detect import base, search
 from mien.app.inference.detect.builtin import score_threshold
 from mien.app.inference.tracking import MEAN, NEW_TRACK_COST, TrackingRules
-from mien.app.settings import Settings
+from mien.app.settings import InferenceSettings
 from mien.data import quality
 from mien.data.contract import CROP_PX, LANDMARKS
 from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
@@ -32,7 +32,7 @@ class BrowserPipeline:
     graphs: dict[str, Path]
 
 
-def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
+def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipeline:
     """The detector in the clone, followed by the model in the folder `model`. Raises: ArtifactError."""
     faces = default_detector_dir()
     detector, classifier = load_detector(faces), load_artifact(model)
@@ -77,7 +77,7 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
     return BrowserPipeline(facts, graphs)
 
 
-def _classifier(manifest: Manifest, settings: Settings) -> dict[str, Any]:
+def _classifier(manifest: Manifest, settings: InferenceSettings) -> dict[str, Any]:
     balanced = settings.prior == "balanced"
     return {
         "name": manifest.name,

@@ -14,9 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from mien.app.inference.detect.base import Box
-from mien.app.inference.pipeline import LabeledFace
-from mien.data.contract import EIGHT_LABELS, Array
+from mien.app.inference.records import Box, Face, with_ambiguity
+from mien.data.contract import Array
 
 # What all faces have in common: the mean of the 10,903 training faces of muxspace at 8x8 pixels, in percent of the
 # contrast; the left half, as the right half mirrors it.
@@ -81,7 +80,7 @@ class TrackingRules:
 class _Seen:
     """A face of the newest frame: its box, its descriptor if known, and whether another face covers it."""
 
-    box_px: Box
+    box: Box
     descriptor: Array | None
     covered: bool
 
@@ -89,7 +88,7 @@ class _Seen:
 @dataclass(slots=True)
 class _Track:
     number: int
-    box_px: Box
+    box: Box
     probabilities: Array  # (7,) float64, smoothed
     shown: int
     sure: bool
@@ -116,7 +115,7 @@ class Tracker:
     _updated_s: float = -math.inf
     _clock_s: float = 0.0  # runs with the frames, but at most `pause_s` from one to the next
 
-    def update(self, faces: tuple[LabeledFace, ...], at_s: float) -> list[LabeledFace]:
+    def update(self, faces: tuple[Face, ...], at_s: float) -> list[Face]:
         """Match the faces of the next frame to tracks.
 
         Args:
@@ -128,7 +127,7 @@ class Tracker:
         self._clock_s += min(max(at_s - self._updated_s, 0.0), rules.pause_s)
         kept_s = max(rules.return_s, rules.lost_s, rules.slow_s)
         self._tracks = [track for track in self._tracks if self._clock_s - track.seen_clock_s <= kept_s]
-        boxes = [face.box_px for face in faces]
+        boxes = [face.box for face in faces]
         seen = [
             _Seen(
                 box,
@@ -157,8 +156,8 @@ class Tracker:
         rules, passed_s = self.rules, at_s - track.seen_s
         similarity = track.similarity(seen)
         ahead_s = min(passed_s, rules.pause_s)
-        (x, y), (from_x, from_y) = _center(seen.box_px), _center(track.box_px)
-        size, track_size = _size(seen.box_px), _size(track.box_px)
+        (x, y), (from_x, from_y) = _center(seen.box), _center(track.box)
+        size, track_size = _size(seen.box), _size(track.box)
         off_x, off_y = x - from_x - ahead_s * track.velocity_px[0], y - from_y - ahead_s * track.velocity_px[1]
         reach = min(rules.reach + rules.reach_per_s * passed_s, rules.max_reach)
         distance = math.hypot(off_x, off_y) / (math.sqrt(size * track_size) * reach)
@@ -191,11 +190,11 @@ class Tracker:
         self._tracks = [other for other in self._tracks if other is not track]
         return max(gone)[2]
 
-    def _begin(self, face: LabeledFace, at_s: float) -> _Track:
-        probabilities = face.probabilities.astype(np.float64)
+    def _begin(self, face: Face, at_s: float) -> _Track:
+        probabilities = _probabilities(face)
         shown = int(probabilities.argmax())
         sure = bool(probabilities[shown] >= self.threshold)
-        track = _Track(self._next, face.box_px, probabilities, shown, sure, at_s, at_s, self._clock_s)
+        track = _Track(self._next, face.box, probabilities, shown, sure, at_s, at_s, self._clock_s)
         self._next += 1
         self._tracks.append(track)
         return track
@@ -205,23 +204,23 @@ class Tracker:
         passed_s = at_s - track.seen_s
         if passed_s > 0 and not seen.covered:
             weight = 1 - math.exp(-passed_s / self.rules.velocity_s) if passed_s <= self.rules.lost_s else 0.0
-            (x, y), (from_x, from_y) = _center(seen.box_px), _center(track.box_px)
+            (x, y), (from_x, from_y) = _center(seen.box), _center(track.box)
             measured = ((x - from_x) / passed_s, (y - from_y) / passed_s)
             old = track.velocity_px
             track.velocity_px = (
                 weight * measured[0] + (1 - weight) * old[0],
                 weight * measured[1] + (1 - weight) * old[1],
             )
-        track.box_px = seen.box_px
+        track.box = seen.box
         if seen.descriptor is not None and not seen.covered:
             track.newest = seen.descriptor
             usual = seen.descriptor if track.usual is None else track.usual + 0.1 * (seen.descriptor - track.usual)
             track.usual = usual / np.linalg.norm(usual)
 
-    def _smooth(self, track: _Track, face: LabeledFace, at_s: float) -> None:
+    def _smooth(self, track: _Track, face: Face, at_s: float) -> None:
         settle_s = self.rules.settle_s
         weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / settle_s) if settle_s else 1.0
-        track.probabilities = track.probabilities + weight * (face.probabilities - track.probabilities)
+        track.probabilities = track.probabilities + weight * (_probabilities(face) - track.probabilities)
         best = int(track.probabilities.argmax())
         if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
             track.shown = best
@@ -311,12 +310,19 @@ def _shared(a: Box, b: Box, grown: float) -> float:
     return overlap / (grown**2 * min(a[2] * a[3], b[2] * b[3]))
 
 
-def _smoothed(face: LabeledFace, track: _Track) -> LabeledFace:
+def _probabilities(face: Face) -> Array:
+    return np.array(list(face.probabilities.values()))  # (7,) float64
+
+
+def _smoothed(face: Face, track: _Track) -> Face:
+    probabilities = dict(zip(face.probabilities, track.probabilities.tolist(), strict=True))
+    label = list(probabilities)[track.shown]
     return replace(
         face,
         track=track.number,
-        probabilities=track.probabilities.astype(np.float32),
-        label=EIGHT_LABELS[track.shown],
-        confidence=float(track.probabilities[track.shown]),
+        probabilities=probabilities,
+        label=label,
+        confidence=probabilities[label],
         uncertain=not track.sure,
+        reasons=with_ambiguity(face.reasons, probabilities),
     )

@@ -1,6 +1,6 @@
 """Text for expressions and probabilities, shared by annotated images, reports and the terminal."""
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 
 
 def percent(probability: float) -> str:
@@ -8,7 +8,7 @@ def percent(probability: float) -> str:
     return ">99%" if probability >= 0.995 else f"{probability:.0%}"
 
 
-def label_text(face: LabeledFace) -> str:
+def label_text(face: Face) -> str:
     """Format the label of a face: `happiness 92%`, or `uncertain (sadness 31%)`."""
     words = f"{face.label} {percent(face.confidence)}"
     return f"uncertain ({words})" if face.uncertain else words

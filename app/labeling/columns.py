@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.records import Result, uncertainty
 from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS, LABELS, LANDMARKS
@@ -110,7 +110,7 @@ def face_rows(view: View) -> Iterator[Row]:
         if not image.faces:
             yield shared
         for face in image.faces:
-            yield shared | {"face": face.number} | face_values(face)
+            yield shared | {"face": face.index} | face_values(face)
 
 
 def _duplicate_of(view: View, image: Result) -> str | None:
@@ -120,15 +120,15 @@ def _duplicate_of(view: View, image: Result) -> str | None:
     return None if first == image.input.name else first
 
 
-def face_values(face: LabeledFace) -> Row:
+def face_values(face: Face) -> Row:
     """Columns of one face, rounded to meaningful digits: 0.1 px, 0.1 degrees, one millionth."""
-    x, y, width, height = face.box_px
+    x, y, width, height = face.box
     values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}
     values |= {"label": face.label, "confidence": round(face.confidence, 6), "uncertain": face.uncertain}
-    probabilities: list[float] = face.probabilities.tolist()
+    probabilities = list(face.probabilities.values())
     for name, probability in zip(_PROBABILITIES, probabilities, strict=False):
         values[name] = round(probability, 6)
-    values |= {"uncertainty": round(uncertainty(probabilities), 4), "detection_score": round(face.score, 4)}
+    values |= {"uncertainty": round(uncertainty(probabilities), 4), "detection_score": round(face.detection_score, 4)}
     for (name_x, name_y), (point_x, point_y) in zip(_POINTS, face.landmarks_px.tolist(), strict=True):
         values[name_x], values[name_y] = round(point_x, 1), round(point_y, 1)
     yaw, pitch = head_pose(face.landmarks_px)

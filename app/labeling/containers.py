@@ -38,7 +38,7 @@ from mien.app.labeling.reading import (
 )
 from mien.app.labeling.records import Failure, Input
 from mien.app.labeling.scan import printable
-from mien.app.settings import Settings
+from mien.app.settings import InferenceSettings
 from mien.data.contract import Array, DecodeError
 from mien.data.contract.decode import upright_rgb
 from mien.data.errors import MienError
@@ -87,7 +87,7 @@ class _Member:
 
 
 def open_container(
-    container: Input, path: bytes, options: LabelOptions, limits: Settings, is_done: IsDone
+    container: Input, path: bytes, options: LabelOptions, limits: InferenceSettings, is_done: IsDone
 ) -> Iterator[tuple[Input, bool]]:
     """Images of the container at a local path, and whether they are done; these are not decompressed.
 
@@ -101,7 +101,7 @@ def open_container(
 
 
 def _images(
-    container: Input, path: bytes, options: LabelOptions, limits: Settings, is_done: IsDone
+    container: Input, path: bytes, options: LabelOptions, limits: InferenceSettings, is_done: IsDone
 ) -> Iterator[tuple[Input, bool]]:
     names = set[str]()
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import filelock
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.files import STATE_DIR, LabelingError, disk_errors
 from mien.app.labeling.records import Result
 from mien.app.wording import counted
@@ -104,7 +104,7 @@ def _end_last_line(file: BinaryIO) -> None:
         file.truncate(len(lines) - len(last))
 
 
-def face_of(image: Result, number: int) -> LabeledFace:
+def face_of(image: Result, number: int) -> Face:
     """A face of an image. Raises: LabelingError, if it does not exist."""
     if not 0 <= number < len(image.faces):
         faces = counted(len(image.faces), "face")

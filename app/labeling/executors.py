@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from mien.app.inference.pipeline import with_absolute_paths
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.batch import BatchLabeler, BatchResult
 from mien.app.labeling.facts import facts_of, open_pipeline, resumed
@@ -153,7 +152,7 @@ class RayActors:
         inputs = [name if is_url(name) else os.path.abspath(name) for name in options.inputs]
         inputs = [name for name in inputs if is_url(name) or os.path.lexists(name)]  # no patterns
         options = replace(options, out=options.out.absolute(), inputs=inputs)
-        settings = with_absolute_paths(settings)
+        settings = settings.absolute()
         self._actor = ray.remote(num_cpus=1, num_gpus=self._gpu_share(settings), max_restarts=-1)(Worker)
         self._out = options.out
         self._load: dict[Any, int] = {}  # batches in progress of each worker that is ready

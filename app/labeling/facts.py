@@ -10,7 +10,7 @@ import cv2
 
 from mien.app import VERSION
 from mien.app.inference.classifier import with_precision
-from mien.app.inference.pipeline import Pipeline, build_pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
 from mien.app.settings import Settings
@@ -42,13 +42,13 @@ def with_limits(settings: Settings) -> Settings:
     return settings.model_copy(update=limits)
 
 
-def open_pipeline(settings: Settings) -> Pipeline:
+def open_pipeline(settings: Settings) -> Labeler:
     """The pipeline that all threads of a process share, with one thread per inference."""
     cv2.setNumThreads(1)  # workers use all cores; OpenCV's own threads would compete with them
-    return build_pipeline(with_limits(settings).model_copy(update={"threads": 1}))
+    return Labeler.open(with_limits(settings).model_copy(update={"threads": 1}))
 
 
-def facts_of(pipeline: Pipeline) -> dict[str, str]:
+def facts_of(pipeline: Labeler) -> dict[str, str]:
     """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
     conditions = manifest.conditions

@@ -213,7 +213,7 @@ class Journal(View):
             result = next(self._results("i.id=:row", filtered=False, row=row))
             exist = all(map(os.path.exists, self._paths(result.input.name, item.frame, len(result.faces), item.images)))
             if not replaced and on_disk & item.images == item.images and exist:
-                faces = tuple(replace(face, thumb=self.thumb(row, face.number) or b"") for face in result.faces)
+                faces = tuple(replace(face, thumb=self.thumb(row, face.index) or b"") for face in result.faces)
                 return replace(result, status="ok" if faces else "no_face", faces=faces)
         return None
 
@@ -347,7 +347,7 @@ class Journal(View):
             for result in results
         ]
         faces = [(result.input.row, face) for result in results for face in result.faces]
-        thumbs = [(row, face.number, face.thumb) for row, face in faces if face.thumb]
+        thumbs = [(row, face.index, face.thumb) for row, face in faces if face.thumb]
         with self._transaction():
             sql = "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=? WHERE id=?"
             self._db.executemany(sql, rows)
@@ -356,11 +356,11 @@ class Journal(View):
             values = [
                 (
                     row,
-                    face.number,
-                    struct.pack("<4d", *face.box_px),
-                    np.asarray(face.landmarks_px, "<f4").tobytes(),
-                    float(face.score),
-                    np.asarray(face.probabilities, "<f4").tobytes(),
+                    face.index,
+                    struct.pack("<4d", *face.box),
+                    face.landmarks_px.astype("<f4").tobytes(),
+                    face.detection_score,
+                    np.array(list(face.probabilities.values()), "<f4").tobytes(),
                     face.label,
                     float(face.confidence),
                     int(face.uncertain),

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Box, Face
 from mien.app.labeling.decisions_file import MIN_IOU, DecisionsFile, face_of
 from mien.app.labeling.files import PEOPLE, LabelingError
 from mien.app.labeling.records import Result
@@ -62,9 +61,7 @@ class People(DecisionsFile):
         return [edit for edit in self._edits.get(sha256 or "", []) if edit is not None]
 
 
-def names_by_track(
-    namings: list[Naming], frames: Iterable[tuple[int, list[LabeledFace]]]
-) -> tuple[dict[int, str], int]:
+def names_by_track(namings: list[Naming], frames: Iterable[tuple[int, list[Face]]]) -> tuple[dict[int, str], int]:
     """Name of each track, and the number of names whose face is not in this run.
 
     frames: all of the video, with the tracks of their faces.
@@ -72,8 +69,8 @@ def names_by_track(
     tracks: dict[Anchor, int] = {}
     for frame, faces in frames:
         for anchor in (naming.who for naming in namings if naming.who.frame == frame):
-            best = max(faces, key=lambda face: iou(Box(*anchor.box), face.box_px), default=None)
-            if best is not None and iou(Box(*anchor.box), best.box_px) >= MIN_IOU:
+            best = max(faces, key=lambda face: iou(Box(*anchor.box), face.box), default=None)
+            if best is not None and iou(Box(*anchor.box), best.box) >= MIN_IOU:
                 tracks[anchor] = best.track
     names = {tracks[naming.who]: naming.name for naming in namings if naming.who in tracks}
     return names, sum(naming.who not in tracks for naming in namings)
@@ -83,4 +80,4 @@ def naming_of(image: Result, face: int, name: str) -> Naming:
     """A name for the person with a face. Raises: LabelingError, for a face that does not exist or a name too long."""
     if len(name) > MAX_NAME:
         raise LabelingError(f"a name has at most {MAX_NAME} characters")
-    return Naming(image.sha256 or "", Anchor(image.input.frame, tuple(face_of(image, face).box_px)), name)
+    return Naming(image.sha256 or "", Anchor(image.input.frame, tuple(face_of(image, face).box)), name)

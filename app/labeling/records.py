@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.data.contract import Array
 
 # pages: a TIFF with several; folder: a folder that cannot be read; none: an entry that is never opened
@@ -76,7 +76,7 @@ class Result:
     sha256: str | None = None
     width: int | None = None
     height: int | None = None
-    faces: tuple[LabeledFace, ...] = ()
+    faces: tuple[Face, ...] = ()
     reused: bool = False  # a moved input, with its earlier result
 
     @property

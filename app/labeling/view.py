@@ -17,18 +17,18 @@ from urllib.parse import quote
 
 import numpy as np
 
-from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Box, Face
 from mien.app.labeling.files import STATE_DIR, DamagedJournal, LabelingError, OutputRefused
 from mien.app.labeling.reading import CONTAINERS
 from mien.app.labeling.records import Input, Result, Status
-from mien.data.contract import LABELS
+from mien.data.contract import LABELS, LANDMARKS, by_label
 
 JOURNAL_NAME: Final = "journal.sqlite3"
 CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
 # An image that is not labeled, or lacks a copy or crop of those to write, the bit mask `:images`.
 UNDONE: Final = "(status IS NULL OR status IN ('ok', 'no_face') AND products & :images != :images)"
 _BOX: Final = struct.Struct("<4d")
+_POINTS: Final = struct.Struct("<2f")
 _COLUMNS: Final = (
     "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, "
     "i.status, i.reason, i.error, i.sha256, i.width, i.height, "
@@ -108,10 +108,11 @@ class View:
         min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
         return min_face_px, min_confidence
 
-    def shown(self, faces: Iterable[LabeledFace]) -> tuple[LabeledFace, ...]:
+    def shown(self, faces: Iterable[Face]) -> tuple[Face, ...]:
         """The faces with the run's --min-face and --min-confidence."""
         min_face_px, min_confidence = self._limits
-        return tuple(face for face in faces if face.confidence >= min_confidence and face.short_side_px >= min_face_px)
+        large = (face for face in faces if face.box.short_side_px >= min_face_px)
+        return tuple(face for face in large if face.confidence >= min_confidence)
 
     @property
     def _shown(self) -> str:
@@ -178,9 +179,7 @@ class View:
         thumbs = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
         return None if thumbs is None else bytes(thumbs[0])
 
-    def least_confident(
-        self, label: str = "", reason: str = "", *, limit: int = -1
-    ) -> Iterator[tuple[Result, LabeledFace]]:
+    def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[tuple[Result, Face]]:
         """Faces with a label of the model and a reason for doubt ("" for any), least confident first.
 
         The image of a face may lack its other faces.
@@ -268,19 +267,19 @@ def sqlite_uri(path: PurePath) -> str:
     return f"file://{'' if posix.startswith('/') else '/'}{quote(os.fsencode(posix))}"
 
 
-def _face(row: tuple[Any, ...]) -> LabeledFace:
+def _face(row: tuple[Any, ...]) -> Face:
     number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons = row
-    return LabeledFace(
-        box_px=Box(*_BOX.unpack(box)),
-        landmarks_px=np.frombuffer(landmarks, "<f4").reshape(5, 2),
-        score=score,
-        probabilities=np.frombuffer(probabilities, "<f4"),
+    return Face(
+        box=Box(*_BOX.unpack(box)),
+        landmarks=dict(zip(LANDMARKS, _POINTS.iter_unpack(landmarks), strict=True)),
+        detection_score=score,
+        probabilities=by_label(np.frombuffer(probabilities, "<f4")),
         label=label,
         confidence=confidence,
         uncertain=bool(uncertain),
         roll_degrees=roll,
-        flaws=tuple(reason for reason in reasons.split() if reason != "ambiguous"),
-        number=number,
+        reasons=tuple(reasons.split()),
+        index=number,
         sharpness=sharpness,
     )
 

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mien.app.inference.drawing import annotate
-from mien.app.inference.pipeline import Analysis
+from mien.app.inference.records import Photo
 from mien.app.inference.wording import label_text, percent
 from mien.app.live.video import Frame, SourceUnavailable
-from mien.data.contract import Array, by_label
+from mien.data.contract import Array
 from mien.data.contract.palette import hex_color
 
 _ESCAPE: Final = 27
@@ -33,13 +33,13 @@ class Moment:
     """One labeled frame; the rate is the recent number of frames per second."""
 
     frame: Frame
-    analysis: Analysis
+    photo: Photo
     rate: float
 
     @cached_property
     def drawn(self) -> Array:
         """The frame with its faces drawn in, (H, W, 3) uint8 RGB."""
-        return annotate(self.frame.pixels, self.analysis)
+        return annotate(self.frame.pixels, self.photo)
 
 
 class View(Protocol):
@@ -76,8 +76,8 @@ class TableView:
         table.add_column("Expression", width=len("uncertain (happiness >99%)"), no_wrap=True)
         table.add_column("", width=_BAR, no_wrap=True)
         table.add_column("Next", ratio=1, no_wrap=True, overflow="ellipsis")
-        for face in moment.analysis.faces:
-            ranked = sorted(by_label(face.probabilities).items(), key=lambda pair: -pair[1])
+        for face in moment.photo.faces:
+            ranked = sorted(face.probabilities.items(), key=lambda pair: -pair[1])
             others = [f"{label} {percent(p)}" for label, p in ranked if label != face.label and p >= _MIN_LISTED]
             style = "dim" if face.uncertain else hex_color(face.label)
             bar = ("\u2591" if face.uncertain else "\u2588") * round(face.confidence * _BAR)
@@ -99,7 +99,7 @@ class LinesView(View):
 
     def show(self, moment: Moment) -> bool:
         """Print the labels that have changed."""
-        for face in moment.analysis.faces:
+        for face in moment.photo.faces:
             state = (face.label, face.uncertain)
             if self._printed.get(face.track) != state:
                 self._printed[face.track] = state
@@ -119,7 +119,7 @@ class WindowView:
     def show(self, moment: Moment) -> bool:
         """Show the frame. Returns: False if the user closed the window or pressed Escape or q."""
         if not self._sized:
-            cv2.resizeWindow(self._name, moment.analysis.width, moment.analysis.height)
+            cv2.resizeWindow(self._name, moment.photo.width, moment.photo.height)
             self._sized = True
         cv2.imshow(self._name, cv2.cvtColor(moment.drawn, cv2.COLOR_RGB2BGR))
         key = cv2.waitKey(1) & 0xFF

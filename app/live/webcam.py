@@ -2,7 +2,7 @@
 
 mien webcam --source film.mp4 --write labeled.mp4 --no-window
 
-Flow: source -> pipeline -> tracks (smoothed labels) -> views. Closing a view ends the run.
+Flow: source -> labeler -> tracks (smoothed labels) -> views. Closing a view ends the run.
 """
 
 import time
@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.inference.tracking import Tracker
 from mien.app.live.video import Source, SourceUnavailable, open_source
 from mien.app.live.views import LinesView, Moment, TableView, VideoFile, View, open_window
@@ -38,14 +38,14 @@ class Summary:
         return f"{frames} in {self.seconds:.1f} s ({rate:.1f} frames/s), {tracks} of faces"
 
 
-def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Summary:
+def label_video(labeler: Labeler, source: Source, views: Sequence[View]) -> Summary:
     """Label frames until the source ends, a view is closed or Ctrl-C is pressed; then close everything."""
-    tracker, recent_s = Tracker(pipeline.classifier.manifest.abstain_threshold), deque[float](maxlen=_RECENT_FRAMES)
+    tracker, recent_s = Tracker(labeler.threshold()), deque[float](maxlen=_RECENT_FRAMES)
     summary, start, complete = Summary(), time.perf_counter(), False
     try:
         for frame in source.frames():
-            analysis = pipeline.analyze_pixels(frame.pixels)
-            tracked = replace(analysis, faces=tuple(tracker.update(analysis.faces, frame.time_s)))
+            photo = labeler.label(frame.pixels)
+            tracked = replace(photo, faces=tuple(tracker.update(photo.faces, frame.time_s)))
             summary.frames += 1
             summary.tracks.update(face.track for face in tracked.faces)
             recent_s.append(time.perf_counter())
@@ -64,7 +64,7 @@ def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Su
     return summary
 
 
-def run(pipeline: Pipeline, text: str, *, write: Path | None, window: bool) -> Summary:
+def run(labeler: Labeler, text: str, *, write: Path | None, window: bool) -> Summary:
     """Label a source; see `mien webcam --help`. Raises: SourceUnavailable."""
     console = Console()
     if write is not None and Path(text).exists() and write.exists() and write.samefile(text):
@@ -76,7 +76,7 @@ def run(pipeline: Pipeline, text: str, *, write: Path | None, window: bool) -> S
         views.append(shown)
     else:
         views.append(TableView(console, source.name) if console.is_terminal else LinesView(console))
-    summary = label_video(pipeline, source, views)
+    summary = label_video(labeler, source, views)
     if not summary.frames and not summary.stopped:
         raise SourceUnavailable(f"source {source.name}: no frame could be decoded")
     written = f"; wrote {write}" if write is not None else ""

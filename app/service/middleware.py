@@ -127,7 +127,7 @@ def _add_headers(message: Message, service: Service) -> None:
     message.setdefault("headers", [])
     headers = MutableHeaders(scope=message)
     headers[REQUEST_ID] = request_id.get() or new_id()
-    headers["Mien-Provider"] = service.pipeline.classifier.provider
+    headers["Mien-Provider"] = service.default.classifier.provider
     if service.fallback is not None:
         headers["Mien-Fallback"] = "cpu"
     if message["type"] == "websocket.accept":

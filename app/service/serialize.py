@@ -10,23 +10,23 @@ from PIL import Image
 from mien.app.inference.attention_overlay import overlay
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.drawing import annotate, reduced
-from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.app.inference.records import Face, Photo
 from mien.app.service import schemas
 from mien.app.service.problems import problem_body, problem_for
-from mien.data.contract import LANDMARKS, Array, by_label
+from mien.data.contract import Array
 
 DRAWN_PX: Final = 2048
 
 
 def image_result(
-    index: int, name: str | None, analysis: Analysis, classifier: Classifier, options: schemas.LabelOptions
+    index: int, name: str | None, photo: Photo, classifier: Classifier, options: schemas.LabelOptions
 ) -> schemas.ImageResult:
     """One image with its faces, and with the images that the options ask for."""
     maps = np.empty(0)
-    if options.explain and analysis.faces:
-        maps = classifier.explain(np.stack([face.crop for face in analysis.faces]))
+    if options.explain and photo.faces:
+        maps = classifier.explain(np.stack([face.crop for face in photo.faces]))
     faces = []
-    for number, face in enumerate(analysis.faces):
+    for number, face in enumerate(photo.faces):
         explanation = None
         if options.explain:
             relevance = [[round(float(value), 6) for value in row] for row in maps[number]]
@@ -34,16 +34,16 @@ def image_result(
         crop = _png(face.crop) if options.crops else None
         faces.append(face_result(face, top_k=options.top_k, explanation=explanation, crop=crop))
     annotated = None
-    if analysis.image is not None:
-        drawn = annotate(reduced(analysis.image, DRAWN_PX), analysis)
+    if photo.pixels is not None:
+        drawn = annotate(reduced(photo.pixels, DRAWN_PX), photo)
         annotated = _encoded(drawn, "JPEG", "image/jpeg", quality=90)
     return schemas.ImageResult(
         index=index,
         name=name,
-        width=analysis.width,
-        height=analysis.height,
+        width=photo.width,
+        height=photo.height,
         faces=faces,
-        timings_ms=stage_timings(analysis),
+        timings_ms=stage_timings(photo),
         annotated=annotated,
     )
 
@@ -55,33 +55,17 @@ def failed_image(index: int, name: str | None, error: Exception) -> schemas.Imag
 
 
 def face_result(
-    face: LabeledFace,
+    face: Face,
     *,
     top_k: int = 1,
     explanation: schemas.Explanation | None = None,
     crop: schemas.ImageData | None = None,
-    track: int | None = None,
 ) -> schemas.FaceResult:
     """One face of an image, or of a stream's frame."""
-    probabilities = {label: round(value, 6) for label, value in by_label(face.probabilities).items()}
-    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
-    points = (schemas.Point(x=round(float(x), 2), y=round(float(y), 2)) for x, y in face.landmarks_px)
-    x, y, width, height = (round(float(value), 2) for value in face.box_px)
-    return schemas.FaceResult(
-        box=schemas.Box(x=x, y=y, width=width, height=height),
-        landmarks=schemas.Landmarks(**dict(zip(LANDMARKS, points, strict=True))),
-        detection_score=round(min(max(float(face.score), 0.0), 1.0), 4),
-        roll_degrees=round(face.roll_degrees, 2),
-        label=schemas.Label(face.label),
-        confidence=round(face.confidence, 6),
-        uncertain=face.uncertain,
-        reasons=list(face.reasons),
-        probabilities=schemas.Probabilities(**probabilities),
-        top=[schemas.RankedLabel(label=schemas.Label(label), probability=value) for label, value in ranked[:top_k]],
-        explanation=explanation,
-        crop=crop,
-        track=track,
-    )
+    fields = face.to_dict()
+    ranked = sorted(fields["probabilities"].items(), key=lambda item: -item[1])
+    top = [schemas.RankedLabel(label=schemas.Label(label), probability=value) for label, value in ranked[:top_k]]
+    return schemas.FaceResult(**fields, top=top, explanation=explanation, crop=crop)
 
 
 def problem_details(error: Exception) -> schemas.ProblemDetails:
@@ -89,9 +73,9 @@ def problem_details(error: Exception) -> schemas.ProblemDetails:
     return schemas.ProblemDetails.model_validate(problem_body(problem_for(error), str(error)))
 
 
-def stage_timings(analysis: Analysis) -> dict[str, float]:
+def stage_timings(photo: Photo) -> dict[str, float]:
     """Milliseconds per stage, rounded to 0.01."""
-    return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}
+    return {stage: round(value, 2) for stage, value in photo.timings_ms.items()}
 
 
 def _png(image: Array) -> schemas.ImageData:

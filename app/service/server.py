@@ -23,7 +23,7 @@ from mien.app.errors import SettingsError
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.detect import best_detector
 from mien.app.inference.detect.weights import YUNET_FILE
-from mien.app.inference.pipeline import build_pipelines
+from mien.app.inference.labeler import open_labelers
 from mien.app.main import create_app
 from mien.app.service.http_protocol import BoundedProtocol, StreamProtocol
 from mien.app.service.logs import log_config
@@ -79,8 +79,8 @@ def run(settings: Settings) -> None:
                 settings.models_dir,
                 YUNET_FILE,
             )
-        pipelines = build_pipelines(settings)
-        app = create_app(settings, pipelines=pipelines)  # of several workers: checks keys and the folder of jobs
+        labelers = open_labelers(settings)
+        app = create_app(settings, labelers=labelers)  # of several workers: checks keys and the folder of jobs
         for listener in listeners:
             host, port = listener.getsockname()[:2]
             _log.info("Serving http://%s:%d (press Ctrl-C to stop)", f"[{host}]" if ":" in host else host, port)
@@ -90,12 +90,12 @@ def run(settings: Settings) -> None:
             with suppress(KeyboardInterrupt):
                 uvicorn.Server(uvicorn.Config(app, **options)).run(listeners)
             return
-        classifiers = [pipeline.classifier for pipeline in pipelines.values()]
+        classifiers = [labeler.classifier for labeler in labelers.values()]
         precision, provider = classifiers[0].precision, classifiers[0].provider
         # an extra model may have no graph of this precision: then workers measure again
         shared = all(precision in classifier.manifest.graphs for classifier in classifiers)
         _export(with_precision(settings, precision, provider) if shared else settings)
-        del app, pipelines, classifiers
+        del app, labelers, classifiers
         _run_workers(settings, options, listeners)
 
 
@@ -172,7 +172,7 @@ def worker_app() -> FastAPI:
     settings = load_settings()
     handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        return create_app(settings, pipelines=build_pipelines(settings))
+        return create_app(settings, labelers=open_labelers(settings))
     except SettingsError as error:
         _log.error("%s. Worker %d is restarted until this is fixed", error, os.getpid())  # without the traceback
         time.sleep(_RETRY_S)

@@ -1,14 +1,13 @@
 """Service of one process: its models, and a thread pool that keeps image processing off the event loop.
 
 Flow: upload -> slot -> decode, detect, align, classify, render in one thread of the pool. The pool has one thread per
-core; more threads would only slow down each photo. A GPU classifies the faces of all requests together instead.
+core; more threads would only slow down each photo. A GPU classifies the faces of all threads together.
 """
 
 import asyncio
 import contextvars
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
@@ -16,10 +15,10 @@ import PIL.Image
 
 from mien.app.errors import CapacityError, InvalidRequest, RequestError
 from mien.app.inference import image_guard
-from mien.app.inference.batcher import Batcher
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
-from mien.app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Photo
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_obstacle, gpu_obstacle
 from mien.app.service.admission import Admission
@@ -27,31 +26,12 @@ from mien.app.service.jobs import Jobs
 from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions
 from mien.app.settings import Settings
-from mien.data.contract import Array, DecodeError
-from mien.data.contract.decode import Probe
+from mien.data.contract import DecodeError
 
 PIL.Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
 
 T = TypeVar("T")
 _LAST_RESPONSE_S: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Model:
-    """A model that requests can select, with its batcher if it runs on a GPU."""
-
-    pipeline: Pipeline
-    batcher: Batcher | None
-
-    async def classify(self, crops: Array) -> Array:
-        """Probabilities (N, 7) of crops."""
-        if self.batcher is None:
-            return await asyncio.to_thread(self.pipeline.classify, crops)
-        return await self.batcher.classify(crops)
-
-    def threshold(self, requested: float | None) -> float:
-        """Confidence threshold of a request; that of the model if the request has none."""
-        return self.pipeline.classifier.manifest.abstain_threshold if requested is None else requested
 
 
 def fallback(classifier: Classifier, settings: Settings) -> str | None:
@@ -66,112 +46,82 @@ def fallback(classifier: Classifier, settings: Settings) -> str | None:
 class Service:
     """Models, threads and admission control of one process. Belongs to one event loop."""
 
-    def __init__(self, pipelines: Mapping[str, Pipeline], settings: Settings, metrics: Metrics) -> None:
-        self.pipeline = next(iter(pipelines.values()))
+    def __init__(self, labelers: Mapping[str, Labeler], settings: Settings, metrics: Metrics) -> None:
+        self.labelers = labelers
+        self.default = next(iter(labelers.values()))
         self.settings = settings
         self.metrics = metrics
         self.threads = cores()
-        self.fallback = fallback(self.pipeline.classifier, settings)
+        self.fallback = fallback(self.default.classifier, settings)
         self.draining = False
         self.requests: set[asyncio.Task[object] | None] = set()  # and streams
         self.admission = Admission(settings, self._gauge)
-        self.models = {name: Model(pipeline, self._batcher(pipeline)) for name, pipeline in pipelines.items()}
-        for model in self.models.values():
-            classifier = model.pipeline.classifier
+        for labeler in labelers.values():
+            classifier = labeler.classifier
+            classifier.on_batch = metrics.batch_faces.observe
             metrics.running.labels(
                 model=classifier.manifest.name,
                 provider=classifier.provider,
                 precision=classifier.precision,
-                detector=model.pipeline.detector.name,
+                detector=labeler.detector.name,
                 fallback="none" if self.fallback is None else "cpu",
             ).set(1)
         self.jobs = None if settings.jobs_dir is None else Jobs(settings.jobs_dir, settings)
         self._pixels = image_guard.PixelBudget(settings.max_pixels_at_once)
-        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
+        # a thread that waits for the inference on a GPU uses no core
+        threads = self.threads if self.default.classifier.provider == CPU else 2 * self.threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mien-photo")
 
-    def _batcher(self, pipeline: Pipeline) -> Batcher | None:
-        if pipeline.classifier.provider == CPU:
-            return None  # photos in parallel have a higher throughput and shorter waits than shared inferences
-        return Batcher(
-            pipeline.classify,
-            max_faces=self.settings.max_batch or pipeline.classifier.max_batch,
-            max_wait_s=self.settings.batch_wait_ms / 1000.0,
-            max_queue=self.settings.batch_queue,
-            on_batch=self.metrics.batch_faces.observe,
-        )
-
-    def model(self, name: str | None) -> Model:
-        """A model by name; the default model if None. Raises: InvalidRequest, listing the loaded models."""
+    def labeler(self, name: str | None) -> Labeler:
+        """The labeler of a model; that of the default model if None. Raises: InvalidRequest, listing the models."""
         if name is None:
-            return next(iter(self.models.values()))
-        if name not in self.models:
-            raise InvalidRequest(f"model {name[:100]}: not loaded here. Choose one of: {', '.join(self.models)}")
-        return self.models[name]
+            return self.default
+        if name not in self.labelers:
+            raise InvalidRequest(f"model {name[:100]}: not loaded here. Choose one of: {', '.join(self.labelers)}")
+        return self.labelers[name]
 
     @cached_property
     def in_browser(self) -> BrowserPipeline:
         """Graphs and parameters for labeling in the browser. Raises: ArtifactError."""
-        return browser_pipeline(self.pipeline.classifier.folder, self.settings)
+        return browser_pipeline(self.default.classifier.folder, self.settings)
 
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
         """Run a function in the pool with the request id; a call that is canceled while queued never runs."""
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
-    async def label(self, payload: bytes, options: LabelOptions, render: Callable[[Analysis], T]) -> T:
-        """Label the faces of one image; `render` converts the analysis to a response, in a thread.
+    async def label(self, payload: bytes, options: LabelOptions, render: Callable[[Photo], T]) -> T:
+        """Label the faces of one image; `render` converts the labeled photo to a response, in a thread.
 
         Raises: InvalidRequest, for a model that is not loaded; DecodeError, RequestError or CapacityError, for an image
             that cannot be labeled.
         """
-        model = self.model(options.model)
-        pipeline, batcher = model.pipeline, model.batcher
+        labeler = self.labeler(options.model)
 
-        def prepare(reserve: Callable[[int], None]) -> PreparedPhoto:
-            def admit(size: Probe) -> None:
-                reserve(image_guard.memory_px(size))
-
-            if options.aligned:
-                return pipeline.prepare_crop(payload, admit=admit)
-            smallest = options.min_face_px or 0.0
-            return pipeline.prepare(payload, min_face_px=smallest, keep_image=options.annotate, admit=admit)
-
-        def prepare_alone() -> PreparedPhoto:
-            with self._pixels.reservation() as reserve:
-                return prepare(reserve)
-
-        def finish(photo: PreparedPhoto, probabilities: Array) -> T:
-            analysis = pipeline.label(photo, probabilities, threshold=options.confidence_threshold)
-            self._count(analysis)
-            return render(analysis)
-
-        def all_stages() -> T:
+        def work() -> T:
             with self._pixels.reservation() as reserve:  # also of the pixels that `render` draws on
-                photo = prepare(reserve)
-                with timed(photo.timings_ms, "classify"):
-                    probabilities = (
-                        pipeline.classify(photo.crops) if batcher is None else batcher.submit(photo.crops).result()
-                    )
-                return finish(photo, probabilities)
+                prepared = labeler.prepare(
+                    payload,
+                    aligned=options.aligned,
+                    min_face_px=options.min_face_px or 0.0,
+                    keep_pixels=options.annotate,
+                    admit=lambda size: reserve(image_guard.memory_px(size)),
+                )
+                (photo,) = labeler.classify([prepared], threshold=options.confidence_threshold)
+                self._count(photo)
+                return render(photo)
 
         try:
-            if options.annotate or pipeline.classifier.provider == CPU:  # the thread of a photo does it all
-                return await self.in_thread(all_stages)
-            photo = await self.in_thread(prepare_alone)
-            with timed(photo.timings_ms, "classify"):
-                probabilities = await model.classify(photo.crops)
-            return await self.in_thread(finish, photo, probabilities)
+            return await self.in_thread(work)
         except (RequestError, CapacityError, DecodeError):
             self.metrics.images.labels("refused").inc()
             raise
 
-    def _count(self, analysis: Analysis) -> None:
-        self.metrics.images.labels("labeled" if analysis.faces else "no_face").inc()
-        if analysis.faces and self.pipeline.classifier.provider == CPU:
-            self.metrics.batch_faces.observe(len(analysis.faces))
-        for stage, milliseconds in analysis.timings_ms.items():
+    def _count(self, photo: Photo) -> None:
+        self.metrics.images.labels("labeled" if photo.faces else "no_face").inc()
+        for stage, milliseconds in photo.timings_ms.items():
             self.metrics.stage_seconds.labels(stage).observe(milliseconds / 1000.0)
-        for face in analysis.faces:
+        for face in photo.faces:
             self.metrics.faces.labels(face.label, str(face.uncertain).lower()).inc()
 
     def _gauge(self) -> None:
@@ -192,6 +142,3 @@ class Service:
     def close(self) -> None:
         """Finish running photos, and drop queued ones."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for model in self.models.values():
-            if model.batcher is not None:
-                model.batcher.close()

@@ -13,7 +13,7 @@ from typing import Final
 from mien.app import VERSION
 from mien.app.errors import StartupError
 from mien.app.inference.in_browser import browser_pipeline
-from mien.app.inference.pipeline import build_pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.service.routes.models import CARD_NAME
 from mien.app.service.routes.page import FILES, POLICY, RUNTIME, card_page, has_runtime, sample_result
 from mien.app.settings import Settings
@@ -47,7 +47,7 @@ def write_page(folder: Path, settings: Settings) -> None:
     shutil.copyfile(FILES / "example.html", folder / "example.html")
     package = json.loads((FILES / "package.json").read_text(encoding="utf-8")) | {"version": VERSION}
     (folder / "page" / "package.json").write_text(json.dumps(package, indent=2) + "\n", encoding="utf-8")
-    sample = sample_result(build_pipeline(settings))
+    sample = sample_result(Labeler.open(settings))
     (folder / "page" / "samples" / "photo.json").write_text(sample, encoding="utf-8")
     facts = pipeline.facts | {"service": False, "local": True}
     (folder / "page" / "facts.json").write_text(json.dumps(facts), encoding="utf-8")

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,18 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.inference.tracking import Tracker, descriptor
 from mien.app.labeling.columns import FACE_COLUMNS
 from mien.app.labeling.outputs.csv import without_formula
 from mien.app.main import create_app
 from mien.app.settings import Settings
-from mien.data.contract import CROP_PX, LABELS, Array, DegenerateLandmarks, align
+from mien.data.contract import CROP_PX, LABELS, Array, DegenerateLandmarks, align, by_label
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.data.quality import measure
 from mien.models.detector import decode
 from mien.models.manifest import Softening
-from tests.support import ROOT, drawn_conditions, encoded, output_of, random_crops, tiny_artifact
+from tests.support import ROOT, drawn_conditions, encoded, face_of, output_of, random_crops, tiny_artifact
 
 PRIOR = (0.6, 0.3, -0.2, -0.5, 0.1, 0.2, -0.5)
 PHOTO = np.asarray(Image.open(ROOT / "samples/photos/astronaut.jpg").convert("RGB"))
@@ -101,7 +99,7 @@ def tracked() -> dict[str, Any]:
         people = tracker.update(faces, number / 10)
         expected = [
             {"track": one.track, "label": one.label, "uncertain": one.uncertain, "reasons": one.reasons}
-            | {"probabilities": named(one.probabilities)}
+            | {"probabilities": one.probabilities}
             for one in people
         ]
         frames.append({"at": 100 * number, "faces": list(map(streamed, faces)), "expected": expected})
@@ -110,7 +108,7 @@ def tracked() -> dict[str, Any]:
     return {"threshold": 0.5, "frames": frames}
 
 
-def crossing(number: int) -> tuple[LabeledFace, ...]:
+def crossing(number: int) -> tuple[Face, ...]:
     """Two people who pass each other while their expressions change, and one who goes and comes back half hidden."""
     random = np.random.default_rng(number)
     places = {0: 50 + 12 * number, 1: 530 - 12 * number} | ({2: 60 if number < 20 else 540} if number % 20 > 8 else {})
@@ -118,27 +116,22 @@ def crossing(number: int) -> tuple[LabeledFace, ...]:
     return tuple(drawn(who, x + random.normal(0, 2), random, hidden * (who == 2)) for who, x in places.items())
 
 
-def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> LabeledFace:
+def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> Face:
     """A face of a person, whose look differs from that of others more than from one frame to the next."""
     cells: Array = np.random.default_rng(who).uniform(40, 200, (8, 8, 3))
     cells = cells.repeat(CROP_PX // 8, 0).repeat(CROP_PX // 8, 1)
     crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
     crop[:, :hidden] = 80
-    row = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))]).astype(np.float32)
-    box, points = Box(x, 100 + 60.0 * who, 90.0, 90.0), np.zeros((5, 2), np.float32)
-    return LabeledFace(box, points, 0.95, row, LABELS[0], 0.9, uncertain=False, roll_degrees=0.0, crop=crop)
+    row = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))])
+    return face_of(by_label(row), box=(x, 100 + 60.0 * who, 90.0, 90.0), crop=crop)
 
 
-def streamed(face: LabeledFace) -> dict[str, Any]:
+def streamed(face: Face) -> dict[str, Any]:
     """A face as the page gets it; a person at once, as in the service."""
-    shown = {"box": face.box_px._asdict(), "detection_score": 1, "probabilities": named(face.probabilities)}
+    shown = {"box": face.box._asdict(), "detection_score": 1, "probabilities": face.probabilities}
     values = descriptor(face.crop)
     assert values is not None
     return shown | {"reasons": face.reasons, "descriptor": values.tolist()}
-
-
-def named(row: Iterable[float]) -> dict[str, float]:
-    return dict(zip(LABELS, map(float, row), strict=True))
 
 
 def aligned() -> dict[str, Any]:

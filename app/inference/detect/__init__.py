@@ -8,11 +8,11 @@ import pkgutil
 from types import ModuleType
 
 from mien.app.errors import SettingsError
-from mien.app.inference.detect.base import Box, Detector, Face
+from mien.app.inference.detect.base import Detector
 from mien.app.inference.detect.weights import find_yunet
-from mien.app.settings import Settings
+from mien.app.settings import InferenceSettings
 
-__all__ = ["Box", "Detector", "Face", "best_detector", "create_detector", "detector_names", "detector_source"]
+__all__ = ["Detector", "best_detector", "create_detector", "detector_names", "detector_source"]
 
 
 def _module(name: str) -> ModuleType:
@@ -25,7 +25,7 @@ def detector_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in names if hasattr(_module(name), "create")))
 
 
-def detector_source(name: str, settings: Settings) -> str:
+def detector_source(name: str, settings: InferenceSettings) -> str:
     """Description of the origin of a detector: the result of `source(settings)` of its module, if it has one.
 
     Raises: DetectorUnavailable, if its file is damaged.
@@ -34,7 +34,7 @@ def detector_source(name: str, settings: Settings) -> str:
     return "built in" if source is None else str(source(settings))
 
 
-def create_detector(settings: Settings) -> Detector:
+def create_detector(settings: InferenceSettings) -> Detector:
     """Build the detector named in the settings; `auto` is YuNet if its file exists, otherwise the built-in one.
 
     Raises: SettingsError, for an unknown name; DetectorUnavailable, if the detector's file is missing or damaged.
@@ -46,6 +46,6 @@ def create_detector(settings: Settings) -> Detector:
     return detector
 
 
-def best_detector(settings: Settings) -> str:
+def best_detector(settings: InferenceSettings) -> str:
     """Name of the detector that `auto` selects. Raises: DetectorUnavailable, if YuNet's file is damaged."""
     return "builtin" if find_yunet(settings.models_dir) is None else "yunet"

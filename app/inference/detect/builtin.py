@@ -7,12 +7,12 @@ from pathlib import Path
 
 from mien.app.errors import DetectorUnavailable
 from mien.app.inference.detect.network import NetworkDetector
-from mien.app.settings import Settings
+from mien.app.settings import InferenceSettings
 from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
 from mien.models.manifest import ArtifactError
 
 
-def score_threshold(manifest: DetectorManifest, settings: Settings) -> float:
+def score_threshold(manifest: DetectorManifest, settings: InferenceSettings) -> float:
     """Minimum score of a face: of the artifact, unless it is set in the settings."""
     chosen = "detection_threshold" in settings.model_fields_set
     return settings.detection_threshold if chosen else manifest.score_threshold
@@ -27,14 +27,14 @@ def _verified() -> tuple[Path, DetectorManifest]:
         raise DetectorUnavailable(f"detector builtin: {error}") from error
 
 
-def create(settings: Settings) -> NetworkDetector:
+def create(settings: InferenceSettings) -> NetworkDetector:
     """Build from the verified artifact. Raises: DetectorUnavailable; ProviderUnavailable."""
     folder, manifest = _verified()
     threshold, sha256 = score_threshold(manifest, settings), manifest.graph.sha256
     return NetworkDetector("builtin", folder / manifest.graph.file, settings, sha256=sha256, threshold=threshold)
 
 
-def source(_settings: Settings) -> str:
+def source(_settings: InferenceSettings) -> str:
     """The verified artifact. Raises: DetectorUnavailable, if it is missing or damaged."""
     folder, manifest = _verified()
     return f"{manifest.name}, all hashes match; {folder}"

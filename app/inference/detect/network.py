@@ -5,10 +5,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from mien.app.inference.detect.base import Face
 from mien.app.inference.detect.search import find_faces
+from mien.app.inference.records import Detection
 from mien.app.inference.runtime.sessions import open_session
-from mien.app.settings import Settings
+from mien.app.settings import InferenceSettings
 from mien.data.contract import Array
 from mien.models.detector.decode import detect_rows
 
@@ -21,20 +21,21 @@ class NetworkDetector:
         threshold: minimum score of a face.
     """
 
-    def __init__(self, name: str, graph: Path | bytes, settings: Settings, *, sha256: str, threshold: float) -> None:
+    def __init__(
+        self, name: str, graph: Path | bytes, settings: InferenceSettings, *, sha256: str, threshold: float
+    ) -> None:
         """Open a verified graph. Raises: ProviderUnavailable."""
         self.name, self.sha256, self.threshold = name, sha256, threshold
         self._settings = settings
         session = open_session(
             graph,
-            # TensorRT would build an engine for every image size.
-            "cuda" if settings.device == "tensorrt" else settings.device,
+            settings.device,
             threads=settings.threads or 1,  # photos are processed in parallel
             warm_up={"input": np.zeros((1, 3, 64, 96), np.float32)},
         )
         self._run, self.provider = session.inference.run, session.provider
 
-    def detect(self, image: Array) -> list[Face]:
+    def detect(self, image: Array) -> list[Detection]:
         return find_faces(image, self.rows, self._settings)
 
     def rows(self, image: Array) -> Array:

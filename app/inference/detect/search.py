@@ -12,8 +12,9 @@ from typing import Final
 import cv2
 import numpy as np
 
-from mien.app.inference.detect.base import Box, Face, iou, largest_first, plausible, scaled
-from mien.app.settings import Settings
+from mien.app.inference.detect.base import iou, largest_first, plausible
+from mien.app.inference.records import Box, Detection
+from mien.app.settings import InferenceSettings
 from mien.data.contract import Array
 from mien.models.detector.decode import turned_back
 
@@ -39,7 +40,7 @@ MAX_ENLARGEMENT: Final = 4.0
 _CODES: Final = (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE)  # 1, 2 and 3 quarter turns
 
 
-def find_faces(image: Array, network: Network, settings: Settings) -> list[Face]:
+def find_faces(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
     """Find faces in (H, W, 3) uint8 RGB, largest first."""
     faces = _upright(image, network, settings)
     if settings.detect_rotated and max((face.score for face in faces), default=0.0) < SURE_SCORE:
@@ -47,26 +48,26 @@ def find_faces(image: Array, network: Network, settings: Settings) -> list[Face]
     return largest_first(faces)
 
 
-def _same(face: Face, other: Face) -> bool:
-    return iou(face.box_px, other.box_px) >= MERGE_IOU
+def _same(face: Detection, other: Detection) -> bool:
+    return iou(face.box, other.box) >= MERGE_IOU
 
 
-def _upright(image: Array, network: Network, settings: Settings) -> list[Face]:
+def _upright(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
     faces = one_pass(image, network, settings.detection_px)
     long_side = max(image.shape[:2])
     scale = min(1.0, settings.detection_px / long_side)
-    if min((face.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
+    if min((face.box.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
         return faces
     others = (CLOSE_UP_PX, settings.detection_max_px) if long_side > settings.detection_px else (CLOSE_UP_PX,)
     return merge(faces + [face for px in others for face in one_pass(image, network, px)])
 
 
-def one_pass(image: Array, network: Network, long_side_px: int) -> list[Face]:
+def one_pass(image: Array, network: Network, long_side_px: int) -> list[Detection]:
     """Run the network on the image reduced to a long side of at most `long_side_px`; faces are in original pixels."""
     height, width = image.shape[:2]
     small = _resized(image, long_side_px)
     rows = network(_padded(small))
-    faces = [scaled(_face(row), width / small.shape[1], height / small.shape[0]) for row in rows]
+    faces = [_face(row).scaled(width / small.shape[1], height / small.shape[0]) for row in rows]
     return [face for face in faces if plausible(face, width=width, height=height)]
 
 
@@ -102,21 +103,23 @@ def _padded(image: Array) -> Array:
     return cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT, value=(0, 0, 0))
 
 
-def _face(row: Array) -> Face:
+def _face(row: Array) -> Detection:
     x, y, width, height = (float(value) for value in row[:4])
-    return Face(Box(x, y, width, height), row[4:14].reshape(5, 2).astype(np.float32), float(row[14]))
+    return Detection(Box(x, y, width, height), row[4:14].reshape(5, 2).astype(np.float32), float(row[14]))
 
 
-def merge(faces: list[Face]) -> list[Face]:
+def merge(faces: list[Detection]) -> list[Detection]:
     """Greedy non-maximum suppression over all passes."""
-    kept: list[Face] = []
+    kept: list[Detection] = []
     for face in sorted(faces, key=lambda face: -face.score):
         if not any(_same(face, other) for other in kept):
             kept.append(face)
     return kept
 
 
-def _with_rotated(upright: list[Face], image: Array, network: Network, settings: Settings) -> list[Face]:
+def _with_rotated(
+    upright: list[Detection], image: Array, network: Network, settings: InferenceSettings
+) -> list[Detection]:
     """Estimate the rotation of the image, add the faces at this rotation, and remove upright ones that it fits better.
 
     The detection score alone is not enough: it depends on face size, and upside-down faces are detected too.
@@ -127,7 +130,7 @@ def _with_rotated(upright: list[Face], image: Array, network: Network, settings:
     if turns == 0:
         return upright
 
-    def is_rotated(face: Face) -> bool:
+    def is_rotated(face: Detection) -> bool:
         scores = rotation_scores(image, network, face)
         return bool(scores[turns] > scores[0])
 
@@ -138,20 +141,20 @@ def _with_rotated(upright: list[Face], image: Array, network: Network, settings:
     return merge(kept + [face for face in rotated if not any(_same(face, other) for other in kept) or is_rotated(face)])
 
 
-def _in_small_copies(image: Array, network: Network) -> list[Face]:
+def _in_small_copies(image: Array, network: Network) -> list[Detection]:
     """Faces in small copies rotated by 90, 180 and 270 degrees, in pixels of the image."""
     height, width = image.shape[:2]
     small = _resized(image, ROTATED_PX)
     scale_x, scale_y = width / small.shape[1], height / small.shape[0]
     return [
-        scaled(rotate_back(face, turns, width=small.shape[1], height=small.shape[0]), scale_x, scale_y)
+        rotate_back(face, turns, width=small.shape[1], height=small.shape[0]).scaled(scale_x, scale_y)
         for turns in (1, 2, 3)
         for px in (ROTATED_PX, CLOSE_UP_PX)
         for face in one_pass(_rotated(small, turns), network, px)
     ]
 
 
-def rotation_scores(image: Array, network: Network, face: Face) -> Array:
+def rotation_scores(image: Array, network: Network, face: Detection) -> Array:
     """Scores (4,) of one face rotated by 0, 90, 180 and 270 degrees, minus the margin if rotated."""
     around = _surroundings(image, face)
     center = COMPARED_PX / 2
@@ -163,9 +166,9 @@ def rotation_scores(image: Array, network: Network, face: Face) -> Array:
     return scores - ROTATED_MARGIN * (np.arange(4) > 0)
 
 
-def _surroundings(image: Array, face: Face) -> Array:
+def _surroundings(image: Array, face: Detection) -> Array:
     """Square of 1.6 times the side of the face, resized to `COMPARED_PX`; black outside the image."""
-    x, y, width, height = face.box_px
+    x, y, width, height = face.box
     half = max(1, round(0.8 * max(width, height)))
     left, top = round(x + width / 2) - half, round(y + height / 2) - half
     right, bottom = left + 2 * half - image.shape[1], top + 2 * half - image.shape[0]  # beyond the edges
@@ -181,12 +184,12 @@ def _rotated(image: Array, turns: int) -> Array:
     return cv2.rotate(image, _CODES[turns - 1]) if turns else image
 
 
-def rotate_back(face: Face, turns: int, *, width: int, height: int) -> Face:
+def rotate_back(face: Detection, turns: int, *, width: int, height: int) -> Detection:
     """Undo a clockwise rotation by `turns` quarter turns; `width` and `height` are those before it."""
-    x, y, box_width, box_height = face.box_px
+    x, y, box_width, box_height = face.box
     corners = np.array([[x, y], [x + box_width, y + box_height]])
     points = turned_back(np.vstack([corners, face.landmarks_px]), turns, width=width, height=height)
     left, top = points[:2].min(axis=0)
     right, bottom = points[:2].max(axis=0)
     box = Box(float(left), float(top), float(right - left), float(bottom - top))
-    return Face(box, points[2:].astype(np.float32), face.score)
+    return Detection(box, points[2:].astype(np.float32), face.score)

@@ -7,11 +7,11 @@ ONNX Runtime is two to four times as fast as OpenCV's `cv2.FaceDetectorYN`, with
 from mien.app.errors import DetectorUnavailable
 from mien.app.inference.detect.network import NetworkDetector
 from mien.app.inference.detect.weights import YUNET_FILE, YUNET_SHA256, cache_dir, find_yunet
-from mien.app.settings import Settings
+from mien.app.settings import InferenceSettings
 from mien.models.detector.yunet import dynamic_graph
 
 
-def create(settings: Settings) -> NetworkDetector:
+def create(settings: InferenceSettings) -> NetworkDetector:
     """Build from settings. Raises: DetectorUnavailable, if the file is missing or damaged; ProviderUnavailable."""
     path = find_yunet(settings.models_dir)
     if path is None:
@@ -25,7 +25,7 @@ def create(settings: Settings) -> NetworkDetector:
     )
 
 
-def source(settings: Settings) -> str:
+def source(settings: InferenceSettings) -> str:
     """The verified file, or how to get it. Raises: DetectorUnavailable, if the file is damaged."""
     path = find_yunet(settings.models_dir)
     return f"verified file {path}" if path else "not found: run `mien models pull`, or set MIEN_MODELS_DIR"

@@ -7,7 +7,6 @@ start. The same code runs on the CPU, where the tests compare it with an ordinar
 
 import logging
 import statistics
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -54,7 +53,7 @@ class _Batch:
 
 
 class FixedBatches:
-    """Runs a classifier graph at fixed batch sizes; thread-safe, one batch at a time.
+    """Runs a classifier graph at fixed batch sizes, for one caller at a time (`Batcher`).
 
     A CUDA graph launches the hundreds of small kernels of a batch in one call. This is faster if launching them takes
     longer than running them, which is measured for each size at start.
@@ -76,7 +75,6 @@ class FixedBatches:
         """
         self._device, self._input, self._output = device, input_name, output_name
         self._classes = session.get_outputs()[0].shape[1]
-        self._lock = threading.Lock()
         self._batches = tuple(self._chosen(size, session, captured) for size in sorted(sizes))
         self.captured_sizes = tuple(batch.size for batch in self._batches if batch.session is captured)
         if captured is not None:
@@ -116,8 +114,7 @@ class FixedBatches:
     def run(self, crops: Array) -> Array:
         """Logits (N, 7) float32 of (N, 112, 112, 3) uint8 crops, for any N."""
         step = self.max_batch
-        with self._lock:
-            parts = [self._part(crops[start : start + step]) for start in range(0, len(crops), step)]
+        parts = [self._part(crops[start : start + step]) for start in range(0, len(crops), step)]
         return np.concatenate(parts) if parts else np.empty((0, self._classes), np.float32)
 
     def _part(self, crops: Array) -> Array:

@@ -7,10 +7,8 @@ provider that its nodes were assigned to.
 
 import contextlib
 import ctypes
-import importlib.util
 import io
 import logging
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +25,6 @@ from mien.app.settings import Device
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
-TENSORRT: Final = "TensorrtExecutionProvider"
 GRAPH_ID: Final = "gpu_graph_id"  # key in the run options: the CUDA graph to capture or replay
 NO_GRAPH: Final = "-1"
 _NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -41,14 +38,11 @@ _CUDA_OPTIONS: Final[dict[str, str]] = {
     "use_tf32": "0",
 }
 
-_NAMES: Final = {CPU: "cpu", CUDA: "cuda", TENSORRT: "tensorrt"}
-_TENSORRT_LIBRARIES: Final = ("libnvinfer.so.10", "libnvonnxparser.so.10")
-_REMEDIES: Final = {
-    "cuda": "Install the GPU libraries (`pip install 'onnxruntime-gpu[cuda,cudnn]'`) and an NVIDIA driver, or choose "
-    "MIEN_DEVICE=auto or cpu.",
-    "tensorrt": "Install TensorRT 10 (`pip install 'tensorrt-cu13<11'`) and the GPU libraries (`pip install "
-    "'onnxruntime-gpu[cuda,cudnn]'`) and an NVIDIA driver, or choose MIEN_DEVICE=cuda.",
-}
+_NAMES: Final = {CPU: "cpu", CUDA: "cuda"}
+_REMEDY: Final = (
+    "Install the GPU libraries (`pip install 'onnxruntime-gpu[cuda,cudnn]'`) and an NVIDIA driver, or choose "
+    "MIEN_DEVICE=auto or cpu."
+)
 
 _log = logging.getLogger(__name__)
 # Without a GPU, ONNX Runtime warns about every missing device file.
@@ -81,17 +75,14 @@ def open_session(
 
     Args:
         graph: an ONNX file, verified by the caller, or its bytes.
-        device: `cuda` and `tensorrt` fail if they cannot run the graph; `auto` uses a GPU if one works, else logs why.
+        device: `cuda` fails if it cannot run the graph; `auto` uses a GPU if one works, else logs why.
         threads: threads per inference; 0 uses all cores, or the container's CPU quota.
         warm_up: input name to array, for the run that verifies the provider.
         options: for the GPU provider, in addition to the defaults.
-    Raises: ProviderUnavailable with the reason, if `cuda` or `tensorrt` runs no node of the graph.
+    Raises: ProviderUnavailable with the reason, if `cuda` runs no node of the graph.
     """
     if device == "cpu":
         return _open(graph, [(CPU, {})], threads, warm_up)
-    if device == "tensorrt":
-        _refuse(device, tensorrt_obstacle())
-        return _open(graph, [(TENSORRT, dict(options)), (CUDA, _CUDA_OPTIONS), (CPU, {})], threads, warm_up)
     obstacle = cuda_obstacle()
     if obstacle is None:
         try:
@@ -101,7 +92,7 @@ def open_session(
                 raise
             obstacle = str(error)
     if device == "cuda":
-        _refuse(device, obstacle)
+        raise ProviderUnavailable(f"device cuda: {obstacle}. {_REMEDY}")
     _log_fallback(obstacle)
     return _open(graph, [(CPU, {})], threads, warm_up)
 
@@ -111,11 +102,6 @@ def _log_fallback(obstacle: str) -> None:
     """Log why `auto` does not use a GPU: once, because the detector and every model open a session."""
     level = logging.WARNING if gpu_obstacle() is None else logging.INFO  # a GPU that is not used
     _log.log(level, "device auto: using the CPU (%s)", obstacle)
-
-
-def _refuse(device: str, obstacle: str | None) -> None:
-    if obstacle is not None:
-        raise ProviderUnavailable(f"device {device}: {obstacle}. {_REMEDIES[device]}")
 
 
 def _open(
@@ -151,41 +137,6 @@ def graph_options(graph_id: str) -> onnxruntime.RunOptions:
     return options
 
 
-def tensorrt_options(cache: Path, sizes: Mapping[str, tuple[int, ...]], *, largest: int, half: bool) -> dict[str, str]:
-    """Options of the TensorRT provider: engines are built once for all batch sizes, and cached.
-
-    Args:
-        cache: folder for engines and timings; created if missing. Its content is executed: keep it private.
-        sizes: shape of each input without the batch dimension.
-        largest: maximum batch size; the engine is optimized for a quarter of it.
-        half: whether the graph is fp16.
-    Raises: ProviderUnavailable, if the folder is not writable.
-    """
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        writable = os.access(cache, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        raise ProviderUnavailable(
-            f"device tensorrt: {cache} is not writable. Set MIEN_TENSORRT_CACHE to a writable folder for engines."
-        )
-
-    def shapes(batch: int) -> str:
-        return ",".join(f"{name}:{'x'.join(map(str, (batch, *rest)))}" for name, rest in sizes.items())
-
-    return {
-        "trt_engine_cache_enable": "1",
-        "trt_engine_cache_path": str(cache),
-        "trt_timing_cache_enable": "1",
-        "trt_timing_cache_path": str(cache),
-        "trt_fp16_enable": "1" if half else "0",
-        "trt_profile_min_shapes": shapes(1),
-        "trt_profile_opt_shapes": shapes(max(1, largest // 4)),
-        "trt_profile_max_shapes": shapes(largest),
-    }
-
-
 def _nodes(session: onnxruntime.InferenceSession) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for part in session.get_provider_graph_assignment_info():
@@ -213,26 +164,6 @@ def gpu_obstacle() -> str | None:
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
         return "the NVIDIA driver sees no GPU"
     return None
-
-
-def tensorrt_obstacle() -> str | None:
-    """Why TensorRT cannot run on this machine; None if it is worth trying."""
-    if TENSORRT not in onnxruntime.get_available_providers():
-        return f"this build of onnxruntime ({onnxruntime.__version__}) has no TensorRT provider"
-    if (obstacle := cuda_obstacle()) is not None:
-        return obstacle
-    _preload_tensorrt()
-    missing = [name for name in _TENSORRT_LIBRARIES if not _loads(name)]
-    return f"these TensorRT libraries are missing: {', '.join(missing)}" if missing else None
-
-
-def _preload_tensorrt() -> None:
-    """Load TensorRT from its pip wheel, where the dynamic loader does not look."""
-    package = importlib.util.find_spec("tensorrt_libs")
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        for name in _TENSORRT_LIBRARIES:
-            with contextlib.suppress(OSError):
-                ctypes.CDLL(str(Path(folder) / name), mode=ctypes.RTLD_GLOBAL)
 
 
 def _missing_libraries() -> str | None:

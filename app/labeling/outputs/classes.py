@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.files import ForeignFile
 from mien.app.labeling.images import CROPS, crop_path, flat_crop_name
 from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
@@ -33,7 +33,7 @@ class Crop:
     """One face of the data set, with its image; `source` is the path or the encoded bytes of its crop."""
 
     image: Result
-    face: LabeledFace
+    face: Face
     label: str
     reviewed: bool
     source: Path | bytes
@@ -42,7 +42,7 @@ class Crop:
     @property
     def path(self) -> str:
         """Path in the data set."""
-        return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.number)}"
+        return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.index)}"
 
 
 def render(view: View) -> None:
@@ -51,7 +51,7 @@ def render(view: View) -> None:
         Crop(image, face, face.label, False, path)
         for image in view.images()
         for face in image.faces
-        if (path := view.out / crop_path(image.input.name, image.input.frame, face.number)).exists()
+        if (path := view.out / crop_path(image.input.name, image.input.frame, face.index)).exists()
     )
     write_class_folders(view.out / TARGETS[0], crops, spreadsheet_safe=view.spreadsheet_safe)
 
@@ -82,7 +82,7 @@ def write_class_folders(target: Path, crops: Iterable[Crop], *, spreadsheet_safe
                 else:
                     shutil.copyfile(crop.source, path)
                 number, person = crop.person or ("", "")
-                where = (text(crop.image.input.name), crop.image.frame, crop.face.number, number, text(person))
+                where = (text(crop.image.input.name), crop.image.frame, crop.face.index, number, text(person))
                 table.writerow((crop.path, crop.label, crop.face.label, str(crop.reviewed).lower(), *where))
                 count, reviewed = count + 1, reviewed + crop.reviewed
         if target.exists():

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.columns import face_values
 from mien.app.labeling.outputs import open_output, write_entries
 from mien.app.labeling.records import Result
@@ -42,9 +42,9 @@ def _image(number: int, image: Result) -> str:
     return json.dumps(entry | frame, ensure_ascii=False)
 
 
-def _annotation(number: int, image_id: int, face: LabeledFace) -> str:
+def _annotation(number: int, image_id: int, face: Face) -> str:
     values = face_values(face)
-    x, y, width, height = (round(value, 1) for value in face.box_px)
+    x, y, width, height = (round(value, 1) for value in face.box)
     points = [value for name in LANDMARKS for value in (values[f"{name}_x"], values[f"{name}_y"], 2)]
     annotation = {
         "id": number,

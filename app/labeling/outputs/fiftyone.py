@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any, Final
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.columns import face_values
 from mien.app.labeling.outputs import labeled_files, open_output, write_entries
 from mien.app.labeling.records import Result
@@ -39,10 +39,10 @@ def _entry(image: Result, value: Any) -> str:
     return f'"{hashlib.sha256(image.input.name.encode()).hexdigest()[:24]}": {json.dumps(value)}'
 
 
-def _object(image: Result, face: LabeledFace) -> dict[str, Any]:
+def _object(image: Result, face: Face) -> dict[str, Any]:
     """One detection, in fractions of the image size."""
     width, height = image.width or 1, image.height or 1
-    x, y, box_width, box_height = face.box_px
+    x, y, box_width, box_height = face.box
     values = face_values(face)
     return {
         "label": face.label,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.outputs import labeled_files, open_output, write_entries
 from mien.app.labeling.records import Result
 from mien.app.labeling.view import View
@@ -47,12 +47,12 @@ def _task(view: View, image: Result) -> dict[str, Any]:
     }
 
 
-def _region(image: Result, face: LabeledFace) -> dict[str, Any]:
+def _region(image: Result, face: Face) -> dict[str, Any]:
     """One rectangle, in percent of the image size."""
     width, height = image.width or 1, image.height or 1
-    x, y, box_width, box_height = face.box_px
+    x, y, box_width, box_height = face.box
     return {
-        "id": f"face{face.number}",
+        "id": f"face{face.index}",
         "type": "rectanglelabels",
         "from_name": "expression",
         "to_name": "image",

@@ -16,7 +16,7 @@ from string import Template
 from typing import Any, Final
 from urllib.parse import quote
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.pages import load_page, relative_link
@@ -73,9 +73,9 @@ def render_page(view: View) -> str:
     )
 
 
-def _card(view: View, image: Result, face: LabeledFace) -> dict[str, Any]:
+def _card(view: View, image: Result, face: Face) -> dict[str, Any]:
     if image.frame is None:
-        where = f"face {face.number}"
+        where = f"face {face.index}"
     else:
         time_s = image.input.time_s
         where = f"page {image.frame}" if time_s is None else f"frame {image.frame}, {time_s} s"
@@ -84,10 +84,10 @@ def _card(view: View, image: Result, face: LabeledFace) -> dict[str, Any]:
         "where": where,
         "link": _link(view, image),
         "label": face.label,
-        "p": [round(float(p), 4) for p in face.probabilities],
+        "p": [round(float(p), 4) for p in face.probabilities.values()],
         "uncertain": face.uncertain,
         "reasons": face.reasons,
-        "thumb": base64.b64encode(view.thumb(image.input.row or 0, face.number) or b"").decode(),
+        "thumb": base64.b64encode(view.thumb(image.input.row or 0, face.index) or b"").decode(),
     }
 
 

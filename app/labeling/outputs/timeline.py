@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.inference.wording import percent
 from mien.app.labeling.columns import Column, Row
@@ -29,7 +29,7 @@ from mien.app.labeling.people import People, names_by_track
 from mien.app.labeling.records import Result
 from mien.app.labeling.view import View
 from mien.data import contract
-from mien.data.contract import EIGHT_LABELS, Array, by_label
+from mien.data.contract import EIGHT_LABELS, Array
 from mien.data.contract.palette import hex_color
 
 HELP: Final = "timeline.csv and .html: each person in a video over time"
@@ -78,11 +78,11 @@ def names_of(view: View, name: str, people: People) -> tuple[dict[int, str], int
 def moments(view: View, name: str) -> Iterator[tuple[Result, float]]:
     """The frames of one video, with the numbers of people as tracks of their faces, and the time of a gap, seconds."""
     for image, gap_s, faces in _tracked(view, name):
-        shown = {face.number for face in view.shown(image.faces)}
-        yield replace(image, faces=tuple(face for face in faces if face.number in shown)), gap_s
+        shown = {face.index for face in view.shown(image.faces)}
+        yield replace(image, faces=tuple(face for face in faces if face.index in shown)), gap_s
 
 
-def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[LabeledFace]]]:
+def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[Face]]]:
     """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
     tracker, last_s = Tracker(float(view.facts.get("abstain_threshold", 0)), RULES), 0.0
     for image in view.frames(name):
@@ -90,7 +90,7 @@ def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[Labele
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
         tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
         # thumbnails suffice to compare faces
-        jpegs = [face.thumb or view.thumb(image.input.row or 0, face.number) for face in image.faces]
+        jpegs = [face.thumb or view.thumb(image.input.row or 0, face.index) for face in image.faces]
         faces = [
             replace(face, crop=contract.decode(jpeg)) if jpeg else face
             for face, jpeg in zip(image.faces, jpegs, strict=True)
@@ -107,9 +107,9 @@ def rows(view: View) -> Iterator[Row]:
         for image, _ in moments(view, name):
             for face in image.faces:
                 row: Row = {"file": name, "person": face.track, "frame": image.frame}
-                row |= {"time_s": image.input.time_s, "face": face.number}
+                row |= {"time_s": image.input.time_s, "face": face.index}
                 row |= {"label": face.label, "confidence": round(face.confidence, 6)}
-                p = by_label(face.probabilities)
+                p = face.probabilities
                 row |= {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
                 yield row | {"name": names.get(face.track) or None}
 
@@ -137,7 +137,7 @@ def _video(view: View, name: str, people_names: dict[int, str]) -> str:
         time_s = image.input.time_s or 0.0
         times.append((image.input.frame, time_s))
         for face in image.faces:
-            persons[face.track].append((time_s, gap_s, face.probabilities))
+            persons[face.track].append((time_s, gap_s, np.array(list(face.probabilities.values()))))
     link, end_s = relative_link(image.input.path, view.out), times[-1][1]
     # annotated copies if they are written: browsers play few formats of videos
     pictures = annotated_path(name, 0).removesuffix("frame_00000000.jpg")

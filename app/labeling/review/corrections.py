@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Box, Face
 from mien.app.labeling.decisions_file import MIN_IOU, DecisionsFile
 from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
 from mien.app.labeling.records import Result
@@ -40,11 +39,11 @@ class Correction:
     label: str
     box: tuple[float, ...] | None = None
 
-    def overlap(self, face: LabeledFace) -> float:
+    def overlap(self, face: Face) -> float:
         """Share of the box that a face has in common with it."""
         if self.box is None:
-            return float(face.number == self.face and face.label == self.predicted)
-        return iou(Box(*self.box), face.box_px)
+            return float(face.index == self.face and face.label == self.predicted)
+        return iou(Box(*self.box), face.box)
 
 
 class Corrections(DecisionsFile):
@@ -90,8 +89,8 @@ class Corrections(DecisionsFile):
         pairs = [(correction.overlap(face), correction, face) for correction in corrections for face in image.faces]
         decided: dict[int, Correction] = {}
         for overlap, correction, face in sorted(pairs, key=lambda pair: -pair[0]):
-            if overlap >= MIN_IOU and face.number not in decided and correction not in decided.values():
-                decided[face.number] = correction
+            if overlap >= MIN_IOU and face.index not in decided and correction not in decided.values():
+                decided[face.index] = correction
         return decided
 
 
@@ -101,9 +100,9 @@ def _is_same_face(correction: Correction, other: Correction) -> bool:
     return iou(Box(*correction.box), Box(*other.box)) >= MIN_IOU
 
 
-def decision(image: Result, face: LabeledFace, label: str) -> Correction:
+def decision(image: Result, face: Face, label: str) -> Correction:
     """A decision about a face of an image. Raises: LabelingError, for a label that is not in `DECISIONS`."""
     if label not in DECISIONS:
         raise LabelingError(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     name, frame, sha256 = image.input.name, image.input.frame, image.sha256 or ""
-    return Correction(name, frame, face.number, sha256, face.label, label, tuple(face.box_px))
+    return Correction(name, frame, face.index, sha256, face.label, label, tuple(face.box))

@@ -81,7 +81,7 @@ def _crops(
                 video = name
                 names, _ = names_of(view, video, people)
                 persons = {
-                    (video, seen.input.frame, face.number): (face.track, names.get(face.track, ""))
+                    (video, seen.input.frame, face.index): (face.track, names.get(face.track, ""))
                     for seen, _ in moments(view, video)
                     for face in seen.faces
                 }
@@ -93,15 +93,15 @@ def _crops(
             try:
                 pixels = None
                 for face in image.faces:
-                    label = decided[face.number].label if face.number in decided else face.label
-                    if label == NOT_A_FACE or not (everything or face.number in decided):
+                    label = decided[face.index].label if face.index in decided else face.label
+                    if label == NOT_A_FACE or not (everything or face.index in decided):
                         continue
-                    source: Path | bytes = view.out / crop_path(name, frame, face.number)
+                    source: Path | bytes = view.out / crop_path(name, frame, face.index)
                     if isinstance(source, Path) and not source.exists():
                         pixels = reader.pixels(image) if pixels is None else pixels
                         source = encode_png(contract.align(pixels, face.landmarks_px))
-                    person = persons.get((name, frame, face.number))
-                    yield Crop(image, face, label, face.number in decided, source, person)
+                    person = persons.get((name, frame, face.index))
+                    yield Crop(image, face, label, face.index in decided, source, person)
                 exported.add((image.sha256, frame))
             except LabelingError as error:
                 unreadable.append(str(error))

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.decisions_file import MIN_IOU
 from mien.app.labeling.files import REVIEWS, LabelingError, disk_errors, quoted
 from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
@@ -72,7 +72,7 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
     return drawn
 
 
-def find(view: View, drawn: Correction) -> tuple[Result, LabeledFace] | None:
+def find(view: View, drawn: Correction) -> tuple[Result, Face] | None:
     """A face of the sample, with its image, in the last run; None if the run does not have it."""
     image = view.image_of(drawn.file_sha256, drawn.frame)
     face = max(image.faces, key=drawn.overlap, default=None) if image else None

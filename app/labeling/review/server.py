@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from mien.app.inference.drawing import annotate, reduced
-from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.app.inference.records import Face, Photo
 from mien.app.inference.wording import percent
 from mien.app.labeling.decisions_file import face_of
 from mien.app.labeling.files import LabelingError, disk_errors, output_lock
@@ -171,10 +171,10 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
             pixels = reader.pixels(image)
         chosen = image.faces if face is None else image.faces[face : face + 1]
         if sample is not None:
-            drawn = _boxed(pixels, [detected.box_px for detected in chosen])
+            drawn = _boxed(pixels, [detected.box for detected in chosen])
         else:
             size = image.width or 1, image.height or 1
-            drawn = annotate(reduced(pixels, _VIEW_PX), Analysis(*size, chosen, {}))
+            drawn = annotate(reduced(pixels, _VIEW_PX), Photo(*size, chosen))
         return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
 
     @app.post("/api/decisions")
@@ -225,7 +225,7 @@ def _image(view: View, file: str, frame: int) -> Result:
 def _shown(view: View, body: Decision | PersonName) -> Result:
     """The image of a request, if its face is still the one that the page shows."""
     image = _image(view, body.file, body.frame)
-    if body.box is not None and body.box not in ([*face.box_px] for face in image.faces[body.face : body.face + 1]):
+    if body.box is not None and body.box not in ([*face.box] for face in image.faces[body.face : body.face + 1]):
         raise HTTPException(409, "the folder was labeled again, reload the page")
     return image
 
@@ -250,10 +250,10 @@ def _boxed(pixels: Array, boxes: list[Any]) -> Array:
     return reduced(drawn, _VIEW_PX)
 
 
-def _card(image: Result, face: LabeledFace, correction: Correction | None) -> dict[str, Any]:
+def _card(image: Result, face: Face, correction: Correction | None) -> dict[str, Any]:
     decided = correction.label if correction else None
-    where = {"row": image.input.row, "face": face.number, "file": image.input.name, "frame": image.input.frame}
-    return where | {"box": face.box_px, "decision": decided}
+    where = {"row": image.input.row, "face": face.index, "file": image.input.name, "frame": image.input.frame}
+    return where | {"box": face.box, "decision": decided}
 
 
 def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
@@ -265,14 +265,14 @@ def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Ite
             whole = view.image(*place)
             matched[place] = corrections.of(whole) if whole else {}
         predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
-        card = _card(image, face, matched.get(place, {}).get(face.number))
+        card = _card(image, face, matched.get(place, {}).get(face.index))
         yield card | predicted | {"percent": percent(face.confidence)}
 
 
 def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
     """Faces of the sample that the run still has, without labels."""
     for image, face in filter(None, (find(view, drawn) for drawn in sample)):
-        yield _card(image, face, corrections.of(image).get(face.number)) | {"predicted": "", "percent": ""}
+        yield _card(image, face, corrections.of(image).get(face.index)) | {"predicted": "", "percent": ""}
 
 
 def _video(view: View, people: People, name: str) -> dict[str, Any]:
@@ -281,8 +281,8 @@ def _video(view: View, people: People, name: str) -> dict[str, Any]:
     names, unmatched = names_of(view, name, people)
     for image, _ in moments(view, name):
         for face in image.faces:
-            where = {"row": image.input.row, "frame": image.frame, "face": face.number, "time_s": image.input.time_s}
-            persons.setdefault(face.track, []).append({**where, "box": face.box_px})
+            where = {"row": image.input.row, "frame": image.frame, "face": face.index, "time_s": image.input.time_s}
+            persons.setdefault(face.track, []).append({**where, "box": face.box})
     listed = [
         {
             "number": number,

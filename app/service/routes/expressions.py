@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout
-from mien.app.inference.pipeline import Analysis
+from mien.app.inference.records import Photo
 from mien.app.service import serialize
 from mien.app.service.admission import Reservation
 from mien.app.service.keys import client_of
@@ -93,8 +93,8 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
     read, the response is a problem. An image without a face has an empty list of `faces`. No image is stored.
     """
     check_unique(request)
-    model, settings = service.model(options.model), service.settings
-    classifier = model.pipeline.classifier
+    labeler, settings = service.labeler(options.model), service.settings
+    classifier = labeler.classifier
     if options.explain and classifier.manifest.explain is None:
         raise InvalidRequest(f"explain: model {classifier.manifest.name} has no attention map; request without explain")
     clock = _Clock()
@@ -118,8 +118,8 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             model=classifier.manifest.name,
             provider=classifier.provider,
             precision=classifier.precision,
-            detector="none" if options.aligned else model.pipeline.detector.name,
-            confidence_threshold=model.threshold(options.confidence_threshold),
+            detector="none" if options.aligned else labeler.detector.name,
+            confidence_threshold=labeler.threshold(options.confidence_threshold),
             images=images,
             timings_ms=clock.laps_ms | {"total": clock.total_ms()},
         )
@@ -172,13 +172,13 @@ async def _label(
     """
     timeout_s = service.settings.request_timeout_s
     threads = asyncio.Semaphore(service.threads)
-    classifier = service.model(options.model).pipeline.classifier
+    classifier = service.labeler(options.model).classifier
 
     async def label(index: int) -> ImageResult | Exception:
         name = uploads[index].name
 
-        def render(analysis: Analysis) -> ImageResult:
-            return serialize.image_result(index, name, analysis, classifier, options)
+        def render(photo: Photo) -> ImageResult:
+            return serialize.image_result(index, name, photo, classifier, options)
 
         async with threads:
             try:

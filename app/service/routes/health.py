@@ -24,13 +24,13 @@ async def ready(service: TheService) -> Readiness:
     """200 with what runs, or 503 while the process is stopping; nothing listens before the model is warm."""
     if service.draining:
         raise ShuttingDown("the service is stopping: it finishes accepted requests and accepts no new ones")
-    classifier = service.pipeline.classifier
+    classifier = service.default.classifier
     return Readiness(
         model=classifier.manifest.name,
         provider=classifier.provider,
         precision=classifier.precision,
         fallback=service.fallback,
-        detector=service.pipeline.detector.name,
+        detector=service.default.detector.name,
         queue_depth=service.admission.waiting,
         queue_limit=service.settings.max_queue,
         requests_inside=service.admission.admitted,

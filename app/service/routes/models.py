@@ -17,7 +17,7 @@ CARD_NAME: Final = "card.md"
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
 async def models(service: TheService) -> ModelsResponse:
     """The verified artifacts that this process runs, the default first, with their metrics in this precision."""
-    return ModelsResponse(models=[_info(choice, model.pipeline.classifier) for choice, model in service.models.items()])
+    return ModelsResponse(models=[_info(choice, labeler.classifier) for choice, labeler in service.labelers.items()])
 
 
 def _info(choice: str, classifier: Classifier) -> ModelInfo:
@@ -51,8 +51,8 @@ def _info(choice: str, classifier: Classifier) -> ModelInfo:
 )
 async def model_card(name: str, service: TheService) -> Response:
     """The model card as Markdown: use, training data, metrics and limitations."""
-    for model in service.models.values():
-        if model.pipeline.classifier.manifest.name == name:
-            text = await service.in_thread((model.pipeline.classifier.folder / CARD_NAME).read_bytes)
+    for labeler in service.labelers.values():
+        if labeler.classifier.manifest.name == name:
+            text = await service.in_thread((labeler.classifier.folder / CARD_NAME).read_bytes)
             return Response(text, media_type="text/markdown")
     raise HTTPException(HTTPStatus.NOT_FOUND)

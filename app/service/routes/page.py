@@ -21,7 +21,7 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from mien.app.inference.in_browser import BrowserPipeline
-from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.service.routes import TheService
 from mien.app.service.routes.models import CARD_NAME
 from mien.app.service.schemas import LabelOptions
@@ -96,7 +96,7 @@ async def page() -> Response:
 @router.get("/card")
 def card(service: TheService) -> Response:
     """Page with the card of the default model; its Markdown text is `/v1/models/{name}/card`."""
-    return HTMLResponse(card_page(service.pipeline.classifier.folder / CARD_NAME), headers=_HEADERS)
+    return HTMLResponse(card_page(service.default.classifier.folder / CARD_NAME), headers=_HEADERS)
 
 
 @router.get("/sw.js")
@@ -111,7 +111,7 @@ async def service_worker() -> Response:
 @router.get("/page/samples/photo.json")
 async def sample(service: TheService) -> Response:
     """The sample photo as labeled by the default model."""
-    result = await service.in_thread(sample_result, service.pipeline)
+    result = await service.in_thread(sample_result, service.default)
     return Response(result, media_type="application/json", headers={"Cache-Control": "no-cache"})
 
 
@@ -139,11 +139,11 @@ async def _pipeline(service: Service) -> BrowserPipeline:
 
 
 @lru_cache(maxsize=1)
-def sample_result(pipeline: Pipeline) -> str:
+def sample_result(labeler: Labeler) -> str:
     """The page's sample photo, labeled: JSON, as REST returns it with attention maps if the model has them."""
-    options = LabelOptions(explain=pipeline.classifier.manifest.explain is not None)
-    analysis = pipeline.analyze(_SAMPLE.read_bytes())
-    image = image_result(0, _SAMPLE.name, analysis, pipeline.classifier, options)
+    options = LabelOptions(explain=labeler.classifier.manifest.explain is not None)
+    photo = labeler.label(_SAMPLE.read_bytes())
+    image = image_result(0, _SAMPLE.name, photo, labeler.classifier, options)
     return json.dumps({"images": [image.model_dump(mode="json")]})
 
 

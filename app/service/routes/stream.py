@@ -18,7 +18,7 @@ from fastapi import Query as InQuery
 from pydantic import Field
 
 from mien.app.errors import CapacityError, RequestError, Unauthorized
-from mien.app.inference.pipeline import Analysis
+from mien.app.inference.records import Photo
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.service import serialize
 from mien.app.service.keys import STREAM_PROTOCOL, client_of, key_of
@@ -126,18 +126,18 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
 
 async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
-    model = service.model(None)
-    tracker = Tracker(model.threshold(options.confidence_threshold), TrackingRules(settle_s=options.smoothing_s))
+    threshold = service.default.threshold(options.confidence_threshold)
+    tracker = Tracker(threshold, TrackingRules(settle_s=options.smoothing_s))
     client, stream_id = client_of(websocket), uuid.uuid4().hex
     label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
     while True:
         number, payload = await newest.take()
         at_s = time.monotonic()
 
-        def render(analysis: Analysis, at_s: float = at_s) -> dict[str, Any]:
-            faces = [serialize.face_result(face, track=face.track) for face in tracker.update(analysis.faces, at_s)]
-            timings_ms = serialize.stage_timings(analysis)
-            return {"width": analysis.width, "height": analysis.height, "faces": faces, "timings_ms": timings_ms}
+        def render(photo: Photo, at_s: float = at_s) -> dict[str, Any]:
+            faces = [serialize.face_result(face) for face in tracker.update(photo.faces, at_s)]
+            timings_ms = serialize.stage_timings(photo)
+            return {"width": photo.width, "height": photo.height, "faces": faces, "timings_ms": timings_ms}
 
         try:
             key_of(websocket)  # still valid

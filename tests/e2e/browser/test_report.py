@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs.report import PER_LABEL, render_page
 from mien.app.labeling.records import Input, Result
@@ -27,7 +27,7 @@ LINES = """all => all.map(one => {
 LEAST, MOST = 30, 99  # percent
 
 
-def face(number: int) -> LabeledFace:
+def face(number: int) -> Face:
     """A face of one of seven labels, with a confidence of 30 to 99 %."""
     label = number % len(LABELS)
     confidence = (LEAST + number * 7 % (MOST - LEAST + 1)) / 100

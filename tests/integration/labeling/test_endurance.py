@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.labeling import make_photos
-from mien.app.inference.pipeline import Pipeline, PreparedPhoto
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Prepared
 from mien.data.contract import Array
 from tests.albums import face_photo, write_photos
 from tests.integration.labeling.conftest import Mien
@@ -24,7 +25,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from mien.app.inference import pipeline
-from mien.app.inference.detect import Box, Face
+from mien.app.inference.records import Box, Detection
 from mien.app.settings import Settings
 from benchmarks.labeling_memory import measure
 
@@ -32,7 +33,7 @@ class Fixed:
     name = "fixed"
     def detect(self, image):
         points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
-        return [Face(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
+        return [Detection(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
 
 pipeline.create_detector = lambda settings: Fixed()
 """
@@ -102,14 +103,14 @@ def test_rescans_resumes_and_moves_take_time_in_proportion(tmp_path: Path, artif
 def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poison, prepare = (photos / "2.jpg").read_bytes(), Pipeline.prepare
+    poison, prepare = (photos / "2.jpg").read_bytes(), Labeler.prepare
 
-    def failing(pipeline: Pipeline, payload: bytes, **options: bool) -> PreparedPhoto:
+    def failing(pipeline: Labeler, payload: bytes, **options: bool) -> Prepared:
         if payload == poison:
             raise RuntimeError("the network has no answer")
         return prepare(pipeline, payload, **options)
 
-    monkeypatch.setattr(Pipeline, "prepare", failing)
+    monkeypatch.setattr(Labeler, "prepare", failing)
     rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
     (bad,) = (row for row in rows if row["status"] != "ok")
     assert (bad["file"], bad["reason"]) == ("2.jpg", "failed")
@@ -119,15 +120,15 @@ def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
 def test_a_photo_whose_faces_do_not_fit_into_memory_is_a_row_and_the_others_are_labeled(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classify, calls = Pipeline.classify, []
+    classify, calls = Labeler.classify, []
 
-    def failing(pipeline: Pipeline, crops: Array) -> Array:
+    def failing(pipeline: Labeler, crops: Array) -> Array:
         calls.append(len(crops))
         if len(calls) in (1, 4):  # the whole batch, and then its third photo
             raise MemoryError
         return classify(pipeline, crops)
 
-    monkeypatch.setattr(Pipeline, "classify", failing)
+    monkeypatch.setattr(Labeler, "classify", failing)
     rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
     assert calls == [5, 1, 1, 1, 1, 1]
     assert {row["file"]: row["reason"] for row in rows if row["status"] != "ok"} == {"2.jpg": "too_large"}
@@ -137,7 +138,7 @@ def test_a_model_that_fails_for_every_photo_ends_the_run(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(Pipeline, "classify", Mock(side_effect=RuntimeError("the GPU is gone")))
+        patched.setattr(Labeler, "classify", Mock(side_effect=RuntimeError("the GPU is gone")))
         done = mien("label", photos, "--out", tmp_path / "out")
     assert (done.exit_code, "the GPU is gone" in done.stderr) == (1, True)
     assert {row["status"] for row in mien.label(photos, out=tmp_path / "out")} == {"ok"}

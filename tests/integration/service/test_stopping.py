@@ -29,8 +29,8 @@ if "--multiprocessing-fork" in sys.argv:
 """
 _SLOW_MODELS = """
         import mien.app.main as main
-        build = main.build_pipelines
-        main.build_pipelines = lambda settings: time.sleep(6) or build(settings)
+        build = main.open_labelers
+        main.open_labelers = lambda settings: time.sleep(6) or build(settings)
 """
 _SLOW_IMPORT = """
         find = lambda name, *_: name == "mien.app.main" and time.sleep(6) or None

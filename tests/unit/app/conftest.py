@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketTestSession
 
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.detect import Box, Face
-from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Box, Detection
 from mien.app.main import create_app
 from mien.app.settings import Settings
 from mien.data.contract import Array
@@ -36,10 +36,10 @@ class LocalClient(TestClient):
         return super().websocket_connect(f"ws://localhost{url}", *arguments, **options)
 
 
-def upright_face(x: float, y: float, side: float = 80.0) -> Face:
+def upright_face(x: float, y: float, side: float = 80.0) -> Detection:
     """A detected face with its center at (x, y)."""
     points = np.array([(-0.2, -0.15), (0.2, -0.15), (0.0, 0.025), (-0.15, 0.225), (0.15, 0.225)], np.float32)
-    return Face(Box(x - side / 2, y - side / 2, side, side), points * side + (x, y), 0.9)
+    return Detection(Box(x - side / 2, y - side / 2, side, side), points * side + (x, y), 0.9)
 
 
 class DrawnFaces:
@@ -47,7 +47,7 @@ class DrawnFaces:
 
     name = "drawn"
 
-    def detect(self, image: Array) -> list[Face]:
+    def detect(self, image: Array) -> list[Detection]:
         height, width = image.shape[:2]
         return [upright_face(width / 2, height / 2)] if width > 200 else []
 
@@ -61,7 +61,7 @@ class SlowDetector:
         self.go = threading.Event()
         self.begun = threading.Semaphore(0)
 
-    def detect(self, image: Array) -> list[Face]:
+    def detect(self, image: Array) -> list[Detection]:
         self.begun.release()
         self.go.wait(20)
         return []
@@ -79,9 +79,9 @@ def connect(classifier: Classifier) -> Iterator[Connect]:
 
         def start(*, detector: object = None, classifies: object = classifier, **settings: object) -> TestClient:
             chosen = Settings(**{"device": "cpu", **settings})
-            pipeline = Pipeline(detector or DrawnFaces(), classifies, chosen)
-            pipelines = dict.fromkeys(chosen.model_names, pipeline)
-            return running.enter_context(LocalClient(create_app(chosen, pipelines=pipelines)))
+            labeler = Labeler(detector or DrawnFaces(), classifies, chosen)
+            labelers = dict.fromkeys(chosen.model_names, labeler)
+            return running.enter_context(LocalClient(create_app(chosen, labelers=labelers)))
 
         yield start
 

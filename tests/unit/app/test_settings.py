@@ -11,7 +11,7 @@ from mien.app.service import server
 from mien.app.settings import Settings, environment, load_settings
 from tests.support import ROOT, environment_of
 
-PLACES = ("MODEL", "JOBS_DIR", "MODELS_DIR", "API_KEYS_FILE", "TENSORRT_CACHE", "HOST")
+PLACES = ("MODEL", "JOBS_DIR", "MODELS_DIR", "API_KEYS_FILE", "HOST")
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_a_wrong_value_names_its_variable_and_prints_no_key(
 
 def test_an_argument_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "MIEN_DEVICE", "cuda")
-    with pytest.raises(SettingsError, match=r"^device='gpu': .*'cuda' or 'tensorrt'"):
+    with pytest.raises(SettingsError, match=r"^device='gpu': .*'cpu' or 'cuda'"):
         load_settings(device="gpu")
     with pytest.raises(SettingsError, match=r"^min_fac_px: unknown setting\. Did you mean min_face_px\?"):
         load_settings(min_fac_px=24)
@@ -80,7 +80,7 @@ def test_workers_get_an_option_equal_to_its_default_despite_a_variable(
     monkeypatch.setitem(os.environ, "MIEN_MODEL", "another")
     chosen = Settings(
         device="auto", model=None, models_dir=tmp_path, cors_origins="https://a.example,https://b.example",
-        detect_rotated=False, batch_wait_ms=0.5, api_key_sha256="ab" * 32,
+        detect_rotated=False, detection_threshold=0.5, api_key_sha256="ab" * 32,
     )  # fmt: skip
     server._export(chosen)
     assert load_settings() == chosen

@@ -13,7 +13,7 @@ from tests.support import folder_from_environment, sample_photo
 def test_a_detector_agrees_with_its_own_faces_and_misses_what_it_does_not_see() -> None:
     detector = create_detector(load_settings(detector="builtin", threads=1))
     (face,) = detector.detect(read_bgr(sample_photo())[..., ::-1].copy())
-    seen = np.array([[*face.box_px, *face.landmarks_px.ravel(), 0.9, 1.0]], np.float32)
+    seen = np.array([[*face.box, *face.landmarks_px.ravel(), 0.9, 1.0]], np.float32)
     unseen = seen.copy()
     unseen[0, :2] += 3 * seen[0, 2]
     item = LabeledImage("samples", sample_photo(), np.concatenate([seen, unseen]))

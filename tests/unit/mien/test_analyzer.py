@@ -17,8 +17,9 @@ import pytest
 from mien import Analyzer, Face, MienError
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.drawing import annotate
-from mien.app.inference.pipeline import Pipeline, build_pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.inference.runtime.sessions import cuda_obstacle
+from mien.app.service.schemas import FaceResult
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, LANDMARKS, DecodeError, ImageTooLarge, UnsupportedImage, align, decode
 from mien.data.contract.palette import COLORS
@@ -33,8 +34,8 @@ def analyzer(artifact: Path) -> Analyzer:
 
 
 @pytest.fixture(scope="module")
-def pipeline(artifact: Path) -> Pipeline:
-    return build_pipeline(load_settings(model=artifact, device="cpu", detector="builtin"))
+def labeler(artifact: Path) -> Labeler:
+    return Labeler.open(load_settings(model=artifact, device="cpu", detector="builtin"))
 
 
 @pytest.mark.parametrize("model", ["fast", "accurate"])
@@ -43,27 +44,40 @@ def test_each_released_model_recognizes_a_smile(model: str) -> None:
     assert [(face.label, face.reasons) for face in faces] == [("happiness", ())]
 
 
-def test_faces_equal_those_of_the_pipeline(analyzer: Analyzer, pipeline: Pipeline, artifact: Path) -> None:
+def test_faces_equal_those_of_the_labeler(analyzer: Analyzer, labeler: Labeler, artifact: Path) -> None:
     photo = decode(sample_photo().read_bytes())
     faces = analyzer.analyze(sample_photo())
     assert (faces.width, faces.height, faces.model, faces.detector) == (*photo.shape[1::-1], artifact.name, "builtin")
+    assert faces == list(labeler.label(sample_photo().read_bytes()).faces)
     (face,) = faces
-    (expected,) = pipeline.analyze(sample_photo().read_bytes()).faces
-    assert (face.label, face.confidence, face.uncertain) == (expected.label, expected.confidence, expected.uncertain)
-    assert tuple(face.probabilities) == LABELS
-    assert list(face.probabilities.values()) == pytest.approx(expected.probabilities.tolist())
-    assert tuple(face.landmarks) == LANDMARKS
-    assert list(face.landmarks.values()) == [tuple(point) for point in expected.landmarks_px.tolist()]
+    assert (tuple(face.probabilities), tuple(face.landmarks)) == (LABELS, LANDMARKS)
+    assert sum(face.probabilities.values()) == pytest.approx(1)
     assert isinstance(face, Face)
-    assert "crop" not in face.to_dict()
-    assert json.loads(json.dumps(face.to_dict()))["box"]["width"] == face.box.width
     assert np.array_equal(face.crop, align(photo, np.array(list(face.landmarks.values()), np.float32)))
 
 
-def test_a_batch_keeps_its_order_and_a_photo_without_a_face_is_an_empty_list(analyzer: Analyzer) -> None:
+def test_the_json_of_a_face_is_that_of_rest(analyzer: Analyzer) -> None:
+    (face,) = analyzer.analyze(sample_photo())
+    values = json.loads(json.dumps(face.to_dict()))
+    assert values["box"] == {name: round(value, 2) for name, value in face.box._asdict().items()}
+    assert values["landmarks"]["nose"] == dict(zip("xy", np.round(face.landmarks["nose"], 2), strict=True))
+    assert values["probabilities"][face.label] == values["confidence"] == round(face.confidence, 6)
+    assert FaceResult(**values, top=[]).model_dump(exclude={"top", "crop", "explanation"}, mode="json") == values
+
+
+def test_a_batch_keeps_its_order_and_classifies_its_faces_together(
+    analyzer: Analyzer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, classify = list[int](), Classifier.classify
+    monkeypatch.setattr(Classifier, "classify", lambda self, crops: calls.append(len(crops)) or classify(self, crops))
     empty = encoded(gradient_image(64, 64))
-    first, second, third = analyzer.analyze_batch([empty, sample_photo(), gradient_image(64, 64)])
-    assert (first, len(second), third) == ([], 1, [])
+    photos = [empty, sample_photo(), gradient_image(64, 64), *[sample_photo()] * 15]
+    results = analyzer.analyze_batch(photos)
+    assert [len(faces) for faces in results] == [0, 1, 0] + [1] * 15
+    assert calls == [14, 2]
+    assert len({faces[0].label for faces in results if faces}) == 1
+    assert results[1].draw() == analyzer.analyze(sample_photo()).draw()
+    assert analyzer.analyze_batch([]) == []
 
 
 class _Pipe(io.BytesIO):
@@ -123,9 +137,9 @@ def test_a_face_has_the_reasons_of_its_pixels_and_of_its_probabilities(
         assert (face.label, face.reasons) == ("sadness", reasons)
 
 
-def test_a_result_draws_itself_like_the_labeling(analyzer: Analyzer, pipeline: Pipeline) -> None:
+def test_a_result_draws_itself_like_the_labeling(analyzer: Analyzer, labeler: Labeler) -> None:
     payload = sample_photo().read_bytes()
-    expected = annotate(decode(payload), pipeline.analyze(payload))
+    expected = annotate(decode(payload), labeler.label(payload))
     for image in (sample_photo(), payload, io.BytesIO(payload), decode(payload), PIL.Image.open(io.BytesIO(payload))):
         drawn = analyzer.analyze(image).draw()
         assert drawn.mode == "RGB"

@@ -121,8 +121,3 @@ def test_auto_falls_back_to_the_cpu_and_logs_why(
         classifier = opened(artifact, device="auto")
     assert (classifier.provider, classifier.precision) == (CPU, "fp32")
     assert "no NVIDIA driver" in caplog.text
-
-
-def test_int8_is_rejected_on_tensorrt(artifact: Path) -> None:
-    with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
-        opened(artifact, device="tensorrt", precision="int8")

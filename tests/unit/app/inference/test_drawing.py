@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mien.app.inference.drawing import Rectangle, annotate, place_tags, reduced
-from mien.app.inference.pipeline import Analysis
+from mien.app.inference.records import Photo
 from mien.data.contract.palette import COLORS
 from tests.support import labeled_face
 
@@ -21,7 +21,7 @@ def shared(one: Rectangle, other: Rectangle) -> int:
 def test_an_uncertain_face_has_a_dashed_box_and_no_other_has() -> None:
     def share(*, uncertain: bool) -> float:
         face = labeled_face((200, 200, 120, 120), uncertain=uncertain, neutral=0.5)
-        drawn = annotate(GRAY, Analysis(640, 480, (face,), {}))
+        drawn = annotate(GRAY, Photo(640, 480, (face,)))
         return float((drawn[320, 200:320] == COLORS["neutral"]).all(axis=1).mean())
 
     assert share(uncertain=False) == 1

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.inference.tracking import Tracker, TrackingRules, assign, descriptor
-from mien.data.contract import CROP_PX, LABELS, Array
+from mien.data.contract import CROP_PX, Array
 from tests.support import labeled_face
 
 FRAME_S = 1 / 15
 
 
-def face(x: float = 100, y: float = 100, size: float = 80, **shares: float) -> LabeledFace:
+def face(x: float = 100, y: float = 100, size: float = 80, **shares: float) -> Face:
     return labeled_face((x, y, size, size), **shares)
 
 
-def seen(who: int, x: float, y: float = 100, *, frame: int = 0) -> LabeledFace:
+def seen(who: int, x: float, y: float = 100, *, frame: int = 0) -> Face:
     """The face of a person, 80 px wide, with other noise and brightness in each frame."""
     cells = np.random.default_rng(who).uniform(40, 200, (7, 7, 3)).repeat(CROP_PX // 7, 0).repeat(CROP_PX // 7, 1)
     noise = np.random.default_rng(100 + frame)
@@ -28,11 +28,11 @@ def seen(who: int, x: float, y: float = 100, *, frame: int = 0) -> LabeledFace:
     return replace(face(x, y), crop=crop.clip(0, 255).astype(np.uint8))
 
 
-def numbers(tracker: Tracker, frames: Sequence[tuple[float, Sequence[LabeledFace]]]) -> list[list[int]]:
+def numbers(tracker: Tracker, frames: Sequence[tuple[float, Sequence[Face]]]) -> list[list[int]]:
     return [[one.track for one in tracker.update(tuple(faces), at_s)] for at_s, faces in frames]
 
 
-def run(tracker: Tracker, frames: list[tuple[LabeledFace, ...]], frame_s: float = FRAME_S) -> list[list[str]]:
+def run(tracker: Tracker, frames: list[tuple[Face, ...]], frame_s: float = FRAME_S) -> list[list[str]]:
     shown = []
     for number, faces in enumerate(frames):
         tracked = tracker.update(faces, number * frame_s)
@@ -65,7 +65,7 @@ def test_people_who_cross_keep_their_numbers(frames_per_s: int, turn_back: bool)
         share = frame / (3 * frames_per_s)
         share = min(share, 1 - share) if turn_back else share
         left, right = seen(1, 100 + 300 * share, frame=frame), seen(2, 400 - 300 * share, 110, frame=frame)
-        hidden = abs(left.box_px.x - right.box_px.x) < 50  # the detector finds the one in front
+        hidden = abs(left.box.x - right.box.x) < 50  # the detector finds the one in front
         frames.append((frame / frames_per_s, (left,) if hidden else (left, right)))
     given = numbers(Tracker(threshold=0.3), frames)
     assert all(one == [1, 2][: len(one)] for one in given)
@@ -78,7 +78,7 @@ def test_a_person_who_returns_within_ten_seconds_keeps_the_number_wherever_that_
     assert numbers(tracker, [(9.2 + at / 4, ()) for at in range(45)] + [(20.6, (seen(2, 100),))])[-1] == [4]
 
 
-def half_hidden(one: LabeledFace, width: int) -> LabeledFace:
+def half_hidden(one: Face, width: int) -> Face:
     """The face with `width` columns of the crop behind an object."""
     return replace(one, crop=np.where(np.arange(CROP_PX)[None, :, None] < width, 80, one.crop).astype(np.uint8))
 
@@ -146,7 +146,7 @@ def test_a_real_change_is_shown_within_half_a_second_at_any_frame_rate() -> None
 
 
 def test_uncertainty_is_sticky_on_both_sides() -> None:
-    def hover(around: float) -> list[tuple[LabeledFace, ...]]:
+    def hover(around: float) -> list[tuple[Face, ...]]:
         return [(face(anger=around + 0.02 * (-1) ** number),) for number in range(40)]
 
     from_above = run(Tracker(threshold=0.5), [(face(anger=0.8),)] * 2 + hover(0.5))
@@ -159,5 +159,5 @@ def test_without_smoothing_each_frame_shows_its_own_probabilities() -> None:
     tracker = Tracker(threshold=0.3, rules=TrackingRules(settle_s=0))
     tracker.update((face(anger=0.8),), 0.0)
     (tracked,) = tracker.update((face(fear=0.7),), FRAME_S)
-    assert tracked.probabilities[LABELS.index("fear")] == pytest.approx(0.7)
+    assert tracked.probabilities["fear"] == pytest.approx(0.7)
     assert tracked.label == "fear"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from mien.app.cli.program import app
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.labeler import Labeler
 from mien.app.live import views, webcam
 from mien.app.live.video import Frame, SourceUnavailable, open_source
 from mien.app.live.views import LinesView, Moment, TableView, VideoFile, WindowView
@@ -45,18 +45,18 @@ def moments(view: Mock) -> list[Moment]:
 
 
 @pytest.fixture
-def pipeline(classifier: Classifier) -> Pipeline:
+def labeler(classifier: Classifier) -> Labeler:
     """Finds one face that moves a little to the right with each frame; none in the last."""
     faces = [[upright_face(100.0 + 4 * number, 120.0)] for number in range(1, FRAMES)]
-    return Pipeline(Mock(**{"detect.side_effect": [*faces, []]}), classifier, Settings(device="cpu"))
+    return Labeler(Mock(**{"detect.side_effect": [*faces, []]}), classifier, Settings(device="cpu"))
 
 
-def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipeline) -> None:
+def test_a_face_keeps_its_number_and_every_view_sees_every_frame(labeler: Labeler) -> None:
     source, first, second = still(), recorder(), recorder()
-    summary = label_video(pipeline, source, [first, second])
+    summary = label_video(labeler, source, [first, second])
     assert (summary.frames, summary.tracks) == (FRAMES, {1})
     assert moments(first) == moments(second)
-    assert [len(moment.analysis.faces) for moment in moments(first)] == [1] * (FRAMES - 1) + [0]
+    assert [len(moment.photo.faces) for moment in moments(first)] == [1] * (FRAMES - 1) + [0]
     for opened in (source, first, second):
         opened.close.assert_called_once()
     assert "12 frames" in str(summary)
@@ -66,54 +66,54 @@ def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipel
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
 def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
-    pipeline: Pipeline, error: type[BaseException] | None, tmp_path: Path
+    labeler: Labeler, error: type[BaseException] | None, tmp_path: Path
 ) -> None:
     source, file = still(), VideoFile(tmp_path / "out.mp4", FPS)
-    summary = label_video(pipeline, source, [file, recorder(*[True] * 4, error or False)])
+    summary = label_video(labeler, source, [file, recorder(*[True] * 4, error or False)])
     assert summary.frames == 5
     source.close.assert_called_once()
     assert len(list(open_source(str(file.path)).frames())) == 5
 
 
-def test_ctrl_c_before_the_first_frame_is_no_error(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_the_first_frame_is_no_error(labeler: Labeler, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Mock(fps=FPS, **{"frames.side_effect": KeyboardInterrupt})
     source.name = "camera 0"
     monkeypatch.setattr(webcam, "open_source", lambda *_, **__: source)
-    assert webcam.run(pipeline, "0", write=None, window=False).frames == 0
+    assert webcam.run(labeler, "0", write=None, window=False).frames == 0
     source.frames.side_effect = [iter(())]
     with pytest.raises(SourceUnavailable, match="no frame could be decoded"):
-        webcam.run(pipeline, "0", write=None, window=False)
+        webcam.run(labeler, "0", write=None, window=False)
 
 
 def test_an_error_while_labeling_keeps_the_existing_video(
-    pipeline: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    labeler: Labeler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "out.mp4"
     path.write_bytes(b"the video of yesterday")
     with pytest.raises(OSError, match="as a test"):
-        label_video(pipeline, still(), [VideoFile(path, FPS), recorder(True, OSError("as a test"))])
+        label_video(labeler, still(), [VideoFile(path, FPS), recorder(True, OSError("as a test"))])
     assert path.read_bytes() == b"the video of yesterday"
     assert "out.part.mp4" in capsys.readouterr().err
 
 
-def test_lines_are_printed_for_changes_only(pipeline: Pipeline) -> None:
+def test_lines_are_printed_for_changes_only(labeler: Labeler) -> None:
     text = io.StringIO()
-    label_video(pipeline, still(), [LinesView(Console(file=text, width=100))])
+    label_video(labeler, still(), [LinesView(Console(file=text, width=100))])
     lines = text.getvalue().splitlines()
     assert lines[0].split()[:4] == ["0.00", "s", "person", "1"]
     labels = [line.split()[4] for line in lines]
     assert all(one != other for one, other in itertools.pairwise(labels))
 
 
-def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(pipeline: Pipeline) -> None:
+def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(labeler: Labeler) -> None:
     view = recorder()
-    label_video(pipeline, still(), [view])
+    label_video(labeler, still(), [view])
     first = moments(view)[0]
-    (face,) = first.analysis.faces
+    (face,) = first.photo.faces
 
     def printed(label: str, confidence: float, *, uncertain: bool) -> str:
         faces = (replace(face, label=label, confidence=confidence, uncertain=uncertain),)
-        moment = replace(first, analysis=replace(first.analysis, faces=faces))
+        moment = replace(first, photo=replace(first.photo, faces=faces))
         text = io.StringIO()
         console = Console(file=text, width=100, force_terminal=True, color_system="truecolor")
         view = TableView(console, "still")
@@ -132,13 +132,11 @@ def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(pipeline:
     assert "38;2;213;94;0" in sure, "anger's color"
 
 
-def test_the_window_has_the_size_of_the_video_and_no_toolbar(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_window_has_the_size_of_the_video_and_no_toolbar(labeler: Labeler, monkeypatch: pytest.MonkeyPatch) -> None:
     window = Mock(**{"waitKey.return_value": -1, "getWindowProperty.return_value": 1.0})
     for name in ("namedWindow", "resizeWindow", "imshow", "waitKey", "getWindowProperty", "destroyAllWindows"):
         monkeypatch.setattr(cv2, name, getattr(window, name))
-    label_video(pipeline, still(), [WindowView("still")])
+    label_video(labeler, still(), [WindowView("still")])
     height, width = gradient_image().shape[:2]
     flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
     window.namedWindow.assert_called_once_with("Mien: still", flags)

@@ -29,7 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def workers(_: object, sockets: list[socket.socket]) -> SimpleNamespace:
         return SimpleNamespace(run=lambda: (started.append("workers"), sockets[0].close()))
 
-    monkeypatch.setattr(server, "build_pipelines", lambda _: {"fast": pipeline()})
+    monkeypatch.setattr(server, "open_labelers", lambda _: {"fast": pipeline()})
     monkeypatch.setattr(server, "Workers", workers)
     monkeypatch.setattr(server.uvicorn.Server, "run", lambda *_: started.append("one"))
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
@@ -45,7 +45,7 @@ def test_worker_processes_keep_the_precision_that_their_parent_measured_if_all_m
     started: list[str], monkeypatch: pytest.MonkeyPatch, graphs: tuple[str, ...], expected: str | None
 ) -> None:
     pipelines = {"fast": pipeline("int8", ("fp32", "int8")), "mine": pipeline(graphs[-1], graphs)}
-    monkeypatch.setattr(server, "build_pipelines", lambda _: pipelines)
+    monkeypatch.setattr(server, "open_labelers", lambda _: pipelines)
     server.run(Settings(workers=2, port=0))
     assert server.os.environ.get("MIEN_PRECISION") == expected
     assert started == ["workers"]
@@ -93,7 +93,7 @@ def test_a_folder_without_yunet_is_a_warning_of_the_start(
 @pytest.mark.usefixtures("started")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_port_in_use_ends_the_start_before_models_are_opened(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    monkeypatch.setattr(server, "build_pipelines", lambda _: pytest.fail("models are opened"))
+    monkeypatch.setattr(server, "open_labelers", lambda _: pytest.fail("models are opened"))
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(SettingsError, match=f"MIEN_PORT={port}: Address already in use. Choose another port"):
@@ -108,7 +108,7 @@ def test_clients_are_refused_until_the_models_are_open(started: list[str], monke
             socket.create_connection(("127.0.0.1", port))
         return {"fast": pipeline()}
 
-    monkeypatch.setattr(server, "build_pipelines", build)
+    monkeypatch.setattr(server, "open_labelers", build)
     server.run(Settings(port=port))
     assert started == ["one"]
 

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from mien.app.cli import checks
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.pipeline import build_pipelines
+from mien.app.inference.labeler import open_labelers
 from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import CPU, CUDA
 from mien.app.service import state
@@ -73,23 +72,22 @@ def test_doctor_distinguishes_a_failing_gpu_from_an_unrequested_one(
     assert told["cpu"].endswith("was not requested")
 
 
-@pytest.mark.parametrize(("provider", "thread"), [(CPU, "mien-photo"), (CUDA, "mien-batch")])
-def test_on_a_cpu_the_thread_of_a_photo_also_classifies_it(
-    connect: Connect, classifier: Classifier, provider: str, thread: str
+def test_the_thread_of_a_photo_also_classifies_it_and_counts_the_batch(
+    connect: Connect, classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recording, calls = copy(classifier), list[str]()
-    recording.provider = provider
+    calls = list[str]()
 
     def classify(crops: Array) -> Array:
         calls.append(threading.current_thread().name)
-        return classifier.classify(crops)
+        return logits(crops)
 
-    recording.classify = classify  # type: ignore[method-assign]
-    client = connect(classifies=recording)
+    logits = classifier._infer
+    monkeypatch.setattr(classifier, "_infer", classify)
+    client = connect()
     assert len(client.post("/v1/expressions", **ONE_PHOTO).json()["images"][0]["faces"]) == 1
     metrics = client.get("/metrics").text
     (name,) = calls
-    assert name.startswith(thread)
+    assert name.startswith("mien-photo")
     assert "mien_batch_faces_sum 1.0" in metrics
     assert "mien_batch_faces_count 1.0" in metrics
 
@@ -97,6 +95,6 @@ def test_on_a_cpu_the_thread_of_a_photo_also_classifies_it(
 @pytest.mark.parametrize(("setting", "threads"), [(0, 1), (3, 3)])
 def test_inferences_of_the_service_have_one_thread_unless_set(artifact: Path, setting: int, threads: int) -> None:
     settings = Settings(model=artifact, device="cpu", threads=setting)
-    (pipeline,) = build_pipelines(settings).values()
-    options = pipeline.classifier._session.inference.get_session_options()
+    (labeler,) = open_labelers(settings).values()
+    options = labeler.classifier._session.inference.get_session_options()
     assert options.intra_op_num_threads == threads

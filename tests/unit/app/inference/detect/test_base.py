@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from mien.app.inference.detect.base import Box, Face, iou, largest_first, plausible
+from mien.app.inference.detect.base import iou, largest_first, plausible
+from mien.app.inference.records import Box, Detection
 from mien.data.contract import DegenerateLandmarks
 from mien.data.contract.align import TEMPLATE_PX, similarity
 
@@ -15,8 +16,8 @@ EYES_APART = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.flo
 NAN_MOUTH = np.vstack([EYES_APART[:3], [[np.nan, 80]], EYES_APART[4:]]).astype(np.float32)
 
 
-def face(box: Box, landmarks: np.ndarray = EYES_APART, score: float = 0.9) -> Face:
-    return Face(box, landmarks, score)
+def face(box: Box, landmarks: np.ndarray = EYES_APART, score: float = 0.9) -> Detection:
+    return Detection(box, landmarks, score)
 
 
 @pytest.mark.parametrize(

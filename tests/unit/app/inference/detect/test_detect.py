@@ -8,7 +8,8 @@ import pytest
 
 from mien.app.errors import DetectorUnavailable, SettingsError
 from mien.app.inference.detect import create_detector, weights
-from mien.app.inference.detect.base import Detector, Face
+from mien.app.inference.detect.base import Detector
+from mien.app.inference.records import Detection
 from mien.app.settings import load_settings
 from mien.data import contract
 from mien.data.contract import Array, roll_degrees
@@ -29,7 +30,7 @@ def photo() -> Array:
     return contract.decode(sample_photo().read_bytes())
 
 
-def the_face(detector: Detector, image: Array) -> Face:
+def the_face(detector: Detector, image: Array) -> Detection:
     (face,) = detector.detect(image)
     return face
 
@@ -42,7 +43,7 @@ def roll_error(detector: Detector, image: Array, rotated: Array, expected: float
 
 def test_the_face_of_a_photo_is_found_with_its_landmarks(detector: Detector, photo: Array) -> None:
     face = the_face(detector, photo)
-    x, y, width, height = face.box_px
+    x, y, width, height = face.box
     left_eye, right_eye, nose, left_mouth, right_mouth = face.landmarks_px
     assert x < left_eye[0] < nose[0] < right_eye[0] < x + width
     assert y < max(left_eye[1], right_eye[1]) < nose[1] < min(left_mouth[1], right_mouth[1]) < y + height
@@ -64,16 +65,16 @@ def test_a_leaning_face_is_found_with_its_roll(detector: Detector, photo: Array,
 def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: Detector, photo: Array, times: float) -> None:
     face = the_face(detector, photo)
     same = the_face(detector, cv2.resize(photo, None, fx=times, fy=times, interpolation=cv2.INTER_AREA))
-    side = max(face.box_px[2:])
-    assert np.array(same.box_px) / times == pytest.approx(np.array(face.box_px), abs=0.15 * side)
+    side = max(face.box[2:])
+    assert np.array(same.box) / times == pytest.approx(np.array(face.box), abs=0.15 * side)
     assert same.landmarks_px / times == pytest.approx(face.landmarks_px, abs=0.1 * side)
 
 
 @pytest.mark.parametrize("side", [48, 350, 1500])
 def test_a_face_that_fills_the_image_is_found(detector: Detector, photo: Array, side: int) -> None:
-    x, y, width, height = (round(value) for value in the_face(detector, photo).box_px)
+    x, y, width, height = (round(value) for value in the_face(detector, photo).box)
     close_up = cv2.resize(photo[y : y + height, x : x + width], (side, side), interpolation=cv2.INTER_AREA)
-    assert min(the_face(detector, close_up).box_px[2:]) > 0.7 * side
+    assert min(the_face(detector, close_up).box[2:]) > 0.7 * side
 
 
 @pytest.mark.parametrize("code", ROTATIONS)

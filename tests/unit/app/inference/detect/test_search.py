@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from mien.app.inference.detect import search
-from mien.app.inference.detect.base import Box, Face
 from mien.app.inference.detect.search import (
     COMPARED_PX,
     ROTATED_MARGIN,
@@ -15,6 +14,7 @@ from mien.app.inference.detect.search import (
     one_pass,
     rotation_scores,
 )
+from mien.app.inference.records import Box, Detection
 from mien.app.settings import Settings
 from mien.data.contract import Array, roll_degrees
 
@@ -66,13 +66,13 @@ def test_one_upright_face_takes_one_pass() -> None:
     network = MarkFinder()
     faces = find_faces(photo(1280, 960, (300, 200, 400)), network, SETTINGS)
     assert network.sizes == [(640, 480)]
-    assert faces[0].box_px == pytest.approx((300, 200, 400, 400), abs=4)
+    assert faces[0].box == pytest.approx((300, 200, 400, 400), abs=4)
 
 
 def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:
     network = MarkFinder()
     (face,) = find_faces(photo(3200, 2400, (1000, 1000, 60)), network, SETTINGS)
-    assert face.box_px == pytest.approx((1000, 1000, 60, 60), abs=4)
+    assert face.box == pytest.approx((1000, 1000, 60, 60), abs=4)
     assert (1600, 1200) in network.sizes
 
 
@@ -98,7 +98,7 @@ def test_a_face_at_the_edge_is_compared_in_all_rotations(box: Box) -> None:
         sizes.append(image.shape[:2])
         return np.array([[30, 30, 100, 100, *range(10), 0.8]], np.float32)
 
-    scores = rotation_scores(photo(640, 480), network, Face(box, np.zeros((5, 2), np.float32), 0.9))
+    scores = rotation_scores(photo(640, 480), network, Detection(box, np.zeros((5, 2), np.float32), 0.9))
     assert scores == pytest.approx([0.8, 0.8 - ROTATED_MARGIN, 0.8 - ROTATED_MARGIN, 0.8 - ROTATED_MARGIN])
     assert sizes == [(COMPARED_PX, COMPARED_PX)] * 4
 
@@ -107,7 +107,7 @@ def test_a_face_is_found_though_its_two_boxes_disagree_about_its_rotation(monkey
     upside_down = np.array([0.0, 0.0, 0.9, 0.0])
     answers = iter([upside_down])  # of the vote
 
-    def compared(_image: Array, _network: MarkFinder, face: Face) -> Array:
+    def compared(_image: Array, _network: MarkFinder, face: Detection) -> Array:
         return next(answers, upside_down if face.score < 0.9 else -upside_down)
 
     monkeypatch.setattr(search, "rotation_scores", compared)
@@ -145,8 +145,8 @@ def test_results_that_are_not_coordinates_are_dropped() -> None:
 
 def test_the_better_of_two_detections_of_one_face_is_kept() -> None:
     landmarks = np.zeros((5, 2), np.float32)
-    better, worse = Face(Box(0, 0, 100, 100), landmarks, 0.9), Face(Box(5, 5, 100, 100), landmarks, 0.8)
-    apart = Face(Box(300, 0, 100, 100), landmarks, 0.7)
+    better, worse = Detection(Box(0, 0, 100, 100), landmarks, 0.9), Detection(Box(5, 5, 100, 100), landmarks, 0.8)
+    apart = Detection(Box(300, 0, 100, 100), landmarks, 0.7)
     assert merge([worse, apart, better]) == [better, apart]
 
 

@@ -68,7 +68,7 @@ def test_the_listed_faces_of_real_photos_are_found(yunet: NetworkDetector) -> No
 def test_an_upright_close_up_of_a_real_photo_stays_upright(yunet: NetworkDetector, name: str) -> None:
     image = contract.decode((folder_from_environment("MIEN_PHOTOS_DIR") / name).read_bytes())
     (face,) = yunet.detect(image)
-    x, y, width, height = (max(0, round(value)) for value in face.box_px)
+    x, y, width, height = (max(0, round(value)) for value in face.box)
     cut = image[y : y + height, x : x + width]
     scale = 640 / max(cut.shape[:2])
     way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR

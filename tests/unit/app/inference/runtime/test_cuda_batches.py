@@ -1,7 +1,6 @@
 """Fixed batch sizes compared with the plain session, on the CPU."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -42,14 +41,6 @@ def test_batches_do_not_leak_into_each_other(runner: FixedBatches) -> None:
     assert np.array_equal(before, kept)
     assert np.array_equal(runner.run(crops), kept)
     assert np.array_equal(runner.run(crops.copy()), kept)
-
-
-def test_threads_can_share_a_runner(runner: FixedBatches) -> None:
-    batches = [random_crops(3, seed=seed) for seed in range(6)]
-    expected = [runner.run(batch) for batch in batches]
-    with ThreadPoolExecutor(6) as pool:
-        results = list(pool.map(runner.run, batches * 20))
-    assert np.array_equal(results, expected * 20)
 
 
 class Fake:

@@ -1,8 +1,7 @@
-"""Session options, verified providers, and reasons why CUDA and TensorRT cannot run."""
+"""Session options, verified providers, and reasons why CUDA cannot run."""
 
 import ctypes
 import logging
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,11 +15,8 @@ from mien.app.inference.runtime.sessions import (
     CUDA,
     GRAPH_ID,
     NO_GRAPH,
-    TENSORRT,
     cuda_obstacle,
     open_session,
-    tensorrt_obstacle,
-    tensorrt_options,
 )
 from tests.support import random_crops, tiny_graph
 
@@ -50,7 +46,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, driver: Mock | None, libraries: set
         print("Failed to load libcublas.so.13")
         preloaded.append("recorded")
 
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
     monkeypatch.setattr(onnxruntime, "cuda_version", "13.0")
     monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
     monkeypatch.setattr(ctypes, "CDLL", load)
@@ -142,54 +138,3 @@ def test_a_cuda_session_uses_a_small_arena_and_no_tf32(
     assert options.get("enable_cuda_graph") == extra.get("enable_cuda_graph"), "only on request"
     (run,) = fake.return_value.run.call_args_list
     assert run.args[2].get_run_config_entry(GRAPH_ID) == NO_GRAPH, "the warm-up run must not be captured"
-
-
-TENSORRT_LIBRARIES = {"libnvinfer.so.10", "libnvonnxparser.so.10"}
-
-
-def test_a_tensorrt_session_caches_engines_and_falls_back_to_cuda_per_node(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    machine(monkeypatch, driver_of(1), ALL | TENSORRT_LIBRARIES)
-    fake = fake_session(monkeypatch, nodes={TENSORRT: 200, CUDA: 2})
-    session = opened(
-        "tensorrt", **tensorrt_options(tmp_path / "engines", {"crops": (112, 112, 3)}, largest=256, half=True)
-    )
-    assert (session.device, session.provider) == ("cuda", TENSORRT)
-    providers = fake.call_args.kwargs["providers"]
-    assert [name for name, _ in providers] == [TENSORRT, CUDA, CPU]
-    options = providers[0][1]
-    assert options["trt_engine_cache_path"] == str(tmp_path / "engines")
-    assert (tmp_path / "engines").is_dir()
-    assert (options["trt_engine_cache_enable"], options["trt_fp16_enable"]) == ("1", "1")
-    assert options["trt_profile_min_shapes"] == "crops:1x112x112x3"
-    assert options["trt_profile_max_shapes"] == "crops:256x112x112x3"
-
-
-def test_a_tensorrt_session_without_tensorrt_nodes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, driver_of(1), ALL | TENSORRT_LIBRARIES)
-    fake_session(monkeypatch, nodes={CUDA: 202})
-    with pytest.raises(ProviderUnavailable, match=r"device tensorrt: runs none of .* \(202 on CUDAExecutionProvider\)"):
-        opened("tensorrt")
-
-
-def test_missing_tensorrt_libraries_are_reported_before_a_session_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, driver_of(1), ALL)
-    fake = fake_session(monkeypatch, nodes={TENSORRT: 1})
-    with pytest.raises(ProviderUnavailable, match=r"device tensorrt: .*libnvinfer\.so\.10.*tensorrt-cu13"):
-        opened("tensorrt")
-    fake.assert_not_called()
-
-
-def test_tensorrt_requires_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, None, ALL | TENSORRT_LIBRARIES)
-    assert tensorrt_obstacle() == "no NVIDIA driver was found (libcuda.so.1)"
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
-    assert "no TensorRT provider" in str(tensorrt_obstacle())
-
-
-def test_an_unwritable_engine_cache_names_the_setting(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_bytes(b"")
-    with pytest.raises(ProviderUnavailable, match="MIEN_TENSORRT_CACHE"):
-        tensorrt_options(blocked / "engines", {"crops": (112, 112, 3)}, largest=256, half=False)

@@ -8,36 +8,33 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.records import Face
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.outputs.timeline import COLUMNS, RULES, clock, rows, write_page
 from mien.app.labeling.people import People, naming_of
 from mien.app.labeling.records import Input, Result
 from mien.data.contract import LABELS
+from tests.support import face_of
 
 LEFT, RIGHT = (0.0, 0.0, 50.0, 50.0), (200.0, 0.0, 40.0, 40.0)
 HAPPY, SAD = LABELS.index("happiness"), LABELS.index("sadness")
 
 
-def face(number: int, box: tuple[float, float, float, float], label: int) -> LabeledFace:
-    probabilities = np.full(7, 0.02, np.float32)
-    probabilities[label] = 0.88
-    points = np.zeros((5, 2), np.float32)
-    return LabeledFace(Box(*box), points, 0.9, probabilities, LABELS[label], 0.88, False, 0, number=number)
+def face(number: int, box: tuple[float, float, float, float], label: int) -> Face:
+    probabilities = dict.fromkeys(LABELS, 0.02) | {LABELS[label]: 0.88}
+    return face_of(probabilities, box=box, index=number)
 
 
-def image(frame: int, time_s: float, *faces: LabeledFace, name: str = "clip.mp4") -> Result:
+def image(frame: int, time_s: float, *faces: Face, name: str = "clip.mp4") -> Result:
     item = Input(name, "video", f"/{name}".encode(), 1, parent=1, frame=frame, time_s=time_s)
     return Result(item, "ok" if faces else "no_face", sha256=name, width=400, height=300, faces=faces)
 
 
 def view(*images: Result, out: Path = Path("nowhere"), min_face_px: float = 0) -> Any:
     return SimpleNamespace(
-        shown=lambda faces: [face for face in faces if face.short_side_px >= min_face_px],
+        shown=lambda faces: [face for face in faces if face.box.short_side_px >= min_face_px],
         videos=lambda: sorted({image.input.name for image in images}),
         frames=lambda name: (image for image in images if image.input.name == name),
         thumb=lambda *_: None,

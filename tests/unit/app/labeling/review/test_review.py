@@ -20,7 +20,7 @@ from unittest.mock import Mock
 import pytest
 from fastapi.testclient import TestClient
 
-from mien.app.inference.detect import Box
+from mien.app.inference.records import Box
 from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError, output_lock
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.reading import file_sha256
@@ -47,9 +47,9 @@ def add_larger_face(journal: Journal, file: str, frame: int) -> None:
     image = journal.image(file, frame)
     assert image is not None
     (face,) = image.faces
-    x, y, width, height = face.box_px
-    larger = replace(face, box_px=Box(x + 2 * width, y, 2 * width, 2 * height), number=0)
-    journal.save([replace(image, faces=(larger, replace(face, number=1)))])
+    x, y, width, height = face.box
+    larger = replace(face, box=Box(x + 2 * width, y, 2 * width, 2 * height), index=0)
+    journal.save([replace(image, faces=(larger, replace(face, index=1)))])
 
 
 def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> None:
@@ -151,7 +151,7 @@ def test_a_correction_stays_with_its_face_when_another_detector_numbers_it_diffe
         add_larger_face(journal, "0.jpg", -1)
         image = journal.image("1.jpg", -1)
         assert image is not None
-        journal.save([replace(image, faces=(replace(image.faces[0], box_px=Box(500.0, 500.0, 50.0, 50.0)),))])
+        journal.save([replace(image, faces=(replace(image.faces[0], box=Box(500.0, 500.0, 50.0, 50.0)),))])
     said = write_export(own.out, tmp_path / "faces", everything=False)
     assert [path.name for path in (tmp_path / "faces").rglob("*.png")] == ["0.jpg.face1.png"]
     assert "1 correction without a matching face" in said

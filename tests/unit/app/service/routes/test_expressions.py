@@ -15,14 +15,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import LabeledFace
 from mien.app.main import create_app
 from mien.app.service.routes import expressions
 from mien.app.service.serialize import face_result
 from mien.app.settings import Settings
-from mien.data.contract import EIGHT_LABELS, LABELS, decode
-from tests.support import encoded, gradient_image, tiny_artifact
+from mien.data.contract import EIGHT_LABELS, LABELS, by_label, decode
+from tests.support import encoded, face_of, gradient_image, tiny_artifact
 from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect, LocalClient, SlowDetector
 
 
@@ -95,8 +93,7 @@ def test_a_label_below_the_threshold_is_flagged_and_stays_one_of_the_seven(clien
 
 def test_all_labels_of_a_model_with_contempt_can_be_ranked(client: TestClient) -> None:
     assert len(post(client, PHOTO, top_k=8).json()["images"][0]["faces"][0]["top"]) == 7
-    row = np.linspace(0, 0.25, 8, dtype=np.float32)
-    face = LabeledFace(*(Box(0, 0, 9, 9), np.zeros((5, 2), np.float32), 1.0), row, "contempt", 0.25, False, 0.0)
+    face = face_of(by_label(np.linspace(0, 0.25, 8)))
     assert [entry.label for entry in face_result(face, top_k=8).top] == list(reversed(EIGHT_LABELS))
 
 

@@ -1,4 +1,4 @@
-"""The pipeline on one photo, and its equality with training."""
+"""The labeler on one photo, and its equality with training."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,8 +11,8 @@ import pytest
 
 from mien.app.errors import PayloadTooLarge
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.detect.base import Face
-from mien.app.inference.pipeline import LabeledFace, Pipeline, build_pipeline
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Detection, Face
 from mien.app.settings import load_settings
 from mien.data import contract
 from mien.data.contract import Array
@@ -29,52 +29,57 @@ from tests.unit.app.conftest import upright_face
 
 
 @pytest.fixture(scope="module", params=["builtin", "yunet"])
-def pipeline(request: pytest.FixtureRequest, artifact: Path) -> Pipeline:
+def labeler(request: pytest.FixtureRequest, artifact: Path) -> Labeler:
     folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
-    return build_pipeline(
+    return Labeler.open(
         load_settings(detector=request.param, models_dir=folder, model=artifact, device="cpu", threads=1)
     )
 
 
-def drawn(artifact: Path, *faces: Face, **settings: object) -> Pipeline:
-    """A pipeline whose detector finds these faces."""
+def drawn(artifact: Path, *faces: Detection, **settings: object) -> Labeler:
+    """A labeler whose detector finds these faces."""
     chosen = load_settings(model=artifact, device="cpu", threads=1, **settings)
-    return Pipeline(Mock(detect=lambda _: list(faces)), Classifier(chosen), chosen)
+    return Labeler(Mock(detect=lambda _: list(faces)), Classifier(chosen), chosen)
 
 
 def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:
-    pipeline = drawn(artifact, upright_face(60, 60, 60), upright_face(60, 60, 39), min_face_px=40)
-    assert [labeled.box_px[2] for labeled in pipeline.analyze_pixels(gradient_image()).faces] == [60]
+    labeler = drawn(artifact, upright_face(60, 60, 60), upright_face(60, 60, 39), min_face_px=40)
+    assert [labeled.box[2] for labeled in labeler.label(gradient_image()).faces] == [60]
+
+
+def reasons(face: Face) -> tuple[str, ...]:
+    """Those that pixels and landmarks give."""
+    return tuple(reason for reason in face.reasons if reason != "ambiguous")
 
 
 def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(tmp_path: Path) -> None:
     conditions = drawn_conditions(per_px=0.5, small=40, blurred=1, turned=30, dark=0.1, covered=50)
     folder = tiny_artifact(tmp_path / "tiny.test", conditions=conditions)
     photo = contract.decode(sample_photo().read_bytes())
-    (sharp,) = build_pipeline(load_settings(detector="builtin", model=folder, device="cpu")).analyze_pixels(photo).faces
-    face = Face(sharp.box_px, sharp.landmarks_px, 0.9)
+    (sharp,) = Labeler.open(load_settings(detector="builtin", model=folder, device="cpu")).label(photo).faces
+    face = Detection(sharp.box, sharp.landmarks_px, 0.9)
     turned = sharp.landmarks_px + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
 
-    def labeled(image: Array, points: Array = face.landmarks_px, model: Path = folder) -> LabeledFace:
-        return drawn(model, replace(face, landmarks_px=points)).analyze_pixels(image).faces[0]
+    def labeled(image: Array, points: Array = face.landmarks_px, model: Path = folder) -> Face:
+        return drawn(model, replace(face, landmarks_px=points)).label(image).faces[0]
 
-    assert sharp.flaws == ()
+    assert reasons(sharp) == ()
     blurred = cv2.GaussianBlur(photo, (0, 0), 9)
-    assert labeled(blurred).flaws == ("blurred",)
-    assert labeled(photo // 20).flaws == ("dark",)
-    assert labeled(photo, turned).flaws[0] == "turned"
+    assert reasons(labeled(blurred)) == ("blurred",)
+    assert reasons(labeled(photo // 20)) == ("dark",)
+    assert reasons(labeled(photo, turned))[0] == "turned"
     small = cv2.resize(photo, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA)
-    assert labeled(small, face.landmarks_px * 0.15).flaws == ("small",)
+    assert reasons(labeled(small, face.landmarks_px * 0.15)) == ("small",)
     hard = labeled(blurred, model=tiny_artifact(tmp_path / "plain.test"))  # without conditions
-    assert hard.flaws == ()
+    assert reasons(hard) == ()
     assert labeled(blurred).label == hard.label
     assert labeled(blurred).confidence < hard.confidence
-    assert labeled(blurred).probabilities.sum() == pytest.approx(1)
+    assert sum(labeled(blurred).probabilities.values()) == pytest.approx(1)
 
 
 def test_at_most_max_faces_are_labeled(artifact: Path) -> None:
-    pipeline = drawn(artifact, *(upright_face(40 + x, 40, 50) for x in range(9)), max_faces=4)
-    assert len(pipeline.analyze_pixels(gradient_image()).faces) == 4
+    labeler = drawn(artifact, *(upright_face(40 + x, 40, 50) for x in range(9)), max_faces=4)
+    assert len(labeler.label(gradient_image()).faces) == 4
 
 
 @pytest.mark.parametrize(("threshold", "uncertain"), [(0.0, False), (1.0, True)])
@@ -82,13 +87,13 @@ def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     tmp_path: Path, threshold: float, uncertain: bool
 ) -> None:
     artifact = tiny_artifact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
-    (labeled,) = drawn(artifact, upright_face(60, 60, 100)).analyze_pixels(gradient_image()).faces
+    (labeled,) = drawn(artifact, upright_face(60, 60, 100)).label(gradient_image()).faces
     assert labeled.uncertain is uncertain
 
 
 def test_too_many_bytes_are_rejected(artifact: Path) -> None:
     with pytest.raises(PayloadTooLarge, match=r"at most 2,000"):
-        drawn(artifact, max_bytes=2000).analyze(encoded(gradient_image(), "BMP"))
+        drawn(artifact, max_bytes=2000).label(encoded(gradient_image(), "BMP"))
 
 
 @cache
@@ -103,10 +108,10 @@ def large_photo(*, face_px: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def whole(pipeline: Pipeline) -> Pipeline:
-    """The same pipeline with full decoding."""
-    settings = pipeline.settings.model_copy(update={"reduced_decode": False})
-    return Pipeline(pipeline.detector, pipeline.classifier, settings)
+def whole(labeler: Labeler) -> Labeler:
+    """The same labeler with full decoding."""
+    settings = labeler.settings.model_copy(update={"reduced_decode": False})
+    return Labeler(labeler.detector, labeler.classifier, settings)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +120,10 @@ def whole(pipeline: Pipeline) -> Pipeline:
     ids=["small photo", "large photo, small face", "large photo, large face"],
 )
 def test_crops_of_serving_equal_those_of_training_byte_for_byte(
-    pipeline: Pipeline, payload: bytes, reduce_to_px: int | None
+    labeler: Labeler, payload: bytes, reduce_to_px: int | None
 ) -> None:
     """The same photo and landmarks, through the service and through a data reader."""
-    analysis = pipeline.analyze(payload)
+    analysis = labeler.label(payload)
     pixels = contract.decode(payload, reduce_to_px=reduce_to_px)
     share = pixels.shape[1] / analysis.width
     assert share == (0.5 if reduce_to_px else 1)
@@ -129,20 +134,20 @@ def test_crops_of_serving_equal_those_of_training_byte_for_byte(
         assert np.array_equal(labeled.crop, frame(pixels, sample))
 
 
-def test_a_large_photo_of_a_large_face_is_decoded_at_reduced_size(pipeline: Pipeline, whole: Pipeline) -> None:
+def test_a_large_photo_of_a_large_face_is_decoded_at_reduced_size(labeler: Labeler, whole: Labeler) -> None:
     payload = large_photo(face_px=500)
-    photo, expected = pipeline.prepare(payload), whole.prepare(payload)
+    photo, expected = labeler.prepare(payload), whole.prepare(payload)
     assert (photo.width, photo.height) == (expected.width, expected.height) == (3300, 2500)
-    assert photo.faces[0].box_px == pytest.approx(expected.faces[0].box_px, abs=24)
-    same_landmarks = contract.align(contract.decode(payload), photo.faces[0].landmarks_px)
+    assert photo.detections[0].box == pytest.approx(expected.detections[0].box, abs=24)
+    same_landmarks = contract.align(contract.decode(payload), photo.detections[0].landmarks_px)
     assert not np.array_equal(photo.crops[0], same_landmarks)
     assert np.abs(photo.crops[0].astype(int) - same_landmarks).mean() < 3
 
 
-def test_keeping_the_image_changes_neither_crops_nor_decoding(pipeline: Pipeline) -> None:
+def test_keeping_the_image_changes_neither_crops_nor_decoding(labeler: Labeler) -> None:
     payload = large_photo(face_px=500)
-    without, kept = pipeline.prepare(payload), pipeline.prepare(payload, keep_image=True)
-    assert without.image is None
-    assert kept.image is not None
-    assert kept.image.shape == (1250, 1650, 3)
+    without, kept = labeler.prepare(payload), labeler.prepare(payload, keep_pixels=True)
+    assert without.pixels is None
+    assert kept.pixels is not None
+    assert kept.pixels.shape == (1250, 1650, 3)
     assert np.array_equal(kept.crops, without.crops)

@@ -1,0 +1,191 @@
+"""The path of one photo: decode, detect, align, classify."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Self
+
+import numpy as np
+from opentelemetry import trace
+
+from mien.app.errors import InvalidRequest
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.decode import Decoded, decode
+from mien.app.inference.detect import Detector, create_detector
+from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Photo, Prepared, with_ambiguity
+from mien.app.settings import InferenceSettings, ServiceSettings
+from mien.data.contract import CROP_PX, LANDMARKS, Array, align, roll_degrees
+from mien.data.contract.align import TEMPLATE_PX
+from mien.data.contract.decode import Probe
+from mien.data.quality import measure
+from mien.models.manifest import artifact_dir
+
+# Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
+_MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX
+
+
+class Labeler:
+    """The stages of serving over one detector and one classifier; thread-safe."""
+
+    def __init__(self, detector: Detector, classifier: Classifier, settings: InferenceSettings) -> None:
+        """Combine an open detector and classifier."""
+        self.detector, self.classifier, self.settings = detector, classifier, settings
+
+    @classmethod
+    def open(cls, settings: InferenceSettings) -> Self:
+        """Open the detector and the model named in the settings. Raises: StartupError and subclasses, ArtifactError."""
+        return cls(create_detector(settings), Classifier(settings), settings)
+
+    def label(
+        self,
+        image: bytes | Array,
+        *,
+        aligned: bool = False,
+        min_face_px: float = 0.0,
+        keep_pixels: bool = False,
+        threshold: float | None = None,
+    ) -> Photo:
+        """Label every face of one image. Arguments and errors: see `prepare` and `classify`."""
+        prepared = self.prepare(image, aligned=aligned, min_face_px=min_face_px, keep_pixels=keep_pixels)
+        (photo,) = self.classify([prepared], threshold=threshold)
+        return photo
+
+    def prepare(
+        self,
+        image: bytes | Array,
+        *,
+        aligned: bool = False,
+        min_face_px: float = 0.0,
+        keep_pixels: bool = False,
+        admit: Callable[[Probe], None] | None = None,
+    ) -> Prepared:
+        """Decode, detect and align; a large JPEG is decoded at reduced size if its faces stay large enough.
+
+        Args:
+            image: the bytes of a file, or (H, W, 3) uint8 RGB pixels.
+            aligned: the image is an aligned face already, such as a crop of `mien label`; nothing is detected.
+            min_face_px: ignore faces whose shorter side is smaller; those below the setting are always ignored.
+            keep_pixels: keep the pixels in the result.
+            admit: for the bytes of an untrusted sender: see `decode`.
+        Raises: PayloadTooLarge, DecodeError and its subclasses; InvalidRequest, for an aligned image of another size.
+        """
+        timings_ms: dict[str, float] = {}
+        with timed(timings_ms, "decode"):
+            reduced = self.settings.reduced_decode and not aligned
+            decoded = self._decoded(image, reduced=reduced, admit=admit)
+        if aligned:
+            return _prepared_crop(decoded.image, timings_ms)
+        with timed(timings_ms, "detect"):
+            detections = self._detect(decoded, min_face_px)
+        smallest_px = min((face.box.short_side_px for face in detections), default=np.inf)
+        if decoded.scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * decoded.scale:
+            with timed(timings_ms, "decode"):
+                decoded = self._decoded(image)
+        share = 1 / decoded.scale
+        with timed(timings_ms, "align"):
+            crops = [align(decoded.image, face.scaled(share, share).landmarks_px) for face in detections]
+        return Prepared(
+            decoded.width,
+            decoded.height,
+            detections,
+            np.stack(crops) if crops else NO_CROPS,
+            decoded.image if keep_pixels else None,
+            timings_ms,
+        )
+
+    def _decoded(
+        self, image: bytes | Array, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
+    ) -> Decoded:
+        if isinstance(image, bytes):
+            return decode(image, self.settings, reduced=reduced, admit=admit)
+        return Decoded(image, width=image.shape[1], height=image.shape[0])
+
+    def _detect(self, decoded: Decoded, min_face_px: float) -> tuple[Detection, ...]:
+        """Faces of at least `min_face_px`, in pixels of the photo, largest first, at most `max_faces`."""
+        smallest = max(min_face_px, self.settings.min_face_px)
+        faces = [face.scaled(decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
+        return tuple([face for face in faces if face.box.short_side_px >= smallest][: self.settings.max_faces])
+
+    def classify(self, photos: Sequence[Prepared], *, threshold: float | None = None) -> list[Photo]:
+        """Label the faces of prepared photos, in one call of the classifier.
+
+        Args:
+            photos: their crops are classified together; `timings_ms` of each gets its part of the time by its faces.
+            threshold: a face is uncertain if its confidence is below; by default the threshold of the model.
+        """
+        timings_ms: dict[str, float] = {}
+        with timed(timings_ms, "classify"):
+            rows = self.classifier.classify(np.concatenate([NO_CROPS, *(photo.crops for photo in photos)]))
+        labeled, first = [], 0
+        for photo in photos:
+            last = first + len(photo.crops)
+            part = len(photo.crops) / len(rows) if len(rows) else 1 / len(photos)
+            faces = tuple(
+                self._face(index, *values, threshold)
+                for index, values in enumerate(zip(photo.detections, photo.crops, rows[first:last], strict=True))
+            )
+            timings = photo.timings_ms | {"classify": timings_ms["classify"] * part}
+            labeled.append(Photo(photo.width, photo.height, faces, photo.pixels, timings))
+            first = last
+        return labeled
+
+    def threshold(self, requested: float | None = None) -> float:
+        """Confidence threshold of a request; that of the model if the request has none."""
+        return self.classifier.manifest.abstain_threshold if requested is None else requested
+
+    def _face(self, index: int, detection: Detection, crop: Array, row: Array, threshold: float | None) -> Face:
+        """One face with the probabilities (7,) of its crop, softened by its quality if the model has conditions."""
+        manifest, points = self.classifier.manifest, detection.landmarks_px
+        reasons: tuple[str, ...] = ()
+        if manifest.conditions is not None:
+            quality = measure(crop, points)
+            row, reasons = manifest.conditions.softening.soften(row, quality), manifest.conditions.reasons_of(quality)
+        probabilities: dict[str, float] = dict(zip(manifest.labels, row.tolist(), strict=True))
+        label = manifest.labels[int(row.argmax())]
+        confidence = probabilities[label]
+        return Face(
+            box=Box(*map(float, detection.box)),
+            landmarks={name: (float(x), float(y)) for name, (x, y) in zip(LANDMARKS, points, strict=True)},
+            detection_score=min(max(float(detection.score), 0.0), 1.0),
+            probabilities=probabilities,
+            label=label,
+            confidence=confidence,
+            uncertain=confidence < self.threshold(threshold),
+            reasons=with_ambiguity(reasons, probabilities),
+            roll_degrees=roll_degrees(points),
+            crop=crop,
+            index=index,
+        )
+
+
+def _prepared_crop(crop: Array, timings_ms: dict[str, float]) -> Prepared:
+    if crop.shape != (CROP_PX, CROP_PX, 3):
+        size = f"{crop.shape[1]}x{crop.shape[0]}"
+        raise InvalidRequest(f"aligned: image of {size} px, expected a face of {CROP_PX}x{CROP_PX} px")
+    face = Detection(Box(0.0, 0.0, float(CROP_PX), float(CROP_PX)), np.array(TEMPLATE_PX, np.float32), 1.0)
+    return Prepared(CROP_PX, CROP_PX, (face,), crop[None], crop, timings_ms)
+
+
+@contextmanager
+def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time of a block to `timings_ms`, in milliseconds; the block is a span of a trace."""
+    start = time.perf_counter()
+    with trace.get_tracer("mien").start_as_current_span(stage):
+        yield
+    timings_ms[stage] = timings_ms.get(stage, 0.0) + (time.perf_counter() - start) * 1000.0
+
+
+def open_labelers(settings: ServiceSettings) -> dict[str, Labeler]:
+    """One labeler per model of the settings, the default first, by the name that a request chooses it by.
+
+    They share one detector. Unless set, inferences have one thread, because photos are processed in parallel.
+    Raises: as `Labeler.open`.
+    """
+    settings = settings.model_copy(update={"threads": settings.threads or 1})
+    first = Labeler.open(settings)
+    default, *extra = settings.model_names
+    labelers = {default: first}
+    for name, model in zip(extra, settings.extra_models, strict=True):
+        chosen = settings.model_copy(update={"model": artifact_dir(model)})
+        labelers[name] = Labeler(first.detector, Classifier(chosen), chosen)
+    return labelers
