@@ -178,7 +178,7 @@ def _quantize(parser: Parser) -> None:
 @_command("detector export", "Release a face detector.")
 def _detector_export(parser: Parser) -> None:
     parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v1")
+    parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v3")
     parser.add_argument(
         "--threshold", type=_threshold, help="score threshold for serving; default: selected on validation images"
     )
