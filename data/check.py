@@ -49,7 +49,7 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
 
     `progress` is called with the name of a split and the number of its images checked since the last call.
     """
-    report = Report(reader.kind, reader.title, reader.labels)
+    report = Report(reader.kind, reader.title, reader.labels, notes=list(reader.notes))
     report.published.update({split: dict(counts) for split, counts in reader.expected_counts().items()})
     checked: list[_Checked] = []
     for split in reader.splits():

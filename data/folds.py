@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from mien.data.contract import Array
-from mien.data.near_duplicates import near_duplicate_groups, thumbnails
+from mien.data.near_duplicates import near_duplicate_groups
 from mien.data.readers.base import Reader, Sample
 from mien.data.tree import DatasetError
 
@@ -43,7 +43,7 @@ def _groups(reader: Reader, samples: Sequence[Sample], group_by: Grouping) -> li
     if group_by == "photo":
         return [sample.attributes.get("photo") or sample.key.split("#")[0] for sample in samples]
     if group_by == "near_duplicates":
-        numbers = near_duplicate_groups(thumbnails(reader.image(sample) for sample in samples))
+        numbers = near_duplicate_groups(reader.thumbnails(samples))
         return [samples[int(number)].key for number in numbers]
     if any("person" not in sample.attributes for sample in samples):
         raise DatasetError(f"{reader.kind}: the set does not identify persons; group by photo or near_duplicates")
@@ -51,13 +51,19 @@ def _groups(reader: Reader, samples: Sequence[Sample], group_by: Grouping) -> li
 
 
 def _assign(groups: Sequence[str], labels: Sequence[str], folds: int) -> dict[str, int]:
-    """Fold by group: the largest groups first, each into the fold with the fewest images of its class so far."""
+    """Fold by group: the largest groups first, each into the fold with the fewest images of its class so far.
+
+    Of equal folds, the one with the fewest images is next, or else the rest of each class would be in the first folds.
+    """
     sizes, label_of = Counter(groups), dict(zip(groups, labels, strict=True))
     ranked = sorted(sizes, key=lambda group: (-sizes[group], hashlib.sha256(group.encode()).digest()))
     filled: dict[str, list[int]] = {label: [0] * folds for label in set(labels)}
+    totals = [0] * folds
     fold_of = {}
     for group in ranked:
         counts = filled[label_of[group]]
-        fold_of[group] = counts.index(min(counts))
-        counts[fold_of[group]] += sizes[group]
+        fold = min(range(folds), key=lambda fold: (counts[fold], totals[fold]))
+        fold_of[group] = fold
+        counts[fold] += sizes[group]
+        totals[fold] += sizes[group]
     return fold_of

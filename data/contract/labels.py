@@ -40,16 +40,15 @@ def by_label(probabilities: Iterable[float]) -> dict[str, float]:
 
 
 def parse_label(text: str, labels: tuple[str, ...] = LABELS) -> str:
-    """Parse a common spelling of an expression: any case, a RAF-DB number, a folder name like `4_happy` or `Sad faces`.
+    """Parse a common spelling of an expression: any case, a folder name like `4_happy` or `Sad faces`.
 
-    Every word must be known, because `not_happy` and RAF-DB's compound `happily_surprised` are not expressions.
+    Every word must be known, because neither `not_happy` nor RAF-DB's `happily_surprised` is an expression. A number
+    is not either: its meaning differs between data sets.
 
     With `EIGHT_LABELS`, contempt is an expression, too. Raises: UnknownLabel, naming the text and the labels.
     """
     words = [word for word in re.split(r"[\W_]+", text.strip().lower()) if word]
-    if len(words) == 1 and words[0].isdecimal() and int(words[0]) in RAF_DB_IDS:
-        return RAF_DB_IDS[int(words[0])]
     names = {_BY_SPELLING.get(word, "") for word in words if not word.isdecimal() and word not in _PADDING}
     if len(names) == 1 and names <= set(labels):
         return names.pop()
-    raise UnknownLabel(f"class {text!r}: expected one of {', '.join(labels)}, or a RAF-DB number from 1 to 7")
+    raise UnknownLabel(f"class {text!r}: expected one of {', '.join(labels)}")

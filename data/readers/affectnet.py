@@ -129,11 +129,10 @@ class AffectNet(Reader):
         if folder.isdecimal() and int(folder) < len(EXPRESSIONS):
             return EXPRESSIONS[int(folder)]
         try:
-            if not folder.isdecimal():
-                return parse_label(folder, EIGHT_LABELS)
-        except UnknownLabel:
-            pass
-        raise self.error(f"{where}: class folder {folder!r}, expected 0 to 7 or one of {', '.join(EXPRESSIONS)}")
+            return parse_label(folder, EIGHT_LABELS)
+        except UnknownLabel as error:
+            names = ", ".join(EXPRESSIONS)
+            raise self.error(f"{where}: class folder {folder!r}, expected 0 to 7 or one of {names}") from error
 
 
 def five_points(text: str) -> tuple[Point, ...]:

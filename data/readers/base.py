@@ -82,6 +82,7 @@ class Reader:
         self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by split: images by reason
         self._samples: dict[str, tuple[Sample, ...]] = {}
         self._prefix = ""  # of the keys' files in the tree
+        self.notes: list[str] = []  # how the files were read, for `data.check`
         try:
             self.tree: FileTree = open_tree(self.root)
         except DatasetError as error:
@@ -125,13 +126,13 @@ class Reader:
 
     def _resembling(self, samples: Sequence[Sample], split: str) -> Array:
         """Whether each sample resembles an image of a split, (N,) bool."""
-        return near_duplicates(*(self._thumbnails(part) for part in (samples, self._images_of(split))))
+        return near_duplicates(*(self.thumbnails(part) for part in (samples, self._images_of(split))))
 
     def _images_of(self, split: str) -> list[Sample]:
         """List all images of a split for `exclude_near_duplicates_of`, whether they are samples or not."""
         return self._read_split(split)
 
-    def _thumbnails(self, samples: Sequence[Sample]) -> Array:
+    def thumbnails(self, samples: Sequence[Sample]) -> Array:
         """Thumbnails of faces, (N, 256): of images that are faces, or of the faces aligned by their landmarks."""
         try:
             return thumbnails(self.image(s) if s.landmarks_px is None else self.crop(s) for s in samples)
@@ -244,9 +245,7 @@ def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, obj
         if name not in known:
             raise DatasetError(f"{reader.kind}: no option {name!r}, expected one of {', '.join(known) or 'none'}")
         hint: Any = hints[name]
-        value = (
-            [part.strip() for part in given.split(",")] if isinstance(given, str) and hint == Sequence[str] else given
-        )
+        value = _parsed(given, hint)
         if get_origin(hint) is Literal:
             choices = {str(choice): choice for choice in get_args(hint)}
             if str(value) not in choices:
@@ -258,6 +257,19 @@ def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, obj
             expected = getattr(hint, "__name__", hint)
             raise DatasetError(f"{reader.kind}: option {name}={value!r}, expected a {expected}") from None
     return typed
+
+
+def _parsed(given: object, hint: object) -> object:
+    """A list or mapping from a comma-separated text; the keys of a mapping may be numbers in YAML."""
+    parts = [part.strip() for part in given.split(",")] if isinstance(given, str) else []
+    if hint == Sequence[str]:
+        return parts or given
+    if hint == Mapping[str, str] | None:
+        if isinstance(given, Mapping):
+            return {str(key): value for key, value in given.items()}
+        pairs = (part.partition("=") for part in parts if part)
+        return {key.strip(): value.strip() for key, _, value in pairs}
+    return given
 
 
 def index_sha256(reader: Reader, split: str) -> str:

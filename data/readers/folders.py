@@ -1,20 +1,22 @@
 """Class folders: your own face crops, as `split/class/*.jpg` or `class/*.jpg`.
 
-Class names may have any common spelling (`happy`, `4_Happiness`, a RAF-DB number), and so may split names (`training`,
-`val`). A root without split folders is one split, `all`. Kaggle's copies of FER2013 and AffectNet have this layout.
+Class names may have any common spelling (`happy`, `4_Happiness`), and so may split names (`training`, `val`). Numbers
+and other names need the option `labels`, because data sets number the expressions differently. A root without split
+folders is one split, `all`. Kaggle's copies of FER2013 and AffectNet have this layout.
 The `manifest.csv` of an export of `mien review` tells the photo or video of each face and, in videos, the person.
 
     mien data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
 """
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
-from mien.data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, parse_label
+from mien.data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
 from mien.data.readers.base import Reader, Sample
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
@@ -24,10 +26,10 @@ _SPLITS: Final = {
     "valid": "valid", "val": "valid", "validation": "valid", "dev": "valid",
     "test": "test", "testing": "test",
 }  # fmt: skip
-_IMAGE: Final = re.compile(r"\.(jpe?g|jfif|png|webp|bmp|gif|tiff?|avif)$", re.IGNORECASE)
+_IMAGE: Final = re.compile(r"\.(jpe?g|jfif|png|webp|bmp|gif|tiff?|avif|hei[cf])$", re.IGNORECASE)
 _ALL: Final = "all"
 _MANIFEST: Final = "manifest.csv"
-_RAF_DB_NUMBERS: Final = frozenset(map(str, RAF_DB_IDS))
+logger = logging.getLogger(__name__)
 
 
 class Folders(Reader):
@@ -36,6 +38,8 @@ class Folders(Reader):
     Options:
         valid_share, test_share: share of each class of `all` (or else of train) that is held out, by the SHA-256 of
             the file's name with its class folder. The rest of `all` becomes train.
+        labels: the expression of class folders whose names are numbers or in another language, spelled as on disk:
+            a mapping, or `1=anger,2=disgust`.
         ignore: class folders to leave out, as a list or comma-separated, spelled as on disk.
         classes: 7, or 8 with contempt last in `labels`.
         exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
@@ -44,8 +48,9 @@ class Folders(Reader):
     kind: ClassVar[str] = "folders"
     title: ClassVar[str] = "class folders"
     where_to_get: ClassVar[str] = (
-        "Expected split/class/*.jpg or class/*.jpg with images of one face, brow to chin; classes=8 adds contempt, and "
-        "ignore=name,name excludes class folders of other expressions"
+        "Expected split/class/*.jpg or class/*.jpg with images of one face, brow to chin; classes=8 adds contempt, "
+        "labels=name=expression,name=expression names the expressions of other folders, and ignore=name,name excludes "
+        "class folders of other expressions"
     )
     terms: ClassVar[str] = "those of the owner of the images"
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
@@ -57,6 +62,7 @@ class Folders(Reader):
         *,
         valid_share: float = 0.0,
         test_share: float = 0.0,
+        labels: Mapping[str, str] | None = None,
         ignore: Sequence[str] = (),
         classes: Literal[7, 8] = 7,
         exclude_near_duplicates_of: Sequence[str] = (),
@@ -68,6 +74,12 @@ class Folders(Reader):
                 f"folders: {valid_share=}, {test_share=}: expected shares of at least 0 with a sum below 1"
             )
         self._ignored = frozenset(name for name in ignore if name)
+        self._label_of: dict[str, str] = {}  # by class folder, as read
+        for name, label in (labels or {}).items():
+            try:
+                self._label_of[name] = parse_label(label, self.labels)
+            except UnknownLabel as error:
+                raise DatasetError(f"folders: labels={name}={label}: {error}") from error
         self._by_split[_ALL] = []
         self._collect()
         for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):
@@ -95,24 +107,40 @@ class Folders(Reader):
         return sources
 
     def _collect(self) -> None:
-        images = [name for name in self.tree.names if _IMAGE.search(name) and "/" in name]
+        files = [name for name in self.tree.names if "/" in name]
+        images = [name for name in files if _IMAGE.search(name)]
         if not images:
             raise self.error(f"no images in folders below {self.root}")
-        self._prefix = _common_folder(images, self._ignored)
+        self._prefix = _common_folder(images, self._ignored | self._label_of.keys())
         keys = [name.removeprefix(self._prefix) for name in images]
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
         classes = {key.split("/")[has_splits] for key in keys if key.count("/") > has_splits}
-        if "0" in classes and classes & _RAF_DB_NUMBERS:  # even if 0 is ignored
+        numbers = sorted(
+            (name for name in classes - self._ignored - self._label_of.keys() if name.isdecimal()), key=int
+        )
+        if numbers:
             raise self.error(
-                f"class folders {', '.join(sorted(classes & set('0123456789')))}: the meaning of numbers from 0 is "
-                f"unknown; RAF-DB's are 1 to {len(RAF_DB_IDS)}. Rename them to {', '.join(LABELS)}"
+                f"class folders {', '.join(numbers)}: the meaning of numbers differs between data sets. State it with "
+                f"the option labels, such as labels={numbers[0]}=surprise for RAF-DB's 1, or rename the folders"
             )
-        if missing := self._ignored - classes:
-            names, existing = ",".join(sorted(missing)), ", ".join(sorted(classes))
-            raise self.error(f"ignore={names}: no such class folder with images in {self.root}, only {existing}")
+        for option, names in (("ignore", self._ignored), ("labels", self._label_of.keys())):
+            if missing := names - classes:
+                existing = ", ".join(sorted(classes))
+                wrong = f"{option}={','.join(sorted(missing))}"
+                raise self.error(f"{wrong}: no such class folder with images in {self.root}, only {existing}")
         sources = self._sources()
         for key in keys:
             self._take(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits)
+        others = Counter(PurePosixPath(name).suffix or name for name in files if not _IMAGE.search(name))
+        others = Counter({suffix: count for suffix, count in others.items() if suffix not in (".csv", ".txt", ".md")})
+        self.notes = [
+            f"class folders read as {', '.join(f'{name} = {self._label_of[name]}' for name in sorted(self._label_of))}"
+        ]
+        self.notes += [
+            f"{count} files ignored: {suffix} is not a supported image" for suffix, count in sorted(others.items())
+        ]
+        for note in self.notes:
+            logger.info("%s: %s", self.root, note)
 
     def _take(self, key: str, attributes: dict[str, str], *, has_splits: bool) -> None:
         folders = key.split("/")[:-1]
@@ -127,11 +155,12 @@ class Folders(Reader):
         if name in self._ignored:
             self._left_out[split][name] += 1
             return
-        try:
-            label = parse_label(name, self.labels)
-        except UnknownLabel as error:
-            raise self.error(f"{key}: {error}") from error
-        self._by_split[split].append(Sample(key, split, label, attributes=attributes))
+        if name not in self._label_of:
+            try:
+                self._label_of[name] = parse_label(name, self.labels)
+            except UnknownLabel as error:
+                raise self.error(f"{key}: {error}") from error
+        self._by_split[split].append(Sample(key, split, self._label_of[name], attributes=attributes))
 
     def _hold_out(self, split: str, share: float) -> None:
         if not share:
@@ -155,18 +184,20 @@ class Folders(Reader):
         self._left_out["train"] += self._left_out.pop(_ALL, Counter())
 
 
-def _common_folder(names: list[str], ignored: frozenset[str]) -> str:
+def _common_folder(names: list[str], classes: Set[str]) -> str:
     """Return the folder around all files, such as "a/b/" or ""; folders of splits and classes do not count."""
     prefix = ""
     while True:
         tops = {name.removeprefix(prefix).split("/")[0] for name in names}
         top = tops.pop()
-        if tops or top.lower() in _SPLITS or top in ignored or _is_class(top) or f"{prefix}{top}" in names:
+        if tops or top.lower() in _SPLITS or top in classes or _is_class(top) or f"{prefix}{top}" in names:
             return prefix
         prefix += f"{top}/"
 
 
 def _is_class(name: str) -> bool:
+    if name.isdecimal():
+        return True
     try:
         parse_label(name, EIGHT_LABELS)
     except UnknownLabel:

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from mien.data.folds import folds_of
 from mien.data.near_duplicates import near_duplicate_groups
 from mien.data.readers.base import open_reader
 from mien.data.tree import DatasetError
-from tests.data_sets import make_expw, make_folders, make_muxspace, write_csv
+from tests.data_sets import make_expw, make_folders, make_muxspace, make_photos, write_csv
 
 
 def test_every_class_is_spread_evenly_over_the_folds(tmp_path: Path) -> None:
@@ -21,6 +22,30 @@ def test_every_class_is_spread_evenly_over_the_folds(tmp_path: Path) -> None:
     found = Counter((sample.label, int(fold)) for sample, fold in zip(samples, folds, strict=True))
     assert found == dict.fromkeys([(label, fold) for label in LABELS for fold in range(5)], 2)
     assert np.array_equal(folds, folds_of(reader, samples, folds=5))
+
+
+def test_folds_of_unequal_classes_have_equal_sizes(tmp_path: Path) -> None:
+    counts = dict(zip(LABELS, (11, 6, 6, 31, 16, 11, 21), strict=True))
+    reader = open_reader("folders", make_folders(tmp_path, {"": counts}))
+    folds = folds_of(reader, reader.samples("all"), folds=5)
+    assert sorted(Counter(folds.tolist()).values()) == [20, 20, 20, 21, 21]
+
+
+def test_near_duplicates_are_grouped_by_the_faces_and_not_by_the_photos_around_them(tmp_path: Path) -> None:
+    """The same background around different faces is no near-duplicate, and the same face on two backgrounds is."""
+    make_photos(tmp_path, faces=4)
+    first = cv2.imread(str(tmp_path / "000.png"))
+    other = np.random.default_rng(0).integers(0, 256, first.shape, dtype=np.uint8)
+    other[20:100, 40:120] = first[20:100, 40:120]
+    cv2.imwrite(str(tmp_path / "001.png"), other)
+    text = (tmp_path / "labels.csv").read_text(encoding="utf-8").splitlines()
+    text[2] = text[1].replace("000.png", "001.png")
+    (tmp_path / "labels.csv").write_text("\n".join(text) + "\n", encoding="utf-8")
+    reader = open_reader("photos", tmp_path)
+    samples = reader.samples("train")
+    folds = folds_of(reader, samples, folds=3, group_by="near_duplicates")
+    assert folds[0] == folds[1]
+    assert reader._resembling(samples[:1], "train").all()
 
 
 def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> None:
@@ -60,8 +85,8 @@ def test_a_set_without_persons_suggests_other_groups(tmp_path: Path) -> None:
     reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 4, "sad": 4}}))
     with pytest.raises(DatasetError, match="group by photo or near_duplicates"):
         folds_of(reader, reader.samples("all"), folds=2, group_by="person")
-    with pytest.raises(DatasetError, match="8 groups by none are too few for 5 folds: they fill 4"):
-        folds_of(reader, reader.samples("all"), folds=5)
+    with pytest.raises(DatasetError, match="8 groups by none are too few for 9 folds: they fill 8"):
+        folds_of(reader, reader.samples("all"), folds=9)
 
 
 def test_near_duplicates_are_grouped_transitively() -> None:

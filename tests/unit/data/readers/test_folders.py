@@ -17,8 +17,10 @@ def _counts(reader: Reader, split: str) -> dict[str | None, int]:
 
 
 def test_splits_and_classes_are_read_in_any_spelling(tmp_path: Path) -> None:
-    root = make_folders(tmp_path, {"Training": {"Happy": 2, "4_sadness": 1}, "val": {"5": 2}, "TEST": {"anger": 1}})
-    reader = open_reader("folders", root)
+    root = make_folders(
+        tmp_path, {"Training": {"Happy": 2, "4_sadness": 1}, "val": {"2.Traurig": 2}, "TEST": {"anger": 1}}
+    )
+    reader = open_reader("folders", root, labels="2.Traurig=sad")
     assert reader.splits() == ("train", "valid", "test")
     assert _counts(reader, "train") == {"happiness": 2, "sadness": 1}
     assert _counts(reader, "valid") == {"sadness": 2}
@@ -54,6 +56,26 @@ def test_folders_around_all_files_of_an_archive_are_skipped(tmp_path: Path, arou
 def test_a_single_class_is_not_an_outer_folder(tmp_path: Path, folder: str, label: str, classes: int) -> None:
     reader = open_reader("folders", make_folders(tmp_path, {"": {folder: 2}}), classes=classes)
     assert _counts(reader, "all") == {label: 2}
+
+
+@pytest.mark.parametrize(
+    "labels", ["1=anger, 02=disgust,Freude=happy", {1: "anger", "02": "disgust", "Freude": "happy"}]
+)
+def test_numbers_and_names_in_other_languages_mean_what_the_option_says(tmp_path: Path, labels: object) -> None:
+    """A number has no meaning of its own: 1 is surprise in RAF-DB, happiness in AffectNet, disgust in FER2013."""
+    root = make_folders(tmp_path, {"": {"1": 3, "02": 2, "Freude": 5, "5_sad": 1}})
+    reader = open_reader("folders", root, labels=labels)
+    assert _counts(reader, "all") == {"anger": 3, "disgust": 2, "happiness": 5, "sadness": 1}
+    assert reader.notes == ["class folders read as 02 = disgust, 1 = anger, 5_sad = sadness, Freude = happiness"]
+
+
+def test_images_that_no_reader_opens_are_named_and_heic_is_not_skipped(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"": {"happy": 2, "sad": 3}})
+    for name in ("happy/a.heic", "sad/b.CR2", "sad/c.CR2"):
+        (root / name).write_bytes(b"photo")
+    reader = open_reader("folders", root)
+    assert _counts(reader, "all") == {"happiness": 3, "sadness": 3}
+    assert reader.notes[1:] == ["2 files ignored: .CR2 is not a supported image"]
 
 
 def test_unknown_classes_can_be_ignored(tmp_path: Path) -> None:
@@ -119,8 +141,12 @@ def test_a_split_that_must_be_held_out_first_names_the_options(
         ({"train": {"": 1, "happy": 1}}, {}, r"train/train000\.png is in no class folder"),
         ({"train": {"happy": 1}, "more": {"happy": 1}}, {}, "next to the split folders"),
         ({"happy": {"train": 2, "test": 1}, "sad": {"train": 2, "test": 1}}, {}, "test/happy/"),
-        ({"": dict.fromkeys("0123456", 1)}, {}, r"class folders 0, 1, .*the meaning of numbers from 0 is unknown"),
-        ({"": dict.fromkeys("0123456", 1)}, {"ignore": "0"}, "the meaning of numbers from 0 is unknown"),
+        ({"": dict.fromkeys("0123456", 1)}, {}, r"class folders 0, 1, .*the meaning of numbers differs"),
+        ({"": dict.fromkeys("1234567", 1)}, {}, r"class folders 1, 2, .*the meaning of numbers differs"),
+        ({"train": {"01": 1, "happy": 1}}, {}, r"class folders 01: .*option labels, such as labels=01="),
+        ({"": dict.fromkeys("0123456", 1)}, {"ignore": "0"}, "class folders 1, 2, 3, 4, 5, 6"),
+        ({"": {"1": 1}}, {"labels": {1: "joy", 2: "sad"}}, "labels=2: .*only 1"),
+        ({"": {"1": 1}}, {"labels": "1=bored"}, "labels=1=bored: class 'bored'"),
         ({"train": {"4_Happy": 1, "5_Sad": 1}}, {"ignore": "happy"}, "ignore=happy: .*only 4_Happy, 5_Sad"),
         ({"test": {"happy": 1}, "train": {"happy": 9}}, {"test_share": 0.1}, "there is a test folder"),
         ({"valid": {"happy": 2}}, {"test_share": 0.2}, r"test_share=0\.2 .* but there is no train folder"),
