@@ -17,8 +17,8 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from mien.app.access import Guard, host_check, origin_check
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.records import Face, Photo
 from mien.app.inference.wording import percent
@@ -100,17 +100,14 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
         view.close()
 
     app = FastAPI(title="Mien review", lifespan=closing_view, docs_url=None, redoc_url=None, openapi_url=None)
-    # Otherwise, a page of another site could reach this port by DNS rebinding.
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
+    checks = [host_check(["localhost"]), origin_check()]
+    app.add_middleware(Guard, checks=checks, refuse=lambda _, error: JSONResponse({"detail": str(error)}, 403))
     app.add_exception_handler(LabelingError, _refused)
     _add_faces(app, view, corrections, drawn)
     _add_people(app, view, people)
 
     @app.middleware("http")
-    async def only_this_page_writes(request: Request, call_next: Any) -> Any:
-        origin = request.headers.get("origin")
-        if request.method == "POST" and origin not in (None, f"{request.url.scheme}://{request.url.netloc}"):
-            return JSONResponse({"detail": "only this page may send decisions"}, status_code=403)
+    async def show_last_run(request: Request, call_next: Any) -> Any:
         view.refresh()
         return await call_next(request)
 

@@ -96,8 +96,9 @@ def test_a_decision_about_a_missing_face_is_rejected(
 def test_pages_of_other_sites_can_neither_read_nor_write(page: TestClient, own: Labeled) -> None:
     body = {"file": "0.jpg", "face": 0, "label": "anger"}
     assert page.post("/api/decisions", json=body, headers={"Origin": "https://example.org"}).status_code == 403
+    assert page.post("/api/decisions", json=body, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
     for host in ("example.org", "testserver"):
-        assert page.get("/api/faces", headers={"Host": host}).status_code == 400
+        assert page.get("/api/faces", headers={"Host": host}).status_code == 403
     assert not (own.out / CORRECTIONS).exists()
 
 
