@@ -1,18 +1,19 @@
 """Guard against images built to exhaust memory or time, applied to uploads before they are decoded (decode.py).
 
 A pixel limit that admits large photos also admits tiny files that unpack to the same size: a 6 kB PNG of 7000x7000
-black pixels takes 525 MB to decode. Therefore, large images need a minimum number of bytes per pixel, the number of
-segments or chunks of a file is limited, and so is the number of pixels that all threads decode at the same time.
+black pixels takes 525 MB to decode. Therefore, large images need a minimum number of bytes per pixel, and the number of
+pixels that all threads decode at the same time is limited. Parsers of metadata are bounded by `data.contract.decode`.
 """
 
 import re
+import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from mien.data.contract import DecodeError, ImageTooLarge, probe
-from mien.data.contract.decode import Probe
+from mien.data.contract.decode import Probe, tiff_entries
 
 # Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
 SMALL_PX: Final = 5_000_000
@@ -21,9 +22,11 @@ MIN_BYTES_PER_PX: Final = 0.02
 # Progressive encoders write about 10 scans. Each one is a pass over all pixels: a billion pixels take about 0.7 s.
 MAX_SCANS: Final = 100
 MAX_SCAN_PIXELS: Final = 1_000_000_000
-# Parts before and between pixel data: JPEG segments, PNG chunks, GIF blocks. Extended XMP takes hundreds of segments,
-# and a PNG of 20 MB has 2,500 chunks of the usual 8 kB; parsers take microseconds for each.
-MAX_PARTS: Final = 20_000
+# Pillow unpacks all rational numbers of the tags that it needs, and EXIF that is spread over several segments.
+MAX_RATIONALS: Final = 10_000
+_RATIONALS: Final = (5, 10)  # types of a tag
+_MAX_EXIF_BYTES: Final = 1_000_000
+_MAX_SEGMENTS: Final = 20_000  # extended XMP takes hundreds
 
 # Memory per pixel while an image is decoded, in units of the 10 bytes that JPEG, PNG, GIF, BMP and TIFF take at most:
 # WebP takes 16 bytes, AVIF and HEIF 12 with transparency, as progressive JPEG in CMYK.
@@ -33,11 +36,12 @@ _LARGEST: Final = 1.2  # memory of one image, in that of `max_pixels`: it runs a
 # Within scan data, 0xff is followed by 0x00 or a restart marker; repeated 0xff bytes are padding.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _START_OF_SCAN: Final = 0xDA
+_APP1: Final = 0xE1
 _END_OF_IMAGE: Final = 0xD9
 _WITHOUT_LENGTH: Final = (0x01, 0xD8)
 _SEQUENTIAL_FRAMES: Final = (0xC0, 0xC1)
 _FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC))
-_BIG_TIFF: Final = (b"II\x2b\0", b"MM\0\x2b")
+_TIFF: Final = (b"II\x2a\0", b"MM\0\x2a", b"II\x2b\0", b"MM\0\x2b")
 
 
 def check(payload: bytes, *, max_pixels: int) -> Probe:
@@ -45,7 +49,9 @@ def check(payload: bytes, *, max_pixels: int) -> Probe:
 
     Raises: ImageTooLarge, DecodeError and its subclasses.
     """
-    scans = _count_parts(payload)
+    scans = _jpeg_scans(payload)
+    if payload.startswith(_TIFF):
+        _check_tiff(payload)
     image = probe(payload, max_pixels=max_pixels)
     pixels = image.width * image.height
     if memory_px(image) > _LARGEST * max_pixels:
@@ -72,76 +78,36 @@ def memory_px(image: Probe) -> int:
     return int(image.width * image.height * _MEMORY.get(image.format, 1.0))
 
 
-def _count_parts(payload: bytes) -> int:
-    """Check the number of parts of the first image; returns the number of scans of a JPEG, else 0."""
-    if payload.startswith(b"\xff\xd8"):
-        return _jpeg_scans(payload)
-    if payload.startswith(b"\x89PNG"):
-        _walk_png(payload)
-    elif payload.startswith(b"GIF8"):
-        _walk_gif(payload)
-    elif payload.startswith(_BIG_TIFF):
-        _check_big_tiff(payload)
-    return 0
-
-
 def _jpeg_scans(payload: bytes) -> int:
-    """Number of scans up to the end of the JPEG; appended data (a preview, a video) is not counted."""
-    scans, position = 0, 2
+    """Number of scans up to the end of a JPEG; appended data (a preview, a video) is not counted. 0 of other files."""
+    scans, exif_bytes, position = 0, 0, 2
     sequential, components = False, b""
-    for _ in range(MAX_PARTS):
+    if not payload.startswith(b"\xff\xd8"):
+        return 0
+    for _ in range(_MAX_SEGMENTS):
         match = _MARKER.search(payload, position)
         if match is None or payload[match.end() - 1] == _END_OF_IMAGE:
             return scans
         marker, position = payload[match.end() - 1], match.end()
+        length = 0 if marker in _WITHOUT_LENGTH else int.from_bytes(payload[position : position + 2])
         if marker in _FRAMES:
             sequential, components = marker in _SEQUENTIAL_FRAMES, payload[position + 7 : position + 8]
         if marker == _START_OF_SCAN:
             scans += 1
             if sequential and payload[position + 2 : position + 3] == components:
                 return scans  # the only scan of a baseline JPEG: decoders stop here
-        if marker not in _WITHOUT_LENGTH:
-            position += int.from_bytes(payload[position : position + 2])
-    raise _too_many_parts("JPEG", "segments")
+        if marker == _APP1 and payload.startswith(b"Exif", position + 2):
+            exif_bytes += length
+        if exif_bytes > _MAX_EXIF_BYTES:
+            break
+        position += length
+    raise DecodeError("JPEG with more metadata than any photo needs. Save it again without metadata.")
 
 
-def _walk_png(payload: bytes) -> None:
-    position = 8
-    for _ in range(MAX_PARTS):
-        length, kind = payload[position : position + 4], payload[position + 4 : position + 8]
-        if kind in (b"IEND", b""):
-            return
-        position += 12 + int.from_bytes(length)
-    raise _too_many_parts("PNG", "chunks")
-
-
-def _walk_gif(payload: bytes) -> None:
-    """Walk over extension blocks and their sub-blocks, up to the first frame."""
-    flags = payload[10] if len(payload) > 10 else 0
-    position = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
-    in_extension = False
-    for _ in range(MAX_PARTS):
-        byte = payload[position : position + 1]
-        if byte == b"" or (byte in b",;" and not in_extension):
-            return
-        if in_extension:
-            in_extension, position = byte != b"\0", position + 1 + byte[0]
-        else:
-            in_extension, position = byte == b"!", position + (2 if byte == b"!" else 1)
-    raise _too_many_parts("GIF", "blocks")
-
-
-def _check_big_tiff(payload: bytes) -> None:
-    order: Final = "little" if payload.startswith(b"II") else "big"
-    directory = int.from_bytes(payload[8:16], order)
-    if int.from_bytes(payload[directory : directory + 8], order) > MAX_PARTS:
-        raise _too_many_parts("TIFF", "tags")
-
-
-def _too_many_parts(kind: str, parts: str) -> DecodeError:
-    return DecodeError(
-        f"{kind} with more than {MAX_PARTS:,} {parts}, which no photo needs. Save it again without metadata."
-    )
+def _check_tiff(payload: bytes) -> None:
+    with suppress(struct.error):  # the decoder reports a file that ends early
+        if any(kind in _RATIONALS and count > MAX_RATIONALS for _, kind, count, _ in tiff_entries(payload)):
+            raise DecodeError(f"TIFF with a tag of more than {MAX_RATIONALS:,} values. Save it again without metadata.")
 
 
 class PixelBudget:

@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Final, TypeVar
 
-import PIL.Image
-
 from mien.app.errors import CapacityError, InvalidRequest, RequestError
 from mien.app.inference import image_guard
 from mien.app.inference.classifier import Classifier
@@ -27,8 +25,6 @@ from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
-
-PIL.Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
 
 T = TypeVar("T")
 _LAST_RESPONSE_S: Final = 2.0

@@ -8,6 +8,7 @@ import io
 import re
 import struct
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -22,7 +23,10 @@ from mien.data.errors import MienError
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 MAX_PIXELS: Final = 50_000_000
 _STRIP_PIXELS: Final = 2**17  # fits in the cache with its copies: a sixth of the time of strips of 4 megapixels
-_EXIF_ORIENTATION: Final = 0x0112
+_MAX_PARTS: Final = 100_000  # reads by a parser, besides one per kilobyte: a PNG of 20 MB has 2,500 chunks of 8 kB
+_ORIENTATION: Final = 0x0112
+_XMP_ORIENTATION: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
+_INTEGERS: Final = {1: "B", 3: "H", 4: "I"}  # types of EXIF values
 _CLOCKWISE: Final = partial(cv2.rotate, rotateCode=cv2.ROTATE_90_CLOCKWISE)
 _COUNTERCLOCKWISE: Final = partial(cv2.rotate, rotateCode=cv2.ROTATE_90_COUNTERCLOCKWISE)
 _HALF_TURN: Final = partial(cv2.rotate, rotateCode=cv2.ROTATE_180)
@@ -95,13 +99,48 @@ def formats() -> tuple[str, ...]:
     return (*FORMATS, "HEIF")
 
 
+class _Reader(io.BytesIO):
+    """The bytes of a file, for a limited number of reads and bytes.
+
+    Pillow reads fill bytes one by one, chunks, blocks and tags one after the other, and a tag's value from anywhere: a
+    small file could cost seconds and gigabytes.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        super().__init__(payload)
+        self._reads = _MAX_PARTS + len(payload) // 1000
+        self._bytes = 4 * len(payload) + 1_000_000
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        part = super().read(size)
+        self._reads -= 1
+        self._bytes -= len(part)
+        if self._reads < 0 or self._bytes < 0:
+            raise DecodeError("too many parts, which no photo needs. Save it again without metadata")
+        return part
+
+
+def tiff_entries(header: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Tag, type, number of values, and the value or its position, of the first directory of a TIFF or EXIF header.
+
+    Raises: struct.error, if it ends early.
+    """
+    order = "<" if header.startswith(b"II") else ">"
+    is_big = header[2:4] in (b"\x2b\0", b"\0\x2b")
+    (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), header, 8 if is_big else 4)
+    (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), header, start)
+    entry = struct.Struct(order + ("HHQ8s" if is_big else "HHI4s"))
+    for index in range(min(count, _MAX_PARTS)):
+        yield entry.unpack_from(header, start + (8 if is_big else 2) + index * entry.size)
+
+
 def _open(payload: bytes, max_pixels: int) -> Image.Image:
     if not payload:
         raise DecodeError("empty file: no bytes to decode")
     if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # of the process: only a raised limit changes it
         Image.MAX_IMAGE_PIXELS = max(max_pixels, Image.MAX_IMAGE_PIXELS)
     try:
-        return Image.open(io.BytesIO(payload), formats=formats())
+        return Image.open(_Reader(payload), formats=formats())
     except UnidentifiedImageError:
         raise UnsupportedImage(f"not an image in a supported format ({', '.join(formats())})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # or a warning that is an error
@@ -120,9 +159,25 @@ def _check_pixels(image: Image.Image, max_pixels: int) -> None:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation to apply. Pillow rotates TIFF itself, and swaps its width and height on opening."""
+    """Return the EXIF orientation to apply. Pillow rotates TIFF itself, and swaps its width and height on opening.
+
+    Read here, because Pillow unpacks all values of a tag: two million of a few megabytes.
+    """
+    if image.format == "TIFF":
+        return 1
+    if image.format == "PNG" and "exif" not in image.info:
+        image.load()  # it may follow the pixels
+    info = image.info
     try:
-        return 1 if image.format == "TIFF" else int(image.getexif().get(_EXIF_ORIENTATION, 1))
+        exif = info.get("exif") or bytes.fromhex("".join(info.get("Raw profile type exif", "").split("\n")[3:]))
+        header = exif.removeprefix(b"Exif\0\0")
+        for tag, kind, count, value in tiff_entries(header) if header else ():
+            if tag == _ORIENTATION and count == 1 and kind in _INTEGERS:
+                order = "<" if header.startswith(b"II") else ">"
+                return int(struct.unpack_from(order + _INTEGERS[kind], value)[0])
+        xmp = info.get("XML:com.adobe.xmp") or info.get("xmp") or b""
+        found = _XMP_ORIENTATION.search(xmp.encode() if isinstance(xmp, str) else xmp)
+        return int(found[1]) if found else 1
     except _BROKEN:
         return 1  # the orientation is unknown if EXIF is damaged, but the pixels are usable
 

@@ -273,6 +273,7 @@ assert not hasattr(mien, "analyse")
 from mien import *
 assert {Analyzer, Face, Faces, Box, MienError, LABELS, Image}
 assert mien.__version__ and "__version__" not in globals()
+import mien.app.main
 assert limit == PIL.Image.MAX_IMAGE_PIXELS  # the protection of other parts of the program
 """
     output_of(sys.executable, "-c", program, timeout=60)
