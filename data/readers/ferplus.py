@@ -54,8 +54,8 @@ class FerPlus(Reader):
     kind: ClassVar[str] = "ferplus"
     title: ClassVar[str] = "FERPlus"
     where_to_get: ClassVar[str] = (
-        "Images: FER2013 on Kaggle (msambare/fer2013 or the 2013 challenge); votes: github.com/microsoft/FERPlus, "
-        "whose src/generate_training_data.py writes this layout"
+        "Images: fer2013.csv of the challenge of 2013 on Kaggle; votes: github.com/microsoft/FERPlus, whose "
+        "src/generate_training_data.py writes this layout from both"
     )
     terms: ClassVar[str] = (
         "votes MIT (Microsoft); the images (FER2013) are from the web and were collected for research, and their "
@@ -108,12 +108,12 @@ class FerPlus(Reader):
             if not row:
                 continue
             try:
-                votes = tuple(int(float(cell)) for cell in row[2:])
+                votes = tuple(int(float(cell)) for cell in row[-len(COLUMNS) :])
             except ValueError:
                 votes = ()
-            if len(votes) != len(COLUMNS) or min(votes) < 0:
+            if len(row) - len(COLUMNS) not in (1, 2) or not votes or min(votes) < 0:  # a box, if any
                 raise self.error(
-                    f"{name} line {line}: expected a file, a box and {len(COLUMNS)} vote counts, got {row}"
+                    f"{name} line {line}: expected a file, perhaps a box, and {len(COLUMNS)} vote counts, got {row}"
                 )
             rows.append((f"{_FOLDERS[split]}/{row[0]}", votes))
         return rows

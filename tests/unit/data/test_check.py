@@ -81,15 +81,16 @@ def test_images_in_two_splits_are_found_by_their_pixels(whole: Path) -> None:
     assert report.notes == ["train: 1 images have the same pixels as another image of train"]
 
 
-def test_copies_of_an_image_with_another_label_are_named(tmp_path: Path) -> None:
+def test_copies_of_an_image_with_another_label_are_a_problem_of_an_own_set(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": dict.fromkeys(LABELS, 3)})
+    shutil.copy(root / "happiness" / "000.png", root / "happiness" / "again.png")
     for target in ("happiness/copy.png", "anger/copy.png"):
         shutil.copy(root / "happiness" / "000.png", root / target)
     report = _report(open_reader("folders", root))
-    assert report.notes == [
+    assert report.problems == [
         (
-            "all: 2 images have the same pixels as another image of all, 2 of them with another label: "
-            "happiness/000.png, happiness/copy.png"
+            "all: 3 images have the same pixels as another image of all, 3 of them with another label: "
+            "happiness/000.png, happiness/again.png, happiness/copy.png"
         )
     ]
 
