@@ -14,11 +14,14 @@ from functools import partial
 
 import numpy as np
 
+from mien.data.contract import Array
 from mien.data.errors import MienError
 from mien.data.readers.base import Reader, Sample, frame
 from mien.data.tree import DatasetError
 
 _EXAMPLES = 3
+_SEARCHED = 50  # images per split
+_MIN_FACE_SHARE = 0.45  # of an image that readers use as a crop; of FERPlus, the median is 0.8
 UNLABELED = "no label"  # name of the images without a label in `Report.counts`
 
 
@@ -44,10 +47,15 @@ class _Checked:
     error: str = ""
 
 
-def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
+def check(
+    reader: Reader, progress: Callable[[str, int], None], *, face_share: Callable[[Array], float] | None = None
+) -> Report:
     """Check every image of every split; a malformed annotation is reported like any other problem.
 
-    `progress` is called with the name of a split and the number of its images checked since the last call.
+    Args:
+        progress: called with the name of a split and the number of its images checked since the last call.
+        face_share: width of the largest face over the shorter side of an image, 0 without a face. With it, images of
+            own sets are recognized that are whole photos instead of crops.
     """
     report = Report(reader.kind, reader.title, reader.labels, notes=list(reader.notes))
     report.published.update({split: dict(counts) for split, counts in reader.expected_counts().items()})
@@ -70,6 +78,9 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
                 progress(split, 1)
                 checked_of_split.append(image)
         report.problems.extend(_file_problems(split, checked_of_split))
+        if face_share is not None and not report.published:
+            usable = [image.sample for image in checked_of_split if image.pixels is not None]
+            report.problems.extend(_photo_problems(split, usable, reader, face_share))
         checked += checked_of_split
     report.problems.extend(_count_problems(report))
     report.problems.extend(reader.findings())
@@ -116,6 +127,21 @@ def _file_problems(split: str, checked: list[_Checked]) -> Iterator[str]:
     if broken:
         samples = [image.sample for image in broken]
         yield f"{split}: {len(broken)} images are unreadable: {_listed(samples)} ({broken[0].error})"
+
+
+def _photo_problems(
+    split: str, samples: list[Sample], reader: Reader, face_share: Callable[[Array], float]
+) -> Iterator[str]:
+    """Report images that are used as crops although most of a part of them show no large face."""
+    whole = [sample for sample in samples if sample.landmarks_px is None and sample.box_px is None]
+    part = whole[:: max(1, len(whole) // _SEARCHED)]
+    photos = [sample for sample in part if face_share(reader.image(sample)) < _MIN_FACE_SHARE]
+    if len(photos) > len(part) / 2:
+        yield (
+            f"{split}: {len(photos)} of {len(part)} images examined have no face of at least {_MIN_FACE_SHARE:.0%} of "
+            f"their width: {_listed(photos)}. Whole photos are not cropped; `mien label PHOTOS --out FOLDER` finds "
+            "their faces, and `mien review FOLDER` exports them as class folders"
+        )
 
 
 def _count_problems(report: Report) -> Iterator[str]:

@@ -5,6 +5,7 @@ mien data check KIND ROOT [--option name=value] [--json]
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from mien.data.check import Report, check
+from mien.data.contract import Array
 from mien.data.readers.base import Reader, open_reader, parse_options, readers
 from mien.data.tree import DatasetError
 
@@ -27,6 +29,7 @@ def _commands() -> None:
 
 @app.command("check")
 def check_command(
+    context: typer.Context,
     kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(readers())}.")],
     root: Annotated[Path, typer.Argument(help="Folder of the data set, its zip, or a folder with one zip.")],
     option: Annotated[list[str] | None, typer.Option(help="Reader option, name=value; may be repeated.")] = None,
@@ -38,7 +41,7 @@ def check_command(
         reader = open_reader(kind, root, **parse_options(option or []))
         with Progress(console=errors, transient=True) as bars:
             tasks = {split: bars.add_task(split, total=None) for split in reader.splits()}
-            report = check(reader, lambda split, images: bars.advance(tasks[split], images))
+            report = check(reader, lambda split, images: bars.advance(tasks[split], images), face_share=context.obj)
     except DatasetError as error:
         errors.print(str(error), style="red", markup=False, highlight=False)
         raise typer.Exit(1) from None
@@ -83,6 +86,6 @@ def _cell(report: Report, split: str, label: str | None) -> str:
     return f"[{style}]{count:,}[/] / {published:,}"
 
 
-def main(arguments: list[str]) -> None:
-    """Command line `mien data`; exits with the status of the command."""
-    app(arguments, prog_name="mien data")
+def main(arguments: list[str], *, face_share: Callable[[Array], float] | None = None) -> None:
+    """Command line `mien data`; exits with the status of the command. See `check` for `face_share`."""
+    app(arguments, prog_name="mien data", obj=face_share)

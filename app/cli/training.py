@@ -24,7 +24,7 @@ class Module:
 
 
 MODULES: Final = {
-    "data": Module("mien.data.command", "Check a data set: `mien data check KIND ROOT`.", needs=()),
+    "data": Module("mien.app.cli.data", "Check a data set: `mien data check KIND ROOT`.", needs=()),
     "train": Module("mien.training.train", "Train one network from a recipe."),
     "evaluate": Module("mien.training.evaluate", "Evaluate a released artifact on one split."),
     "compare": Module("mien.training.compare", "Compare two artifacts on the same faces, before and after tuning."),
