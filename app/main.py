@@ -16,7 +16,7 @@ from mien.app.access import ANY, Guard, host_check, is_address, origin_check
 from mien.app.inference.labeler import Labeler, open_labelers
 from mien.app.service import problems, tracing
 from mien.app.service.http_protocol import STATE_KEY
-from mien.app.service.jobs import create_folder
+from mien.app.service.jobs import Jobs
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
@@ -59,7 +59,7 @@ def create_app(settings: Settings | None = None, *, labelers: Mapping[str, Label
     )
     app.state.settings, app.state.labelers = chosen, labelers
     if chosen.jobs_dir is not None:
-        create_folder(chosen.jobs_dir)
+        Jobs(chosen.jobs_dir, chosen)  # which checks the folder
     problems.install(app)
     _include_routes(app, chosen)
     expressions.describe_limits(app.openapi(), chosen)

@@ -122,9 +122,11 @@ class View:
             return "1"
         return f"f.confidence >= {float(min_confidence)} AND short_side(f.box) >= {float(min_face_px)}"
 
-    def images(self) -> Iterator[Result]:
-        """Results of the last session, by name and frame."""
-        return self._results(_IMAGES)
+    def images(self, *, after: tuple[str, int] | None = None) -> Iterator[Result]:
+        """Results of the last session, by name and frame, from the first one after a name and a frame."""
+        if after is None:
+            return self._results(_IMAGES)
+        return self._results(f"{_IMAGES} AND (i.name, i.frame) > (:name, :frame)", name=after[0], frame=after[1])
 
     def frames(self, name: str) -> Iterator[Result]:
         """Results of the frames of a video, in order, with all faces, so that people keep their numbers."""

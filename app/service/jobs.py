@@ -1,8 +1,8 @@
 """Jobs: thousands of images or a video, labeled in the background by `mien label` from a queue on the disk.
 
-Each job is a folder of `MIEN_JOBS_DIR`: `job.json`, `input/` until the job has ended, and `out/` with the journal of
-labeling, from which progress and results are read. Therefore a job survives a restart and continues where it was. One
-process of all workers holds the lock and runs one job at a time, at low priority, in a process of its own.
+`MIEN_JOBS_DIR` has a table of all jobs, and a folder per job: `input/` until the job has ended, and `out/` with the
+journal of labeling, from which progress and results are read. Therefore a job survives a restart and continues where it
+was. One process of all workers holds the lock and runs one job at a time, at low priority, in a process of its own.
 """
 
 import asyncio
@@ -10,226 +10,232 @@ import errno
 import json
 import logging
 import os
-import re
 import shutil
+import signal
+import sqlite3
 import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
-from itertools import islice
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import filelock
 
 from mien.app.errors import NoSuchJob, QueueFull, SettingsError
-from mien.app.labeling.records import Result
 from mien.app.labeling.view import NoJournal, View, open_view
 from mien.app.service.schemas import JobState
 from mien.app.settings import Settings, environment
-from mien.data.atomic import write_atomic
 
 JOBS_PATH: Final = "/v1/jobs"
 ENDED: Final = ("done", "failed", "canceled")
 _POLL_S: Final = 0.3
+_EXPIRY_INTERVAL_S: Final = 60.0
 _MAX_UPLOADS: Final = 4
 _UPLOAD_GRACE_S: Final = 3600.0
-_ID: Final = re.compile("[0-9a-f]{12}4[0-9a-f]{19}")  # the hexadecimal digits of a random UUID
+_MAX_KILLS: Final = 2
 # Exit codes of `mien label`: all is labeled, or some images have errors; stopped, or still running after a kill
 _DONE: Final = (0, 3)
 _AGAIN: Final = (4, 5)
 _FAILED: Final = 1
+# age_s: seconds in this state while a service ran, which a changed clock does not change
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS jobs(
+  id TEXT PRIMARY KEY, client TEXT NOT NULL, created REAL NOT NULL, state TEXT NOT NULL, reason TEXT,
+  options TEXT NOT NULL DEFAULT '[]', names TEXT NOT NULL DEFAULT '{}', kills INTEGER NOT NULL DEFAULT 0,
+  cancel INTEGER NOT NULL DEFAULT 0, age_s REAL NOT NULL DEFAULT 0) WITHOUT ROWID
+"""
+_COLUMNS: Final = "id, client, state, reason, options, kills, cancel"
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Job:
-    """One job; `names` maps its files to the names that the client gave."""
+    """One job; `options` are arguments of `mien label`, as JSON."""
 
     id: str
     client: str
-    created: float
-    state: JobState = "queued"
-    ended: float | None = None
-    names: dict[str, str] = field(default_factory=dict)
-    options: list[str] = field(default_factory=list)
-
-    def name_of(self, result: Result) -> str:
-        """The client's name of a result; that of a member is below the name of its archive, if that has one."""
-        first, _, member = result.input.name.partition("/")
-        if first not in self.names:
-            return member or first
-        return f"{self.names[first]}/{member}" if member else self.names[first]
-
-
-@lru_cache(maxsize=1_000)
-def _read(path: Path, _version: tuple[int, int]) -> Job:
-    """Read a `job.json`, once for each time that it was replaced: the queue is looked at several times a second."""
-    return Job(**json.loads(path.read_text(encoding="utf-8")))
-
-
-def create_folder(folder: Path) -> None:
-    """Create the folder of jobs, if it is missing. Raises: SettingsError."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, "not writable")
-    except OSError as error:
-        raise SettingsError(f"MIEN_JOBS_DIR={folder}: {error.strerror}. Choose a writable folder") from error
+    state: JobState
+    reason: str | None
+    options: str
+    kills: int
+    cancel: bool
 
 
 class Jobs:
     """The jobs of a folder, which all worker processes share."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
+        """Create the folder and the table, if they are missing. Raises: SettingsError."""
         self._folder, self._settings = folder, settings
-        self._uploads = 0
-        # held to start or cancel a job: one process runs jobs, and any may cancel them
-        self._starting = filelock.FileLock(folder / "starting.lock")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(errno.EACCES, "not writable")
+            with self._table() as table:
+                table.execute(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SettingsError(f"MIEN_JOBS_DIR={folder}: {reason}. Choose a writable folder") from error
 
-    def begin_upload(self) -> Path:
+    @contextmanager
+    def _table(self) -> Iterator[sqlite3.Connection]:
+        """A transaction, which other threads and processes wait for."""
+        database = sqlite3.connect(self._folder / "jobs.sqlite3", timeout=30.0, isolation_level=None)
+        with closing(database), database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database
+
+    def begin_upload(self, client: str) -> Path:
         """A new folder for the files of a job; `submit` or `discard` it. Raises: QueueFull."""
-        if self._uploads >= _MAX_UPLOADS:
-            raise QueueFull(f"{self._uploads} jobs are being uploaded: try again in a moment")
-        if len(list(self._jobs())) + self._uploads >= self._settings.max_jobs:
-            raise QueueFull(f"{self._settings.max_jobs} jobs are kept: delete one, or try again later")
         folder = self._folder / uuid.uuid4().hex
+        with self._table() as table:
+            for where, limit, what in (
+                ("state='uploading'", _MAX_UPLOADS, "being uploaded: try again in a moment"),
+                ("1", self._settings.max_jobs, "kept: delete one, or try again later"),
+            ):
+                count = f"SELECT COUNT(*), COUNT(CASE client WHEN ? THEN 1 END) FROM jobs WHERE {where}"  # noqa: S608
+                total, own = table.execute(count, (client,)).fetchone()
+                if own >= limit - total:  # one client may use half of what is left
+                    raise QueueFull(f"{total} of {limit} jobs, {own} of them yours, are {what}")
+            table.execute(
+                "INSERT INTO jobs(id, client, created, state) VALUES(?, ?, ?, 'uploading')",
+                (folder.name, client, time.time()),
+            )
         folder.mkdir(mode=0o700)
         (folder / "input").mkdir()
-        self._uploads += 1
         return folder
 
     def discard(self, folder: Path) -> None:
         """Remove an upload that failed."""
-        self._uploads -= 1
         shutil.rmtree(folder, ignore_errors=True)
+        with self._table() as table:
+            table.execute("DELETE FROM jobs WHERE id=?", (folder.name,))
 
-    def submit(self, folder: Path, client: str, names: dict[str, str], options: list[str]) -> Job:
-        """Put a job into the queue."""
-        job = Job(id=folder.name, client=client, created=time.time(), names=names, options=options)
-        self._write(job)
-        self._uploads -= 1
-        return job
+    def submit(self, folder: Path, names: dict[str, str], options: list[str]) -> Job:
+        """Put a job into the queue; `names` maps its files to the names that the client gave."""
+        with self._table() as table:
+            table.execute(
+                "UPDATE jobs SET state='queued', age_s=0, names=?, options=? WHERE id=?",
+                (json.dumps(names), json.dumps(options), folder.name),
+            )
+        return self.get(folder.name)
 
     def get(self, job_id: str) -> Job:
         """A job by its id. Raises: NoSuchJob."""
-        try:
-            path = self._folder / uuid.UUID(job_id).hex / "job.json"
-            file = path.stat()
-            return _read(path, (file.st_ino, file.st_mtime_ns))
-        except (OSError, ValueError) as error:
-            raise NoSuchJob(f"no job {job_id[:40]}: it has expired, or was deleted") from error
+        jobs = self._select("id=? AND state != 'uploading'", job_id)
+        if not jobs:
+            raise NoSuchJob(f"no job {job_id[:40]}: it has expired, or was deleted")
+        return jobs[0]
+
+    def of_client(self, client: str) -> list[Job]:
+        """The jobs of a client, the newest first."""
+        return self._select("client=? AND state != 'uploading' ORDER BY created DESC", client)
+
+    def _select(self, where: str, *values: str) -> list[Job]:
+        with self._table() as table:
+            rows = table.execute(f"SELECT {_COLUMNS} FROM jobs WHERE {where}", values)  # noqa: S608  # constants
+            return [Job(*row) for row in rows]
 
     def cancel(self, job: Job) -> None:
         """Stop a job and keep what is labeled; remove a job that has ended. Raises: NoSuchJob, if it is removed."""
-        folder = self._folder / job.id
         if job.state in ENDED:
-            shutil.rmtree(folder, ignore_errors=True)
+            self.discard(self._folder / job.id)
             return
-        with self._starting:
-            state = self.get(job.id).state
-            if state == "queued":
-                self._end(job, "canceled")
-            elif state == "running":  # and not ended meanwhile: it would be removed
-                (folder / "cancel").touch()  # read by the process that runs it
+        with self._table() as table:
+            table.execute("UPDATE jobs SET cancel=1 WHERE id=? AND state='running'", (job.id,))
+            queued = table.execute(
+                "UPDATE jobs SET state='canceled', age_s=0 WHERE id=? AND state='queued'", (job.id,)
+            ).rowcount
+        if queued:
+            shutil.rmtree(self._folder / job.id / "input", ignore_errors=True)
+        self.get(job.id)
 
     def progress(self, job: Job) -> tuple[dict[str, int], int]:
         """Images per status, and how many remain; a zip file or video counts as one until it is read."""
         counts, remaining = dict[str, int](), 0
-        with suppress(NoJournal), closing(self._view(job)) as view:
+        with suppress(NoJournal), closing(self.view(job)) as view:
             counts, remaining = view.counts(), view.remaining()
         if not counts and not remaining and job.state not in ENDED:  # its files are not listed yet
             remaining = len(list((self._folder / job.id / "input").glob("*")))
         return counts, remaining
 
-    def results(self, job: Job, offset: int, limit: int) -> list[Result]:
-        """Results so far, sorted by name and frame."""
-        try:
-            with closing(self._view(job)) as view:
-                return list(islice(view.images(), offset, offset + limit))
-        except NoJournal:
-            return []
-
-    def _view(self, job: Job) -> View:
+    def view(self, job: Job) -> View:
+        """The journal of a job. Raises: NoJournal, before it begins."""
         return open_view(self._folder / job.id / "out")
 
-    def _jobs(self) -> Iterator[Job]:
-        for folder in self._folder.iterdir():
-            with suppress(NoSuchJob):
-                yield self.get(folder.name)
-
-    def _write(self, job: Job) -> None:
-        write_atomic(self._folder / job.id / "job.json", json.dumps(asdict(job)))
-
-    def _end(self, job: Job, state: JobState) -> None:
-        ended = replace(job, state=state, ended=time.time())
-        images = self._folder / job.id / "input"
-        try:
-            self._write(ended)
-        except OSError:  # a full disk: the images make room
-            shutil.rmtree(images, ignore_errors=True)
-            self._write(ended)
-        shutil.rmtree(images, ignore_errors=True)
+    def names(self, job: Job) -> dict[str, str]:
+        """The names that the client gave, by file name."""
+        with self._table() as table:
+            (names,) = table.execute("SELECT names FROM jobs WHERE id=?", (job.id,)).fetchone() or ("{}",)
+        return dict(json.loads(names))
 
     async def run(self) -> None:
         """Run jobs until canceled, in the one process that gets the lock."""
         lock = filelock.FileLock(self._folder / "lock", blocking=False)
-        served: dict[str, float] = {}  # clients take turns
         while True:
             try:
                 with lock:
-                    while True:
-                        job = await asyncio.to_thread(self._next, served)
-                        if job is None:
-                            await asyncio.sleep(_POLL_S)
-                        else:
-                            served[job.client] = time.monotonic()
-                            await self._label(job)
+                    await self._run_jobs()
             except filelock.Timeout:
                 await asyncio.sleep(_POLL_S)
-            except OSError:
+            except (OSError, sqlite3.Error):
                 _log.exception("jobs cannot be run")
                 await asyncio.sleep(10 * _POLL_S)
 
-    def _next(self, served: dict[str, float]) -> Job | None:
-        """Start the next job, after removing expired ones; a running one was interrupted by the end of its process."""
-        now = time.time()
-        jobs = []
-        for folder in self._folder.iterdir():
-            try:
-                job = self.get(folder.name)
-            except NoSuchJob:  # an upload, the lock, or a file or folder of others, which is kept
-                expired = (
-                    _ID.fullmatch(folder.name) is not None
-                    and folder.is_dir()
-                    and now - folder.stat().st_mtime > self._settings.job_upload_timeout_s + _UPLOAD_GRACE_S
-                )
-            else:
-                expired = job.ended is not None and now - job.ended > self._settings.job_expiry_s
-                if job.state not in ENDED:
-                    jobs.append(job)
-            if expired:
-                shutil.rmtree(folder, ignore_errors=True)
-        first = min(
-            jobs, key=lambda job: (job.state == "queued", served.get(job.client, 0.0), job.created), default=None
-        )
-        if first is None:
-            return None
-        with self._starting, suppress(NoSuchJob):
-            if self.get(first.id).state not in ENDED:  # not canceled meanwhile
-                self._write(replace(first, state="running"))
-                return first
-        return None
+    async def _run_jobs(self) -> None:
+        expiring = asyncio.create_task(self._expire_regularly())
+        try:
+            while True:
+                job = await asyncio.to_thread(self.start_next)
+                if job is None:
+                    await asyncio.sleep(_POLL_S)
+                else:
+                    await self.label(job)
+        finally:
+            expiring.cancel()
 
-    async def _label(self, job: Job) -> None:
+    async def _expire_regularly(self) -> None:
+        interval_s = min(_EXPIRY_INTERVAL_S, self._settings.job_expiry_s / 10)
+        while True:
+            start_s = time.monotonic()
+            await asyncio.sleep(interval_s)
+            try:
+                await asyncio.to_thread(self.expire, time.monotonic() - start_s)
+            except (OSError, sqlite3.Error):
+                _log.exception("jobs cannot expire")
+
+    def expire(self, passed_s: float) -> None:
+        """Let all jobs age, and remove those that ended long ago, and uploads of a process that was killed."""
+        limits = (self._settings.job_expiry_s, self._settings.job_upload_timeout_s + _UPLOAD_GRACE_S)
+        with self._table() as table:
+            table.execute("UPDATE jobs SET age_s = age_s + ?", (passed_s,))
+            ended = "state IN ('done', 'failed', 'canceled') AND age_s > ? OR state='uploading' AND age_s > ?"
+            expired = table.execute(f"SELECT id FROM jobs WHERE {ended}", limits).fetchall()  # noqa: S608  # constant
+        for (job_id,) in expired:
+            self.discard(self._folder / job_id)
+
+    def start_next(self) -> Job | None:
+        """Start the next job; one that is already running was interrupted by the end of its process."""
+        with self._table() as table:
+            row = table.execute(
+                f"SELECT {_COLUMNS} FROM jobs WHERE state IN ('queued', 'running') "  # noqa: S608  # constants
+                "ORDER BY state='queued', created LIMIT 1"
+            ).fetchone()
+            if row is not None:
+                table.execute("UPDATE jobs SET state='running' WHERE id=?", (row[0],))
+        return None if row is None else Job(*row)
+
+    async def label(self, job: Job) -> None:
+        """Run `mien label` until it ends or the job is canceled, and record how it ended."""
         folder = self._folder / job.id
         resumed = (folder / "out").exists()
         command = [sys.executable, "-m", "mien", "label", str(folder / "input"), "--out", str(folder / "out")]
-        command += ["--write", "csv", "--limit", str(self._settings.max_job_images), "--quiet", *job.options]
+        command += ["--write", "csv", "--limit", str(self._settings.max_job_images), "--quiet"]
+        command += json.loads(job.options)
         if nice := shutil.which("nice"):
             command = [nice, *command]
         # limits that are set are kept: the others of `mien label` are for files of the user's own
@@ -240,29 +246,61 @@ class Jobs:
             env=os.environ | {name: value for name, value in environment(limits).items() if value is not None},
             stderr=asyncio.subprocess.PIPE,
         )
-        told = asyncio.ensure_future(process.communicate())
+        output = asyncio.ensure_future(process.communicate())
+        canceled = False
         try:
-            while not told.done():
-                await asyncio.wait({told}, timeout=_POLL_S)
-                if (folder / "cancel").exists() and process.returncode is None:
-                    process.terminate()
+            while not output.done():
+                await asyncio.wait({output}, timeout=_POLL_S)
+                if not canceled and (await asyncio.to_thread(self.get, job.id)).cancel and process.returncode is None:
+                    canceled = True
+                    process.terminate()  # once: a second signal aborts the images in progress
         except asyncio.CancelledError:  # the service stops; the job continues at the next start
             if process.returncode is None:
                 process.terminate()
-            await told
+            await output
             raise
-        canceled, code = (folder / "cancel").exists(), process.returncode
-        if code in _AGAIN and not canceled:
+        if canceled:
+            await asyncio.to_thread(self.end, job, "canceled")
+        elif process.returncode in _AGAIN:
             await asyncio.sleep(_POLL_S)
-            return
-        if code == _FAILED and resumed and not canceled:  # labeled with another model, setting or version before
-            _log.warning("job %s starts again: %s", job.id, _last_words(told.result()[1]))
-            await asyncio.to_thread(shutil.rmtree, folder / "out")
-            return
-        if code not in _DONE and not canceled:
-            _log.error("job %s failed with exit code %s: %s", job.id, code, _last_words(told.result()[1]))
-        await asyncio.to_thread(self._end, job, "canceled" if canceled else "done" if code in _DONE else "failed")
+        else:
+            stderr = output.result()[1].decode(errors="replace")[-1000:].strip()
+            await asyncio.to_thread(self._record, job, process.returncode, stderr, resumed=resumed)
 
+    def _record(self, job: Job, code: int | None, stderr: str, *, resumed: bool) -> None:
+        """Record how `mien label` ended; a job that has not ended is started again."""
+        killed = code == -signal.SIGKILL
+        if code in _DONE:
+            self.end(job, "done", self._truncated(job))
+        elif code == _FAILED and resumed:  # labeled with another model, setting or version before
+            _log.warning("job %s starts again: %s", job.id, stderr)
+            shutil.rmtree(self._folder / job.id / "out")
+        elif killed and job.kills + 1 < _MAX_KILLS:
+            _log.warning("job %s was killed, probably for lack of memory, and continues", job.id)
+            with self._table() as table:
+                table.execute("UPDATE jobs SET kills = kills + 1 WHERE id=?", (job.id,))
+        else:
+            _log.error("job %s failed with exit code %s: %s", job.id, code, stderr)
+            reason = "killed twice, probably for lack of memory" if killed else "see the log of the service"
+            self.end(job, "failed", f"labeling failed: {reason}")
 
-def _last_words(stderr: bytes) -> str:
-    return stderr.decode(errors="replace")[-1000:].strip()
+    def _truncated(self, job: Job) -> str | None:
+        """The reason why some images of a job that is done are not labeled; None if all are."""
+        _, remaining = self.progress(job)
+        limit = self._settings.max_job_images
+        return f"only the first {limit} images were labeled (MIEN_MAX_JOB_IMAGES)" if remaining else None
+
+    def end(self, job: Job, state: JobState, reason: str | None = None) -> None:
+        """Record that a job has ended, and remove its images."""
+
+        def update() -> None:
+            with self._table() as table:
+                table.execute("UPDATE jobs SET state=?, reason=?, age_s=0 WHERE id=?", (state, reason, job.id))
+
+        images = self._folder / job.id / "input"
+        try:
+            update()
+        except sqlite3.Error:  # a full disk: the images make room
+            shutil.rmtree(images, ignore_errors=True)
+            update()
+        shutil.rmtree(images, ignore_errors=True)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS
 
 JobState = Literal["queued", "running", "done", "failed", "canceled"]
@@ -236,18 +237,32 @@ class JobOptions(FaceOptions):
     per_second: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(
         None, description="frames of a video to label per second; by default all"
     )
+    model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
 
-    def arguments(self) -> list[str]:
+    def arguments(self, settings: Settings) -> list[str]:
         """The options for `mien label`."""
-        given = {"--min-face": self.min_face_px, "--per-second": self.per_second}
-        return [text for name, value in given.items() if value is not None for text in (name, f"{value:g}")]
+        model = None
+        if self.model is not None:
+            paths = (settings.model or "fast", *settings.extra_models)
+            model = str(paths[settings.model_names.index(self.model)])
+        numbers = {"--min-face": self.min_face_px, "--per-second": self.per_second}
+        texts = {name: f"{value:g}" for name, value in numbers.items() if value is not None}
+        return [text for option in (texts | ({"--model": model} if model else {})).items() for text in option]
 
 
 class PageOptions(KnownFields):
     """Query parameters of a page of results."""
 
-    offset: Annotated[int, Field(ge=0, le=10**9)] = 0
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    after: Annotated[str, Field(max_length=10_000)] | None = Field(None, description="`next` of the page before")
+    limit: Annotated[int, Field(ge=1, le=1000)] = Field(100, description="images of a page; larger ones have fewer")
+    format: Literal["json", "ndjson", "csv"] = Field(
+        "json", description="a page, or all results: one JSON object per image, or one row per face"
+    )
+
+    @property
+    def media_type(self) -> str:
+        """Media type of the format."""
+        return {"json": "application/json", "ndjson": "application/x-ndjson", "csv": "text/csv"}[self.format]
 
 
 class JobStatus(_Record):
@@ -257,6 +272,13 @@ class JobStatus(_Record):
     state: JobState
     images: dict[str, int] = Field(description="number of images by status: ok, no_face, error, skipped")
     remaining: int = Field(description="images that are not labeled yet; a zip file or a video counts as one")
+    reason: str | None = Field(description="why a job has failed, or why some of its images are not labeled")
+
+
+class JobList(_Record):
+    """Jobs of one client, the newest first."""
+
+    jobs: list[JobStatus]
 
 
 class JobImage(_Record):
@@ -276,6 +298,7 @@ class JobResults(_Record):
 
     state: JobState
     images: list[JobImage]
+    next: str | None = Field(description="value of `after` for the next page; null after the last result so far")
 
 
 class FrameResult(_Record):

@@ -35,11 +35,16 @@ _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,5}")
 # Bodies of jobs other than forms, and the names of their files
 CONTAINERS: Final = {
     "application/zip": ".zip",
+    "application/x-zip-compressed": ".zip",  # as Windows has it
+    "application/x-zip": ".zip",
     "video/mp4": ".mp4",
     "video/quicktime": ".mov",
     "video/webm": ".webm",
     "video/x-matroska": ".mkv",
     "video/x-msvideo": ".avi",
+    "video/mpeg": ".mpg",
+    "video/x-m4v": ".m4v",
+    "video/3gpp": ".3gp",
 }
 _MAX_LENGTH_DIGITS: Final = 18
 
@@ -120,7 +125,7 @@ async def save_uploads(
         if not file.path.stat().st_size:
             raise InvalidRequest("empty body: expected the bytes of a zip file or a video")
         if file.path.suffix == ".zip" and not await asyncio.to_thread(zipfile.is_zipfile, file.path):
-            raise InvalidRequest("not a zip file, or cut short: send it again")
+            raise InvalidRequest("not a zip file, or truncated: send it again")
         return {}
 
     def new_file(index: int, name: str | None) -> _DiskFile:
@@ -226,7 +231,7 @@ class _ImageParser(MultiPartParser, Generic[_File]):
         except MultiPartException as error:
             raise InvalidRequest(f"multipart body: {error.message}") from error
         if not self._ended:
-            raise InvalidRequest("multipart body without its closing boundary: cut short, or another boundary was used")
+            raise InvalidRequest("multipart body without its closing boundary: truncated, or another boundary was used")
         if not self._files:
             raise InvalidRequest(f"no image: expected at least one part named {FIELD!r}")
         return self._files

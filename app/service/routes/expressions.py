@@ -49,7 +49,7 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
 _TO_JSON: Final = TypeAdapter(ExpressionsResponse).dump_json
 _PIECE_BYTES: Final = 262_144
 _RESPONSE_COPIES: Final = 2  # of an image in a response: its text, and JSON
-_PROBLEMS: Final = (400, 401, 408, 413, 415, 422, 429, 500, 503)
+_PROBLEMS: Final = (400, 401, 403, 408, 413, 415, 422, 429, 500, 503)
 
 
 def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -70,11 +70,20 @@ def describe_limits(document: dict[str, Any], settings: Settings) -> None:
         form["properties"][FIELD]["maxItems"] = settings.max_images
     document["components"]["schemas"] |= {**encoded.pop("$defs"), "EncodedImages": encoded}
     # FastAPI's own description of invalid parameters, which are problems here
-    document["paths"]["/v1/models/{name}/card"]["get"]["responses"].pop("422")
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    for operation in operations:
+        if "application/json" in operation["responses"].get("422", {}).get("content", {}):
+            operation["responses"].pop("422")
     for unused in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(unused, None)
-    (model,) = (parameter for parameter in operation["parameters"] if parameter["name"] == "model")
-    model["schema"] = {"type": "string", "enum": list(settings.model_names), "default": settings.model_names[0]}
+    for operation in operations:
+        for parameter in operation.get("parameters", ()):
+            if parameter["name"] == "model":
+                parameter["schema"] = {
+                    "type": "string",
+                    "enum": list(settings.model_names),
+                    "default": settings.model_names[0],
+                }
 
 
 @router.post(

@@ -1,31 +1,38 @@
 """`/v1/jobs`: labeling of thousands of images or of a video in the background."""
 
 import asyncio
+import base64
+import csv
+import io
+import json
 import logging
-import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mien.app.errors import NoSuchJob, QueueFull, Unauthorized
+from mien.app.errors import InvalidRequest, NoSuchJob, QueueFull, Unauthorized
 from mien.app.labeling.records import Result
+from mien.app.labeling.view import NoJournal
 from mien.app.service import serialize
-from mien.app.service.jobs import ENDED, JOBS_PATH, Job, Jobs
+from mien.app.service.jobs import JOBS_PATH, Job, Jobs
 from mien.app.service.keys import client_of, key_of
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.routes.expressions import problem_docs
-from mien.app.service.schemas import JobImage, JobOptions, JobResults, JobStatus, PageOptions
+from mien.app.service.schemas import JobImage, JobList, JobOptions, JobResults, JobStatus, PageOptions
 from mien.app.service.state import Service
 from mien.app.service.uploads import CONTAINERS, FIELD, save_uploads
+from mien.data.contract import EIGHT_LABELS
 
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
 _log = logging.getLogger(__name__)
-_EVENTS_S: Final = 0.5
-_COMMENT_S: Final = 15.0
+_PAGE_BYTES: Final = 1_000_000
+_CHUNK_BYTES: Final = 65_536
+_TABLE: Final = ("name", "frame", "time_s", "face", "x", "y", "width", "height", "label", "confidence", "uncertain")
 _FILE: Final = {"type": "string", "format": "binary"}
 _BODY: Final = {
     "required": True,
@@ -42,7 +49,7 @@ _BODY: Final = {
     "",
     status_code=202,
     summary="Label many images, a zip file or a video",
-    responses=problem_docs(401, 408, 413, 415, 422, 429, 503),
+    responses=problem_docs(401, 403, 408, 413, 415, 422, 429, 503),
     openapi_extra={"requestBody": _BODY},
 )
 async def create_job(
@@ -50,67 +57,82 @@ async def create_job(
 ) -> JobStatus:
     """Store the images, and label them in the background; the response names the job."""
     check_unique(request)
-    jobs = _jobs(service)
-    with service.admission.admit(client_of(request)):
+    service.labeler(options.model)
+    jobs, client = _jobs(service), client_of(request)
+    with service.admission.admit(client):
         try:
-            folder = await asyncio.to_thread(jobs.begin_upload)
+            folder = await asyncio.to_thread(jobs.begin_upload, client)
             try:
                 names = await save_uploads(request.headers, request.stream(), service.settings, folder / "input")
-                job = await asyncio.to_thread(jobs.submit, folder, client_of(request), names, options.arguments())
+                job = await asyncio.to_thread(jobs.submit, folder, names, options.arguments(service.settings))
             except BaseException:
                 await asyncio.to_thread(jobs.discard, folder)
                 raise
-        except OSError as error:  # such as a full disk
+        except (OSError, sqlite3.Error) as error:  # such as a full disk
             _log.error("a job cannot be stored: %s", error)
-            raise QueueFull(f"the job cannot be stored: {error.strerror}. Try again later") from error
+            reason = getattr(error, "strerror", None) or error
+            raise QueueFull(f"the job cannot be stored: {reason}. Try again later") from error
     response.headers["Location"] = f"{JOBS_PATH}/{job.id}"
-    return await _status(jobs, job)
+    return await asyncio.to_thread(_status, jobs, job)
+
+
+@router.get("", summary="Jobs of an API key", responses=problem_docs(401))
+async def list_jobs(request: Request, service: TheService) -> JobList:
+    """The jobs that were created with keys of the same name, the newest first."""
+    if (client := key_of(request)) is None:
+        raise Unauthorized("a list of jobs needs API keys: others may share this address")
+    jobs = _jobs(service)
+    found = await asyncio.to_thread(lambda: [_status(jobs, job) for job in jobs.of_client(client)])
+    return JobList(jobs=found)
 
 
 @router.get("/{job_id}", summary="Progress of a job", responses=problem_docs(401, 404))
 async def job(job_id: str, request: Request, service: TheService) -> JobStatus:
     """State and progress."""
-    return await _status(_jobs(service), await _own(request, service, job_id))
-
-
-@router.get("/{job_id}/results", summary="Results of a job so far", responses=problem_docs(401, 404, 422))
-async def job_results(
-    job_id: str, request: Request, page: Annotated[PageOptions, Query()], service: TheService
-) -> JobResults:
-    """A page of the results, sorted by name and frame; while the job runs, further ones may sort in between."""
-    check_unique(request)
-    job = await _own(request, service, job_id)
-    results = await asyncio.to_thread(_jobs(service).results, job, page.offset, page.limit)
-    return JobResults(state=job.state, images=[_image(job, result) for result in results])
+    return await asyncio.to_thread(_status, _jobs(service), await _own(request, service, job_id))
 
 
 @router.get(
-    "/{job_id}/events",
-    summary="Progress of a job as server-sent events",
-    response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **problem_docs(401, 404, 429)},
+    "/{job_id}/results",
+    summary="Results of a job so far",
+    response_model=JobResults,
+    responses={
+        200: {"content": {kind: {"schema": {"type": "string"}} for kind in ("application/x-ndjson", "text/csv")}},
+        **problem_docs(401, 404, 422, 429, 503),
+    },
 )
-async def job_events(job_id: str, request: Request, service: TheService) -> Response:
-    """An event `progress` at each change, until the job has ended."""
-    await _own(request, service, job_id)
-    with ExitStack() as place:
-        place.enter_context(service.admission.stream(client_of(request)))
-        return _EventStream(_events(request, service, job_id), place.pop_all())
+async def job_results(
+    job_id: str, request: Request, page: Annotated[PageOptions, Query()], service: TheService
+) -> Response:
+    """Results sorted by name and frame, from a cursor: a page, or all of them, one JSON object or CSV row per line.
+
+    While the job runs, further results may sort before the cursor.
+    """
+    check_unique(request)
+    job, after = await _own(request, service, job_id), _position(page.after)
+    jobs = _jobs(service)
+    if page.format == "json":
+        body = await asyncio.to_thread(_page, jobs, job, after, page.limit)
+        return Response(body, media_type="application/json")
+    lines = _csv_rows(_images(jobs, job, after)) if page.format == "csv" else _json_lines(_images(jobs, job, after))
+    with ExitStack() as cleanup:
+        cleanup.enter_context(service.admission.stream(client_of(request)))
+        return _HeldStream(_chunks(lines), f"{page.media_type}; charset=utf-8", cleanup.pop_all())
 
 
-class _EventStream(StreamingResponse):
-    """Server-sent events, which keep a place among the streams."""
+class _HeldStream(StreamingResponse):
+    """A streamed response, which counts as a stream until it has been sent."""
 
-    def __init__(self, events: AsyncIterator[str], place: ExitStack) -> None:
-        super().__init__(events, media_type="text/event-stream")
-        self._place = place
+    def __init__(self, chunks: Iterator[str], media_type: str, cleanup: ExitStack) -> None:
+        super().__init__(chunks, media_type=media_type)  # Starlette iterates in a thread
+        self._cleanup = cleanup
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._place:
+        with self._cleanup:
             await super().__call__(scope, receive, send)
 
 
-@router.delete("/{job_id}", status_code=204, summary="Cancel or delete a job", responses=problem_docs(401, 404))
+@router.delete("/{job_id}", status_code=204, summary="Cancel or delete a job", responses=problem_docs(401, 403, 404))
 async def cancel_job(job_id: str, request: Request, service: TheService) -> None:
     """Stop a job, and keep the results so far; delete a job that has ended, with its results."""
     await asyncio.to_thread(_jobs(service).cancel, await _own(request, service, job_id))
@@ -129,14 +151,87 @@ async def _own(request: Request, service: Service, job_id: str) -> Job:
     return job
 
 
-async def _status(jobs: Jobs, job: Job) -> JobStatus:
-    counts, remaining = await asyncio.to_thread(jobs.progress, job)
-    return JobStatus(id=job.id, state=job.state, images=counts, remaining=remaining)
+def _status(jobs: Jobs, job: Job) -> JobStatus:
+    counts, remaining = jobs.progress(job)
+    return JobStatus(id=job.id, state=job.state, images=counts, remaining=remaining, reason=job.reason)
 
 
-def _image(job: Job, result: Result) -> JobImage:
+def _images(jobs: Jobs, job: Job, after: tuple[str, int] | None) -> Iterator[tuple[JobImage, str]]:
+    """Results after a position, each with the cursor behind it; runs in a thread."""
+    names = jobs.names(job)
+    try:
+        view = jobs.view(job)
+    except NoJournal:
+        return
+    with closing(view):
+        for result in view.images(after=after):
+            cursor = json.dumps([result.input.name, result.input.frame]).encode()
+            yield _image(names, result), base64.urlsafe_b64encode(cursor).decode()
+
+
+def _position(cursor: str | None) -> tuple[str, int] | None:
+    """Name and frame of a cursor. Raises: InvalidRequest."""
+    if cursor is None:
+        return None
+    try:
+        name, frame = json.loads(base64.urlsafe_b64decode(cursor))
+        return str(name), int(frame)
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest("after: expected the value of `next` of an earlier page") from error
+
+
+def _page(jobs: Jobs, job: Job, after: tuple[str, int] | None, limit: int) -> str:
+    """A page of results as JSON, of at most `limit` images and about a megabyte."""
+    texts, size, last, more = list[str](), 0, "", None
+    for image, cursor in _images(jobs, job, after):
+        if len(texts) == limit or size > _PAGE_BYTES:
+            more = last
+            break
+        texts.append(image.model_dump_json())
+        size, last = size + len(texts[-1]), cursor
+    return f'{{"state": {json.dumps(job.state)}, "images": [{",".join(texts)}], "next": {json.dumps(more)}}}'
+
+
+def _json_lines(images: Iterator[tuple[JobImage, str]]) -> Iterator[str]:
+    for image, _ in images:
+        yield f"{image.model_dump_json()}\n"
+
+
+def _csv_rows(images: Iterator[tuple[JobImage, str]]) -> Iterator[str]:
+    """One row per face, and one for an image without a face."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*_TABLE, *(f"p_{label}" for label in EIGHT_LABELS), "reasons", "reason"])
+    for image, _ in images:
+        fixed = [image.name, image.frame, image.time_s]
+        for number, face in enumerate(image.faces):
+            probabilities = face.probabilities.model_dump()
+            row = [number, *face.box.model_dump().values(), face.label, face.confidence, str(face.uncertain).lower()]
+            row += [probabilities.get(label) for label in EIGHT_LABELS]
+            writer.writerow([*fixed, *row, " ".join(face.reasons), image.reason])
+        if not image.faces:
+            writer.writerow([*fixed, *[None] * (len(_TABLE) - 2 + len(EIGHT_LABELS)), image.reason])
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue()
+
+
+def _chunks(lines: Iterator[str]) -> Iterator[str]:
+    """Join lines, because each step of a stream changes the thread."""
+    joined, size = list[str](), 0
+    for line in lines:
+        joined.append(line)
+        size += len(line)
+        if size > _CHUNK_BYTES:
+            yield "".join(joined)
+            joined, size = [], 0
+    yield "".join(joined)
+
+
+def _image(names: dict[str, str], result: Result) -> JobImage:
     return JobImage(
-        name=job.name_of(result),
+        name=client_name(names, result.input.name),
         frame=result.frame,
         time_s=result.input.time_s,
         width=result.width,
@@ -146,19 +241,9 @@ def _image(job: Job, result: Result) -> JobImage:
     )
 
 
-async def _events(request: Request, service: Service, job_id: str) -> AsyncIterator[str]:
-    sent, sent_s = None, 0.0
-    while not service.draining:
-        try:
-            status = await _status(_jobs(service), await _own(request, service, job_id))
-        except (NoSuchJob, Unauthorized):  # deleted meanwhile, or its key was removed
-            return
-        if status != sent:
-            sent, sent_s = status, time.monotonic()
-            yield f"event: progress\ndata: {status.model_dump_json()}\n\n"
-        elif time.monotonic() - sent_s > _COMMENT_S:
-            sent_s = time.monotonic()
-            yield ":\n\n"  # so that proxies keep the connection
-        if status.state in ENDED:
-            return
-        await asyncio.sleep(_EVENTS_S)
+def client_name(names: dict[str, str], name: str) -> str:
+    """The client's name of a result; that of a member is below the name of its archive, if that has one."""
+    first, _, member = name.partition("/")
+    if first not in names:
+        return member or first
+    return f"{names[first]}/{member}" if member else names[first]

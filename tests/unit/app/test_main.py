@@ -2,6 +2,7 @@
 
 import base64
 import errno
+import json
 import re
 from pathlib import Path
 from unittest.mock import Mock
@@ -76,6 +77,17 @@ def test_the_description_has_bodies_problems_and_limits_for_generators_of_client
     assert "HTTPValidationError" not in schemas, "invalid requests are problems"
     assert tuple(schemas["Label"]["enum"]) == EIGHT_LABELS
     assert tuple(schemas["Probabilities"]["required"]) == LABELS
+
+
+@pytest.mark.parametrize("with_jobs", [False, True])
+def test_every_reference_of_the_description_leads_somewhere(connect: Connect, tmp_path: Path, with_jobs: bool) -> None:
+    document = connect(**({"jobs_dir": tmp_path} if with_jobs else {})).get("/openapi.json").json()
+    references = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document)))
+    assert references <= document["components"]["schemas"].keys(), "generators of clients refuse dangling references"
+    assert ("/v1/jobs" in document["paths"]) == with_jobs
+    for path in document["paths"].values():
+        for operation in path.values():
+            assert set(operation["responses"].get("422", {"content": []})["content"]) <= {"application/problem+json"}
 
 
 def _secured(client: TestClient) -> tuple[set[str], set[str]]:
@@ -289,4 +301,4 @@ def test_pages_of_other_origins_may_link(client: TestClient) -> None:
 def test_a_wrong_method_is_told_all_methods_of_a_path(connect: Connect, tmp_path: Path) -> None:
     client = connect(jobs_dir=tmp_path)
     allowed = {path: client.put(path).headers["allow"] for path in ("/v1/jobs/1", "/v1/jobs", "/health")}
-    assert allowed == {"/v1/jobs/1": "GET, DELETE", "/v1/jobs": "POST", "/health": "GET, HEAD"}
+    assert allowed == {"/v1/jobs/1": "GET, DELETE", "/v1/jobs": "GET, POST", "/health": "GET, HEAD"}

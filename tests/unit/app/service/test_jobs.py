@@ -1,65 +1,83 @@
 """Queue of jobs on the disk."""
 
 import asyncio
-import errno
+import json
 import os
+import signal
+import sqlite3
 import time
-import uuid
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mien.app.errors import NoSuchJob, QueueFull
-from mien.app.labeling.records import Input, Result
-from mien.app.service import jobs as jobs_module
-from mien.app.service.jobs import Jobs
+from mien.app.service.jobs import Job, Jobs
+from mien.app.service.routes.jobs import client_name
 from mien.app.settings import Settings
 from tests.support import encoded, gradient_image
+from tests.unit.app.conftest import Connect
+
+PHOTO = encoded(gradient_image(160, 120), "PNG")
 
 
-def test_only_old_uploads_are_removed_and_never_the_folders_of_others(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, Settings())
-    upload, recent = jobs.begin_upload(), jobs.begin_upload()
-    others = [tmp_path / name for name in ("photos", "lost+found", ".git", str(uuid.uuid4()))]
-    for folder in others:
-        (folder / "2024").mkdir(parents=True)
-    for folder in (upload, *others):
-        os.utime(folder, (old := time.time() - 7200, old))
-    patient = Jobs(tmp_path, Settings(job_upload_timeout_s=7200))
-    assert patient._next({}) is None
-    assert upload.exists(), "it may still arrive"
-    assert jobs._next({}) is None
-    assert not upload.exists()
-    assert recent.exists()
-    assert all((folder / "2024").is_dir() for folder in others)
+def submitted(jobs: Jobs, client: str = "client", images: int = 1) -> Job:
+    folder = jobs.begin_upload(client)
+    for number in range(images):
+        (folder / "input" / f"{number}.png").write_bytes(PHOTO)
+    return jobs.submit(folder, {}, [])
 
 
-def test_a_job_too_many_is_told_which_limit_holds(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, Settings(max_jobs=5))
-    uploads = [jobs.begin_upload() for _ in range(4)]
+def test_a_client_uses_half_of_the_jobs_that_are_left(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, Settings(max_jobs=6))
+    uploads = [jobs.begin_upload("greedy") for _ in range(2)]
     assert os.name == "nt" or uploads[0].stat().st_mode & 0o777 == 0o700, "only the service reads it"
-    with pytest.raises(QueueFull, match="4 jobs are being uploaded"):
-        jobs.begin_upload()
+    with pytest.raises(QueueFull, match="2 of 4 jobs, 2 of them yours, are being uploaded"):
+        jobs.begin_upload("greedy")
+    jobs.discard(jobs.begin_upload("other"))
     for upload in uploads:
-        jobs.submit(upload, "client", {}, [])
-    jobs.submit(jobs.begin_upload(), "client", {}, [])
-    with pytest.raises(QueueFull, match="5 jobs are kept"):
-        jobs.begin_upload()
+        jobs.submit(upload, {}, [])
+    submitted(jobs, "greedy")
+    with pytest.raises(QueueFull, match="3 of 6 jobs, 3 of them yours, are kept"):
+        jobs.begin_upload("greedy")
+    for client in ("other", "third"):
+        submitted(jobs, client)
+    assert {job.client for job in jobs.of_client("other")} == {"other"}
 
 
-def test_a_job_on_a_full_disk_can_be_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_expire_by_the_time_that_has_passed_and_not_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(tmp_path, Settings(job_expiry_s=100, job_upload_timeout_s=10))
+    ended, running, upload = submitted(jobs), submitted(jobs), jobs.begin_upload("other")
+    jobs.end(ended, "done")
+    (tmp_path / "photos").mkdir()
+    monkeypatch.setattr(time, "time", lambda: 1e10)
+    jobs.expire(60)
+    assert jobs.get(ended.id).state == "done"
+    jobs.expire(60)
+    with pytest.raises(NoSuchJob):
+        jobs.get(ended.id)
+    assert not (tmp_path / ended.id).exists()
+    assert upload.exists(), "it may still arrive"
+    jobs.expire(3600)
+    assert not upload.exists()
+    assert jobs.get(running.id)
+    assert (tmp_path / "photos").exists()
+
+
+def test_a_job_on_a_full_disk_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Jobs(tmp_path, Settings())
-    images = jobs.begin_upload() / "input"
-    job = jobs.submit(images.parent, "client", {}, [])
+    job = submitted(jobs)
+    connect = sqlite3.connect
 
-    def write(path: Path, text: str) -> None:
-        if images.exists():
-            raise OSError(errno.ENOSPC, "No space left on device")
-        path.write_text(text)
+    def full(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        if (tmp_path / job.id / "input").exists():
+            raise sqlite3.OperationalError("database or disk is full")
+        return connect(*arguments, **options)
 
-    monkeypatch.setattr(jobs_module, "write_atomic", write)
-    jobs.cancel(job)
+    monkeypatch.setattr(sqlite3, "connect", full)
+    jobs.end(job, "canceled")
     assert jobs.get(job.id).state == "canceled"
 
 
@@ -67,64 +85,130 @@ def test_a_job_on_a_full_disk_can_be_canceled(tmp_path: Path, monkeypatch: pytes
     ("file", "name"),
     [("0.zip/a/1.jpg", "a/1.jpg"), ("000001.zip/a/1.jpg", "mine.zip/a/1.jpg"), ("000002.jpg", "me.jpg")],
 )
-def test_a_result_has_the_name_that_the_client_gave(tmp_path: Path, file: str, name: str) -> None:
+def test_a_result_has_the_name_that_the_client_gave(file: str, name: str) -> None:
+    assert client_name({"000001.zip": "mine.zip", "000002.jpg": "me.jpg"}, file) == name
+
+
+def test_cancel_follows_the_state_of_a_job(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, Settings())
-    job = jobs.submit(jobs.begin_upload(), "client", {"000001.zip": "mine.zip", "000002.jpg": "me.jpg"}, [])
-    assert job.name_of(Result(Input(file, "file", b"", 1, ""), "no_face")) == name
-
-
-@pytest.mark.parametrize("requests", [1, 2])
-def test_a_job_that_is_canceled_as_it_starts_does_not_run(tmp_path: Path, requests: int) -> None:
-    jobs = Jobs(tmp_path, Settings())
-    job = jobs.submit(jobs.begin_upload(), "client", {}, [])
-
-    class Served(dict[str, float]):
-        """The second client cancels the job while it is chosen; two requests also delete it."""
-
-        def get(self, _name: str, default: float) -> float:  # type: ignore[override]
-            for _ in range(requests):
-                jobs.cancel(jobs.get(job.id))
-            return default
-
-    assert jobs._next(Served()) is None
-    if requests == 1:
-        assert jobs.get(job.id).state == "canceled"
-    else:
-        assert not (tmp_path / job.id).exists()
-
-
-def test_a_job_that_starts_as_it_is_canceled_keeps_its_images_until_it_has_stopped(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, Settings())
-    queued = jobs.submit(jobs.begin_upload(), "client", {}, [])
-    assert jobs._next({}) is not None
-    jobs.cancel(queued)
-    assert jobs.get(queued.id).state == "running"
-    assert (tmp_path / queued.id / "input").exists()
-    assert (tmp_path / queued.id / "cancel").exists()
-
-
-def test_a_job_that_ends_as_it_is_canceled_keeps_its_results(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, Settings())
-    running = replace(jobs.submit(jobs.begin_upload(), "client", {}, []), state="running")
-    jobs._end(running, "done")
-    jobs.cancel(running)
-    assert jobs.get(running.id).state == "done"
-    jobs.cancel(jobs.get(running.id))
+    first, second = submitted(jobs), submitted(jobs)
+    started = jobs.start_next()
+    assert started is not None
+    assert started.id == first.id, "the oldest"
+    jobs.cancel(first)  # as seen before it has started
+    assert (jobs.get(first.id).state, jobs.get(first.id).cancel) == ("running", 1)
+    assert (tmp_path / first.id / "input").exists(), "it keeps its images until it has stopped"
+    jobs.cancel(second)
+    assert jobs.get(second.id).state == "canceled"
+    assert not (tmp_path / second.id / "input").exists()
+    jobs.end(first, "done")
+    jobs.cancel(first)  # as seen before it has ended
+    assert jobs.get(first.id).state == "done"
+    jobs.cancel(jobs.get(first.id))
     with pytest.raises(NoSuchJob):
-        jobs.cancel(running)
+        jobs.cancel(first)
+
+
+@pytest.fixture
+def labeling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replace `mien label` by a script, which logs its signals."""
+    script = tmp_path / "mien.sh"
+    monkeypatch.setattr("mien.app.service.jobs.sys.executable", str(script))
+    return script
+
+
+def write(script: Path, body: str) -> None:
+    script.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    script.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of a POSIX shell")
+@pytest.mark.parametrize(("kills", "state"), [(1, "running"), (2, "failed")])
+def test_a_killed_job_is_continued_once_and_says_why_it_failed(
+    tmp_path: Path, labeling: Path, kills: int, state: str
+) -> None:
+    jobs = Jobs(tmp_path / "jobs", Settings())
+    job = submitted(jobs)
+    write(labeling, f"kill -{signal.SIGKILL.value} $$")
+    for _ in range(kills):
+        started = jobs.start_next()
+        assert started is not None
+        asyncio.run(jobs.label(started))
+    after = jobs.get(job.id)
+    assert after.state == state
+    assert (tmp_path / "jobs" / job.id / "input").exists() == (state == "running")
+    assert after.reason == (
+        None if state == "running" else "labeling failed: killed twice, probably for lack of memory"
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of a POSIX shell")
+def test_a_canceled_job_gets_one_signal(tmp_path: Path, labeling: Path) -> None:
+    jobs = Jobs(tmp_path / "jobs", Settings())
+    submitted(jobs)
+    job = jobs.start_next()
+    assert job is not None
+    log = tmp_path / "signals"
+    write(labeling, f"trap 'echo term >> {log}' TERM\nfor i in 1 2 3 4 5 6 7 8; do sleep 0.3; done\nexit 4")
+    jobs.cancel(job)
+    asyncio.run(jobs.label(job))
+    assert jobs.get(job.id).state == "canceled"
+    assert log.read_text() == "term\n"
 
 
 def test_a_job_that_another_setting_interrupted_starts_again(tmp_path: Path, artifact: Path) -> None:
     settings = {"model": artifact, "detector": "builtin", "device": "cpu"}
     before = Jobs(tmp_path, Settings(**settings, detection_px=320))
-    folder = before.begin_upload()
-    (folder / "input" / "0.png").write_bytes(encoded(gradient_image(160, 120), "PNG"))
-    job = before.submit(folder, "client", {}, [])
-    before._end = lambda *_: None  # type: ignore[method-assign]  # the service is killed just before
-    asyncio.run(before._label(job))
+    job = submitted(before)
+    before.end = lambda *_: None  # type: ignore[method-assign]  # the service is killed just before
+    asyncio.run(before.label(job))
     after = Jobs(tmp_path, Settings(**settings))
-    asyncio.run(after._label(job))
+    asyncio.run(after.label(job))
     assert after.progress(job) == ({}, 1), "before it begins"
-    asyncio.run(after._label(job))
+    asyncio.run(after.label(job))
     assert after.get(job.id).state == "done"
     assert after.progress(job) == ({"no_face": 1}, 0)
+
+
+def test_pages_and_streams_of_results_are_complete_and_in_order(
+    connect: Connect, tmp_path: Path, artifact: Path
+) -> None:
+    settings = Settings(model=artifact, detector="builtin", device="cpu", max_job_images=5)
+    jobs = Jobs(tmp_path, settings)
+    job = submitted(jobs, images=7)
+    asyncio.run(jobs.label(job))
+    client = connect(jobs_dir=tmp_path)
+    url = f"/v1/jobs/{job.id}"
+    assert client.get(url).json()["reason"] == "only the first 5 images were labeled (MIEN_MAX_JOB_IMAGES)"
+    pages = [client.get(f"{url}/results?limit=2").json()]
+    while pages[-1]["next"] is not None:
+        pages.append(client.get(f"{url}/results", params={"limit": 2, "after": pages[-1]["next"]}).json())
+    names = [f"{number}.png" for number in range(5)]
+    assert [[image["name"] for image in page["images"]] for page in pages] == [names[:2], names[2:4], names[4:]]
+    lines = client.get(f"{url}/results?format=ndjson")
+    assert lines.headers["content-type"].startswith("application/x-ndjson")
+    assert [json.loads(line) for line in lines.text.splitlines()] == [
+        image for page in pages for image in page["images"]
+    ]
+    table = client.get(f"{url}/results", params={"format": "csv", "after": pages[0]["next"]}).text.splitlines()
+    assert table[0].startswith("name,frame,time_s,face,x,y,width,height,label,confidence,uncertain,p_surprise")
+    assert [row.split(",")[0] for row in table[1:]] == names[2:]
+    assert {row.count(",") for row in table} == {table[0].count(",")}
+    for mistake in ("?page=2", "?after=x", "?after=W10=", "?limit=1&limit=2"):
+        assert client.get(f"{url}/results{mistake}").status_code == 422, "it would be the first page again"
+
+
+def test_pages_have_a_limit_in_bytes(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: Path
+) -> None:
+    monkeypatch.setattr("mien.app.service.routes.jobs._PAGE_BYTES", 200)
+    jobs = Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu"))
+    job = submitted(jobs, images=4)
+    asyncio.run(jobs.label(job))
+    page = connect(jobs_dir=tmp_path).get(f"/v1/jobs/{job.id}/results").json()
+    assert len(page["images"]) in (2, 3)
+    assert page["next"]
+
+
+def test_only_keys_list_jobs(connect: Connect, tmp_path: Path) -> None:
+    assert connect(jobs_dir=tmp_path).get("/v1/jobs").status_code == 401, "others may share the address"
