@@ -20,13 +20,13 @@ $(foreach folder,PHOTOS OUT SITE,$(if $(strip $($(folder))),,$(error $(folder) i
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help label serve runtime page doctor train test test-all lint soak clean
+.PHONY: help label serve runtime page doctor train test test-all lint soak mutations clean
 .PHONY: recipe-given run-tests run-all-tests
 
 help: ## list the commands
 	@echo "usage: make COMMAND [SETTING=value ...]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s  %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-9s  %s\n", $$1, $$2}' Makefile
 
 # Status 3 means that some files could not be read; the summary reports them, and all others are labeled.
 label: $(ENV_SERVE)/.installed ## label a folder of photos: PHOTOS=folder (samples/photos), OUT=folder (out)
@@ -71,6 +71,9 @@ lint: $(ENV_TEST)/.installed ## check style, types, imports and spelling only
 
 soak: $(ENV_TEST)/.installed ## run the long endurance and load tests; the other commands run short versions
 	@"$(ENV_TEST)/bin/python" -m pytest -m soak --timeout=0
+
+mutations: $(ENV_TEST)/.installed ## check that the tests notice one-line defects
+	@"$(ENV_TEST)/bin/python" -m tests.mutations
 
 clean: ## remove environments and caches, but not OUT
 	rm -rf .venv .venv-train .venv-test .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
