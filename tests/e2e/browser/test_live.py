@@ -2,9 +2,11 @@
 
 import json
 import wave
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import BrowserType, Page, Route
 from playwright.sync_api import Error as PlaywrightError
 
@@ -354,6 +356,39 @@ def test_a_camera_that_is_allowed_late_does_not_stop_a_video(open_tab: Open) -> 
     tab.page.evaluate("allow()")
     tab.wait_until("window.late.getTracks().every(({readyState}) => readyState === 'ended')")
     assert tab.page.evaluate("document.getElementById('video').paused") is False
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (360, 640)])
+def test_the_whole_picture_of_a_camera_is_shown_and_sent(open_tab: Open, width: int, height: int) -> None:
+    script = f"""navigator.mediaDevices.getUserMedia = async ({{ video }}) => {{
+      window.wanted = [video.width.ideal, video.height.ideal];
+      const canvas = Object.assign(document.createElement("canvas"), {{ width: {width}, height: {height} }});
+      setInterval(() => canvas.getContext("2d").fillRect(Math.random(), 0, 9, 9), 50);
+      return canvas.captureStream();
+    }};"""
+    tab = open_tab(script=script)
+    go_live(tab.page)
+    tab.wait_for_results(1)
+    assert tab.page.evaluate("window.wanted") == [1280, 720]
+    assert Image.open(BytesIO(tab.sent[0])).size == ((640, 360) if width > height else (360, 640))
+    stage = tab.box("#stage")
+    assert stage["width"] / stage["height"] == pytest.approx(width / height, rel=0.01), "no black bands"
+    controls = tab.box("#controls")
+    assert controls["y"] + controls["height"] <= tab.page.viewport_size["height"], "they fit below it"
+
+
+def test_the_sample_plays_from_memory_and_a_video_that_breaks_is_reported(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.page.click("#sample-clip")
+    wait_for_state(tab.page, "live")
+    assert tab.page.evaluate("document.getElementById('video').currentSrc").startswith("blob:")
+    tab.page.evaluate("() => document.getElementById('video').dispatchEvent(new Event('error'))")
+    wait_for_state(tab.page, "unplayable")
+    tab.page.context.route("**/clip.webm", lambda route: route.abort())
+    tab.page.reload()
+    tab.page.click("#sample-clip")
+    wait_for_state(tab.page, "unplayable")
+    tab.ignore_errors("ERR_FAILED")
 
 
 def test_a_camera_that_sends_no_picture_from_the_start_is_reported(open_tab: Open) -> None:

@@ -12,7 +12,7 @@ import { Announcer, LiveMetrics } from "./metrics.js";
 import { Motion } from "../core/motion.js";
 import { People } from "./people.js";
 import { Settings } from "./settings.js";
-import { Camera, Clip, offerCameras, unplayable } from "./source.js";
+import { Camera, Clip, offerCameras, sampleClip, unplayable } from "./source.js";
 import { Stage } from "./stage.js";
 import { Tools } from "./tools.js";
 import { Tracker } from "../core/tracker.js";
@@ -22,7 +22,6 @@ const DRAW_MS = 25; // cameras do not have more frames
 const NO_PICTURE = "The camera sends no picture";
 const HIDDEN_PIXELS = ["hidden", "Your browser hides the picture from this page",
   "It protects against fingerprinting. Allow canvas data for this site with the icon in the address bar, then try again; or choose photos."];
-const SAMPLE = "page/samples/clip.webm";
 // For other errors, trying again can help.
 const BUTTONS = { unplayable: "Start camera", insecure: "", missing: "Use another camera" };
 
@@ -66,7 +65,7 @@ export class Live {
       if (this.state === "missing") this.chooseCamera(null);
       this.startCamera();
     });
-    click("sample-clip", () => this.play(new Clip("Sample clip", SAMPLE, { loop: true })));
+    click("sample-clip", () => this.play(sampleClip()));
     click("stop", () => this.stop());
     click("pause", () => this.pause(this.state !== "paused"));
     byId("camera").addEventListener("change", () => {
@@ -132,6 +131,7 @@ export class Live {
     try {
       await source.attach(this.video, {
         ended: () => this.pause(true, "The video has ended"),
+        broken: () => source === this.source && this.fail(unplayable(source)),
         gone: () => source === this.source && this.cameraLost(),
         mute: () => this.stage.badge(NO_PICTURE),
         unmute: () => this.stage.badge(""),

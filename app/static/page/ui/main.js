@@ -44,7 +44,7 @@ function listenToTabs() {
 
 async function playVideo(file, others) {
   choose("live");
-  await live.play(new Clip(file.name, URL.createObjectURL(file), { own: true }));
+  await live.play(new Clip(file.name, async () => file));
   if (others) live.stage.note(`One video plays at a time: ${file.name}. Not opened: ${others} other${others > 1 ? "s" : ""}`);
 }
 

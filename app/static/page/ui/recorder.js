@@ -2,7 +2,7 @@
 
 const TYPES = ["video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
 const FRAMES_PER_S = 25;
-const BITS_PER_S = 2_500_000;
+const BITS_PER_S = 4_000_000;
 
 export class VideoRecorder {
   constructor() {

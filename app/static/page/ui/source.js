@@ -3,26 +3,34 @@
 import { CameraError, listCameras, openCamera } from "./camera.js";
 import { byId, element } from "./dom.js";
 
-/** A video file of this page or of the user; `loop` for the sample. */
+/** A video: a file of the user, or `open()` resolves to one; `loop` for the sample. */
 export class Clip {
-  constructor(name, url, { loop = false, own = false } = {}) {
-    Object.assign(this, { name, url, loop, own, mirrored: false });
+  constructor(name, open, { loop = false } = {}) {
+    Object.assign(this, { name, open, loop, mirrored: false });
   }
 
-  async attach(video, { ended }) {
-    Object.assign(video, { srcObject: null, src: this.url, loop: this.loop });
-    video.onended = ended;
+  async attach(video, { ended, broken }) {
+    this.url = URL.createObjectURL(await this.open());
+    Object.assign(video, { srcObject: null, src: this.url, loop: this.loop, onended: ended });
     await video.play();
     if (!video.videoWidth) throw new Error("only its sound plays"); // such as HEVC in many browsers
+    video.onerror = broken;
   }
 
   release(video) {
-    video.onended = null;
+    video.onended = video.onerror = null;
     video.removeAttribute("src");
     video.load();
-    if (this.own) URL.revokeObjectURL(this.url);
+    URL.revokeObjectURL(this.url);
   }
 }
+
+/** The sample, from the memory: WebKit repeats a video only if it can request parts of it. */
+export const sampleClip = () => new Clip("Sample clip", async () => {
+  const response = await fetch("page/samples/clip.webm");
+  if (!response.ok) throw new Error(response.statusText);
+  return response.blob();
+}, { loop: true });
 
 export class Camera {
   constructor(deviceId) {

@@ -13,6 +13,13 @@ export class Stage {
     this.overlay = byId("overlay");
     this.slots = new Map();
     this.badgeText = this.noteText = "";
+    for (const event of ["loadedmetadata", "resize"]) this.video.addEventListener(event, () => this.takeShape());
+  }
+
+  /** Give the stage the aspect ratio of the picture. */
+  takeShape() {
+    const { videoWidth: width, videoHeight: height } = this.video;
+    if (width && height) this.root.style.setProperty("--ratio", width / height);
   }
 
   /** Show a state: `live` and `paused` show the picture, all others a card with a message. */

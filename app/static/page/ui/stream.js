@@ -40,7 +40,8 @@ export class FrameStream {
     const socket = this.socket;
     this.socket = null;
     this.reset();
-    socket?.close(1000);
+    if (socket?.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close(1000); // else the browser logs an error
+    else socket?.close(1000);
   }
 
   connect() {
