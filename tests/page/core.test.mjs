@@ -126,6 +126,11 @@ test("tables have the columns of the command, in its order, and the same cells",
 
 test("a percentage does not claim certainty", () => assert.deepEqual([0.995, 0.994, 0].map(percent), [">99%", "99%", "0%"]));
 
+test("the package is imported where there is no document", async () => {
+  const { label, labeler } = await import("../../app/static/page/index.js");
+  assert.deepEqual([typeof label, typeof labeler], ["function", "function"]);
+});
+
 test("in a stream, a face is classified again after a while or if it looks different", async () => {
   const [one, other] = aligned.cases.slice(0, 2).map(({ crop }) =>
     ({ width: 112, data: crop.flatMap((value, at) => (at % 3 === 2 ? [value, 255] : [value])) }));

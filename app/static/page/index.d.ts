@@ -29,9 +29,10 @@ export interface Labeler {
 
 /** Label the faces of an image in this tab; nothing is sent. */
 export function label(image: Blob | string | URL | ImageBitmapSource): Promise<LabeledImage>;
+/** `base`: address of the folder that `make page` writes, relative to the document; needed if a bundler moves the module. */
 export function labeler(options?: { base?: string; loaded?: (bytes: number, total: number) => void }): Promise<Labeler>;
 
-/** `<mien-camera>`: a start button, then the camera, or the video of `src`, with a box and a label for each face. */
+/** `<mien-camera>`: a start button, then the camera, or the video of `src`, with a box and a label for each face; `base` as of labeler(). */
 export interface MienCamera extends HTMLElement {
   start(): Promise<void>;
   stop(): void;

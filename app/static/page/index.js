@@ -1,25 +1,32 @@
 // Entry of the npm package, for other pages: label(image) and <mien-camera>. They label in the tab, as local mode does.
-// `make page` adds the runtime, the models and facts.json to this folder; a page loads it from its own origin.
+// `make page` adds the runtime, the models and facts.json to this folder, and a page loads them from its own origin.
 
 import { useFacts } from "./core/labels.js";
 import { LocalLabeler } from "./local/labeler.js";
 import { defineCamera } from "./ui/camera-element.js";
 
+const FOLDER = import.meta.url.replace(/[^/]*$/, "");
 let opened;
 
-/** The labeler that label() and <mien-camera> share. Models are loaded on first use; `loaded(bytes, total)` shows it. */
-export function labeler({ base = new URL("./", import.meta.url).href, loaded } = {}) {
-  opened ??= open(base, loaded).catch((error) => {
+/**
+ * The labeler that label() and <mien-camera> share. Models are loaded on first use; `loaded(bytes, total)` shows it. `base`: address
+ * of this folder, relative to the document; needed if a bundler moves this module.
+ */
+export function labeler({ base, loaded } = {}) {
+  opened ??= open(base ? new URL(base, document.baseURI).href : FOLDER, loaded).catch((error) => {
     opened = undefined; // the next call tries again
     throw error;
   });
   return opened;
 }
 
-async function open(base, loaded) {
-  const response = await fetch(new URL("facts.json", base));
-  const facts = response.ok ? await response.json() : {};
-  if (!facts.local) throw new Error(`${response.url} has no models: run \`make page\`, or \`make runtime\` before \`make serve\``);
+async function open(folder, loaded) {
+  const base = folder.endsWith("/") ? folder : `${folder}/`;
+  const address = new URL("facts.json", base).href;
+  const response = await fetch(address);
+  const facts = await response.json().catch(() => null); // many servers answer with a page
+  if (!response.ok || !facts?.classifier) throw new Error(`${address} was not found. Serve the folder that \`make page\` writes, and state its address as \`base\``);
+  if (!facts.local) throw new Error(`${address} has no models: run \`make page\`, or \`make runtime\` before \`make serve\``);
   useFacts(facts);
   return new LocalLabeler(facts, { base, loaded });
 }
@@ -34,4 +41,4 @@ export async function label(image) {
   return result;
 }
 
-defineCamera(labeler);
+if (globalThis.customElements) defineCamera(labeler); // not while a server renders

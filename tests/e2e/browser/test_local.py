@@ -349,7 +349,7 @@ FOLLOWED = """async () => {
   const facts = await (await fetch('/page/facts.json')).json();
   const { LocalLabeler } = await import('/page/local/labeler.js');
   const photo = await createImageBitmap(await (await fetch('/page/samples/photo.jpg')).blob());
-  const labeler = new LocalLabeler(facts);
+  const labeler = new LocalLabeler(facts, { base: new URL('/page/', location.href).href });
   await labeler.open();
   const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
   const shot = async (place) => {

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Error
@@ -121,6 +122,32 @@ def test_several_threads_label_in_a_static_page_that_its_service_worker_isolates
     label_with_three_threads(tab)
 
 
+def test_the_service_worker_leaves_when_another_app_has_the_port(
+    open_tab: Open, site_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "index.html").write_text("<h1>Other</h1>")
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "data.txt").write_text("of the other app")
+    root = [site_folder / "people" / "mien"]
+
+    class Switched(SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(root[0]))
+
+    with serving_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Switched)) as server:
+        tab = open_tab("", at=f"http://127.0.0.1:{server.server_port}/", service_workers="allow")
+        tab.wait_until("Boolean(navigator.serviceWorker.controller)")
+        tab.page.wait_for_timeout(500)
+        root[0] = tmp_path
+        tab.page.reload()
+        assert tab.page.inner_text("h1") == "Other"
+        assert not tab.page.evaluate("crossOriginIsolated")
+        assert tab.page.evaluate("fetch('page/data.txt').then((response) => response.text())") == "of the other app"
+        tab.wait_until("caches.keys().then((names) => names.length === 0)")
+        tab.wait_until("navigator.serviceWorker.getRegistrations().then((all) => all.length === 0)")
+        tab.ignore_errors("favicon.ico")
+
+
 def test_the_example_page_labels_with_the_installed_package(
     open_tab: Open, site_folder: Path, other_project: Path
 ) -> None:
@@ -131,7 +158,7 @@ def test_the_example_page_labels_with_the_installed_package(
     with files_at(other_project) as url:
         tab = open_tab("", at=url)
         tab.page.route("**/facts.json", lambda route: route.fulfill(status=503), times=1)
-        assert "has no models" in tab.page.evaluate(LABEL)
+        assert "state its address as `base`" in tab.page.evaluate(LABEL)
         tab.page.set_input_files("input", SAMPLES[0])
         tab.wait_until("document.querySelector('output').textContent === 'happiness'")
         tab.page.evaluate(SEEN)
@@ -139,8 +166,14 @@ def test_the_example_page_labels_with_the_installed_package(
         tab.wait_until("window.seen?.length === 1 && window.seen[0].track === 1")
         tab.page.evaluate(STOPPED_AT_ONCE)
         assert tab.page.evaluate("window.camera.frames === window.before"), "it takes no frames"
-        assert not tab.page.evaluate("window.camera.button.hidden")
+        assert tab.page.evaluate("window.camera.button.textContent") == "Start camera"
         assert tab.page.evaluate(BLANK)
+        tab.page.evaluate("() => window.camera.setAttribute('src', './node_modules/mien-page/samples/clip.webm')")
+        tab.page.evaluate("() => { window.seen = null; delete window.camera.video.play; }")
+        tab.page.click("mien-camera >> text=Play video")
+        tab.wait_until("window.seen?.length > 0")
+        tab.page.click("mien-camera >> text=Stop")
+        assert tab.page.evaluate("window.camera.video.paused")
         tab.ignore_errors("favicon.ico", "status of 503")
 
 

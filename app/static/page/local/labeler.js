@@ -6,10 +6,10 @@ const MAX_THREADS = 4;
 
 export class LocalLabeler {
   /**
-   * The graphs are loaded on first use. `facts`: facts.json; `base`: address of the folder with runtime/ and
-   * models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading, `failed(why)` if it fails.
+   * The graphs are loaded on first use. `facts`: facts.json; `base`: address of the folder with local/,
+   * runtime/ and models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading, `failed(why)` if it fails.
    */
-  constructor(facts, { base = new URL("../", import.meta.url).href, opened = () => {}, loaded = () => {}, failed = () => {} } = {}) {
+  constructor(facts, { base, opened = () => {}, loaded = () => {}, failed = () => {} }) {
     const { classifier: { graphs }, bytes } = facts;
     Object.assign(this, { facts, base, tell: opened, progress: loaded, failed, pending: new Map(), next: 0, local: true });
     const size = (kind) => RUNTIME_BYTES[kind] + bytes[facts.detector.file] + bytes[graphs[kind].file];
@@ -19,7 +19,7 @@ export class LocalLabeler {
   /** Open the graphs, once. Resolves to what runs: {model, precision, provider, detector}. */
   open() {
     if (this.opened) return this.opened;
-    this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+    this.worker = new Worker(new URL("local/worker.js", this.base), { type: "module" });
     this.worker.onmessage = ({ data: { id, result, error, loaded, kind } }) => {
       if (loaded) return this.progress(Math.min(loaded, this.bytes[kind]), this.bytes[kind]);
       const { resolve, reject } = this.pending.get(id);

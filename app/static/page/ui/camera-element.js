@@ -1,8 +1,9 @@
 // <mien-camera>: a camera, or the video of `src`, with a box and a label for each face, for other pages. It starts with a
-// click on its button or with start(), and dispatches `faces` events whose `detail` is the faces of a frame.
+// click on its button or with start(), and dispatches `faces` events whose `detail` is the faces of a frame. `base` is the
+// address of the package's folder, if a bundler moves the modules.
 
 import { openCamera } from "./camera.js";
-import { element } from "./dom.js";
+import { element, setText } from "./dom.js";
 import { Frames } from "./frames.js";
 import { Motion } from "../core/motion.js";
 import { drawOver } from "./stage.js";
@@ -13,25 +14,38 @@ const STYLE = `
   video, canvas { position: absolute; inset: 0; width: 100%; height: 100%; object-fit: contain; }
   .mirrored { transform: scaleX(-1); }
   button { position: relative; z-index: 1; font: 600 1rem system-ui, sans-serif; padding: 12px 22px; }
+  button.running { position: absolute; top: 8px; right: 8px; padding: 6px 14px; }
   p { position: absolute; bottom: 8px; margin: 0; padding: 2px 12px; color: #fff; background: #0a0d0d; font: 0.9rem system-ui, sans-serif; }
   p:empty { display: none; }`;
 
-/** Define the element; `labeler()` resolves to the labeler. */
+/** Define the element; `labeler({base})` resolves to the labeler. */
 export function defineCamera(labeler) {
   class MienCamera extends HTMLElement {
+    static observedAttributes = ["src"];
+
     constructor() {
       super();
       this.video = element("video", { playsinline: true, muted: true });
       this.video.muted = true;
       this.canvas = element("canvas", { "aria-hidden": "true" });
-      this.button = element("button", {}, "Start camera");
+      this.button = element("button");
       this.note = element("p", { role: "status" });
-      this.button.addEventListener("click", () => this.start());
+      this.button.addEventListener("click", () => (this.running ? this.stop() : this.start()));
       const sheet = new CSSStyleSheet();
       sheet.replaceSync(STYLE);
       const root = this.attachShadow({ mode: "open" });
       root.adoptedStyleSheets = [sheet];
       root.append(this.video, this.canvas, this.button, this.note);
+      this.showButton();
+    }
+
+    attributeChangedCallback() {
+      this.showButton();
+    }
+
+    showButton() {
+      this.button.classList.toggle("running", Boolean(this.running));
+      setText(this.button, this.running ? "Stop" : this.hasAttribute("src") ? "Play video" : "Start camera");
     }
 
     disconnectedCallback() {
@@ -40,11 +54,11 @@ export function defineCamera(labeler) {
 
     async start() {
       this.stop();
-      this.button.hidden = true;
       const running = (this.running = {});
+      this.showButton();
       try {
         this.note.textContent = "Loading the models…";
-        const local = await labeler();
+        const local = await labeler({ base: this.getAttribute("base") });
         await local.open();
         const address = this.getAttribute("src");
         const media = address ? null : await openCamera();
@@ -104,7 +118,7 @@ export function defineCamera(labeler) {
       this.video.srcObject = null;
       this.video.removeAttribute("src");
       this.canvas.getContext("2d").clearRect(0, 0, this.canvas.width, this.canvas.height);
-      this.button.hidden = false;
+      this.showButton();
     }
   }
   if (!customElements.get("mien-camera")) customElements.define("mien-camera", MienCamera);

@@ -15,6 +15,7 @@ export class Mode {
   constructor(status, changed) {
     Object.assign(this, { status, changed });
     this.local = facts.local && new LocalLabeler(facts, {
+      base: new URL("page/", document.baseURI).href,
       opened: (runs) => this.opened(runs),
       loaded: (bytes, total) => this.loaded(bytes, total),
       failed: (why) => this.failed(why),
