@@ -40,7 +40,7 @@ export class FrameStream {
     const socket = this.socket;
     this.socket = null;
     this.reset();
-    if (socket?.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close(1000); // else the browser logs an error
+    if (socket && socket.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close(1000); // else the browser logs an error
     else socket?.close(1000);
   }
 
