@@ -7,7 +7,8 @@ Flow: source -> labeler -> tracks (smoothed labels) -> views. Closing a view end
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -38,30 +39,39 @@ class Summary:
         return f"{frames} in {self.seconds:.1f} s ({rate:.1f} frames/s), {tracks} of faces"
 
 
-def label_video(labeler: Labeler, source: Source, views: Sequence[View]) -> Summary:
-    """Label frames until the source ends, a view is closed or Ctrl-C is pressed; then close everything."""
+def label_video(labeler: Labeler, source: Source, open_views: Sequence[Callable[[], View]]) -> Summary:
+    """Label frames until the source ends, a view is closed or Ctrl-C is pressed; then close everything.
+
+    The views are opened here, so that an error closes the source and those that are open.
+    """
     tracker, recent_s = Tracker(labeler.threshold()), deque[float](maxlen=_RECENT_FRAMES)
-    summary, start, complete = Summary(), time.perf_counter(), False
-    try:
-        for frame in source.frames():
-            photo = labeler.label(frame.pixels)
-            tracked = replace(photo, faces=tuple(tracker.update(photo.faces, frame.time_s)))
-            summary.frames += 1
-            summary.tracks.update(face.track for face in tracked.faces)
-            recent_s.append(time.perf_counter())
-            rate = (len(recent_s) - 1) / max(1e-9, recent_s[-1] - recent_s[0])
-            moment = Moment(frame, tracked, rate)
-            if not all(view.show(moment) for view in views):
-                break
-        complete = True
-    except KeyboardInterrupt:
-        complete = summary.stopped = True  # the usual way to stop a live source
-    finally:
+    summary, start = Summary(), time.perf_counter()
+    with ExitStack() as cleanup:
+        cleanup.callback(source.close)
+        views = [_closed_by(cleanup, open_view()) for open_view in open_views]
+        try:
+            for frame in source.frames():
+                photo = labeler.label(frame.pixels)
+                tracked = replace(photo, faces=tuple(tracker.update(photo.faces, frame.time_s)))
+                summary.frames += 1
+                summary.tracks.update(face.track for face in tracked.faces)
+                recent_s.append(time.perf_counter())
+                rate = (len(recent_s) - 1) / max(1e-9, recent_s[-1] - recent_s[0])
+                moment = Moment(frame, tracked, rate)
+                if not all(view.show(moment) for view in views):
+                    break
+        except KeyboardInterrupt:
+            summary.stopped = True  # the usual way to stop a live source
         summary.seconds = time.perf_counter() - start
-        source.close()
-        for view in views:
-            view.close(complete=complete)
     return summary
+
+
+def _closed_by(cleanup: ExitStack, view: View) -> View:
+    def close(error: type[BaseException] | None, *_: object) -> None:
+        view.close(complete=error is None)
+
+    cleanup.push(close)
+    return view
 
 
 def run(labeler: Labeler, text: str, *, write: Path | None, window: bool) -> Summary:
@@ -70,15 +80,18 @@ def run(labeler: Labeler, text: str, *, write: Path | None, window: bool) -> Sum
     if write is not None and Path(text).exists() and write.exists() and write.samefile(text):
         raise SourceUnavailable(f"{write}: this file is the source. Choose another name for --write.")
     source = open_source(text, paced=write is None and (window or console.is_terminal))
-    views: list[View] = [] if write is None else [VideoFile(write, source.fps)]
-    shown = open_window(source.name) if window else None
-    if shown is not None:
-        views.append(shown)
-    else:
-        views.append(TableView(console, source.name) if console.is_terminal else LinesView(console))
-    summary = label_video(labeler, source, views)
+    open_views: list[Callable[[], View]] = [lambda: _open_screen(console, source.name, window=window)]
+    if write is not None:
+        open_views.insert(0, lambda: VideoFile(write, source.fps))
+    summary = label_video(labeler, source, open_views)
     if not summary.frames and not summary.stopped:
         raise SourceUnavailable(f"source {source.name}: no frame could be decoded")
     written = f"; wrote {write}" if write is not None else ""
     Console(stderr=True).out(f"{summary}{written}")
     return summary
+
+
+def _open_screen(console: Console, name: str, *, window: bool) -> View:
+    """A window if it is wanted and possible, else a table in a terminal, else lines."""
+    shown = open_window(name) if window else None
+    return shown or (TableView(console, name) if console.is_terminal else LinesView(console))

@@ -2,8 +2,10 @@
 
 import io
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import cv2
@@ -40,6 +42,11 @@ def recorder(*shown: object) -> Mock:
     return Mock(**{"show.side_effect": itertools.chain(shown, itertools.repeat(True))})
 
 
+def opening(*views: object) -> list[Callable[[], Any]]:
+    """Functions that open these views, or raise if one is an error."""
+    return [Mock(side_effect=[view]) for view in views]
+
+
 def moments(view: Mock) -> list[Moment]:
     return [call.args[0] for call in view.show.call_args_list]
 
@@ -53,7 +60,7 @@ def labeler(classifier: Classifier) -> Labeler:
 
 def test_a_face_keeps_its_number_and_every_view_sees_every_frame(labeler: Labeler) -> None:
     source, first, second = still(), recorder(), recorder()
-    summary = label_video(labeler, source, [first, second])
+    summary = label_video(labeler, source, opening(first, second))
     assert (summary.frames, summary.tracks) == (FRAMES, {1})
     assert moments(first) == moments(second)
     assert [len(moment.photo.faces) for moment in moments(first)] == [1] * (FRAMES - 1) + [0]
@@ -69,10 +76,24 @@ def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
     labeler: Labeler, error: type[BaseException] | None, tmp_path: Path
 ) -> None:
     source, file = still(), VideoFile(tmp_path / "out.mp4", FPS)
-    summary = label_video(labeler, source, [file, recorder(*[True] * 4, error or False)])
+    summary = label_video(labeler, source, opening(file, recorder(*[True] * 4, error or False)))
     assert summary.frames == 5
     source.close.assert_called_once()
     assert len(list(open_source(str(file.path)).frames())) == 5
+
+
+def test_an_error_closes_the_source_and_all_views(labeler: Labeler) -> None:
+    source, first = still(), recorder()
+    with pytest.raises(SourceUnavailable):
+        label_video(labeler, source, opening(first, SourceUnavailable("no such folder")))
+    source.close.assert_called_once()
+    first.close.assert_called_once_with(complete=False)
+    source, first, second = still(), recorder(), recorder(False)
+    second.close.side_effect = OSError("disk full")
+    with pytest.raises(OSError, match="disk full"):
+        label_video(labeler, source, opening(first, second))
+    source.close.assert_called_once()
+    first.close.assert_called_once_with(complete=False)
 
 
 def test_ctrl_c_before_the_first_frame_is_no_error(labeler: Labeler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,14 +112,14 @@ def test_an_error_while_labeling_keeps_the_existing_video(
     path = tmp_path / "out.mp4"
     path.write_bytes(b"the video of yesterday")
     with pytest.raises(OSError, match="as a test"):
-        label_video(labeler, still(), [VideoFile(path, FPS), recorder(True, OSError("as a test"))])
+        label_video(labeler, still(), opening(VideoFile(path, FPS), recorder(True, OSError("as a test"))))
     assert path.read_bytes() == b"the video of yesterday"
     assert "out.part.mp4" in capsys.readouterr().err
 
 
 def test_lines_are_printed_for_changes_only(labeler: Labeler) -> None:
     text = io.StringIO()
-    label_video(labeler, still(), [LinesView(Console(file=text, width=100))])
+    label_video(labeler, still(), opening(LinesView(Console(file=text, width=100))))
     lines = text.getvalue().splitlines()
     assert lines[0].split()[:4] == ["0.00", "s", "person", "1"]
     labels = [line.split()[4] for line in lines]
@@ -107,7 +128,7 @@ def test_lines_are_printed_for_changes_only(labeler: Labeler) -> None:
 
 def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(labeler: Labeler) -> None:
     view = recorder()
-    label_video(labeler, still(), [view])
+    label_video(labeler, still(), opening(view))
     first = moments(view)[0]
     (face,) = first.photo.faces
 
@@ -136,7 +157,7 @@ def test_the_window_has_the_size_of_the_video_and_no_toolbar(labeler: Labeler, m
     window = Mock(**{"waitKey.return_value": -1, "getWindowProperty.return_value": 1.0})
     for name in ("namedWindow", "resizeWindow", "imshow", "waitKey", "getWindowProperty", "destroyAllWindows"):
         monkeypatch.setattr(cv2, name, getattr(window, name))
-    label_video(labeler, still(), [WindowView("still")])
+    label_video(labeler, still(), opening(WindowView("still")))
     height, width = gradient_image().shape[:2]
     flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
     window.namedWindow.assert_called_once_with("Mien: still", flags)
