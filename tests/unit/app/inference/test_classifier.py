@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from mien.app.errors import ProviderUnavailable
@@ -35,6 +36,20 @@ def test_a_large_batch_gives_what_each_crop_gives_alone(classifier: Classifier) 
     crops = random_crops(2 * CPU_BATCH + 3)
     alone = np.concatenate([classifier.classify(crop[None]) for crop in crops])
     assert np.abs(classifier.classify(crops) - alone).max() < 1e-6
+
+
+@pytest.mark.parametrize("prior", ["balanced", "natural"])
+def test_probabilities_follow_the_formula_of_the_manifest_under_each_prior(tmp_path: Path, prior: str) -> None:
+    correction = (0.0, 1.2, 2.0, -0.7, 0.3, 0.9, -1.1)
+    folder = tiny_artifact(tmp_path / "tiny.prior", temperature=1.7, prior_correction=correction)
+    crops = random_crops(20)
+    session = onnxruntime.InferenceSession(folder / "model.fp32.onnx", providers=[CPU])
+    scaled = session.run(["logits"], {"crops": crops})[0].astype(float) / 1.7
+    powers = np.exp(scaled + (np.array(correction) if prior == "balanced" else 0))
+    rows = opened(folder, prior=prior).classify(crops)
+    assert rows == pytest.approx(powers / powers.sum(axis=1, keepdims=True), abs=1e-5)
+    plain = np.exp(scaled).argmax(axis=1)
+    assert (rows.argmax(axis=1) != plain).any() == (prior == "balanced"), "the correction changes labels"
 
 
 def test_the_temperature_of_the_manifest_divides_the_logits(artifact: Path, tmp_path: Path) -> None:

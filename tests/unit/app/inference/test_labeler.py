@@ -77,6 +77,20 @@ def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(tmp_path
     assert sum(labeled(blurred).probabilities.values()) == pytest.approx(1)
 
 
+def test_a_blurred_face_just_above_the_threshold_becomes_uncertain(tmp_path: Path) -> None:
+    photo = contract.decode(sample_photo().read_bytes())
+    settings = load_settings(detector="builtin", model=tiny_artifact(tmp_path / "plain.test"), device="cpu")
+    (detection,) = Labeler.open(settings).prepare(photo).detections
+    blurred = cv2.GaussianBlur(photo, (0, 0), 9)
+    (hard,) = drawn(tmp_path / "plain.test", detection).label(blurred).faces
+    for per_px, uncertain in ((0.0, False), (0.5, True)):
+        fields = {"conditions": drawn_conditions(per_px=per_px), "abstain_threshold": hard.confidence - 1e-3}
+        labeler = drawn(tiny_artifact(tmp_path / f"tiny.softened_{per_px}", **fields), detection)
+        (face,) = labeler.label(blurred).faces
+        assert (face.label, face.uncertain) == (hard.label, uncertain)
+        assert labeler.label(blurred, threshold=0.0).faces[0].uncertain is False
+
+
 def test_at_most_max_faces_are_labeled(artifact: Path) -> None:
     labeler = drawn(artifact, *(upright_face(40 + x, 40, 50) for x in range(9)), max_faces=4)
     assert len(labeler.label(gradient_image()).faces) == 4
