@@ -23,6 +23,7 @@ RUN apt-get update \
 FROM base AS runtime
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --no-install-recommends --yes npm
+WORKDIR /src
 COPY requirements/page/ requirements/page/
 RUN sh requirements/page/install.sh /runtime
 
@@ -68,7 +69,7 @@ WORKDIR /tmp
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(f'http://127.0.0.1:{os.environ[\"MIEN_PORT\"]}/health', timeout=4)"]
+  CMD ["python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ['MIEN_PORT']), timeout=4); c.request('GET', '/health'); sys.exit(c.getresponse().status != 200)"]
 CMD ["mien", "serve"]
 
 # The CUDA libraries come from pip; the driver comes from NVIDIA's container runtime.

@@ -20,7 +20,7 @@ from mien.app.service.jobs import Jobs
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
-from mien.app.service.middleware import REQUEST_ID, Cors, Envelope, WholeBody, head_check
+from mien.app.service.middleware import REQUEST_ID, Cors, Envelope, HeadAsGet, WholeBody, head_check
 from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
 from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
@@ -55,6 +55,8 @@ def create_app(settings: Settings | None = None, *, labelers: Mapping[str, Label
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan,
+        # its spans have query strings, and its records the messages of exceptions
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         middleware=_middleware(chosen),
     )
     app.state.settings, app.state.labelers = chosen, labelers
@@ -95,6 +97,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
         ),
         *([cors] if settings.cors_origins else []),
         *([Middleware(Guard, checks=[key_check(settings)], refuse=problems.refusal)] if settings.needs_key else []),
+        Middleware(HeadAsGet),
     ]
 
 

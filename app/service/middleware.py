@@ -195,6 +195,24 @@ class WholeBody:
             await self._app(scope, receive, send)
 
 
+class HeadAsGet:
+    """Middleware that responds to HEAD as to GET, without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            inner = {**scope, "method": "GET"}
+            await self._app(inner, receive, send_without_body)
+            scope.update({**inner, "method": "HEAD"})  # such as the route, for metrics
+        else:
+            await self._app(scope, receive, send)
+
+
 class Cors(CORSMiddleware):
     """CORS middleware that rejects requests with problem documents."""
 

@@ -1,7 +1,7 @@
 """Schemas of requests and responses, with units; the source of the OpenAPI document."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -12,6 +12,12 @@ from mien.data.contract import EIGHT_LABELS
 
 JobState = Literal["queued", "running", "done", "failed", "canceled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+# A PNG of 8x8 pixels, so that the example of the API description can be sent
+_EXAMPLE: Final = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFUlEQVR42mOsaOphwAaYGHCAwSkBADSnAZYBZFwqAAAAAElFTkSuQmCC"
+)
 
 
 class _Record(BaseModel):
@@ -63,8 +69,8 @@ class EncodedImage(KnownFields):
     name: str | None = Field(None, max_length=255, description="returned in the response")
     base64: str = Field(
         min_length=4,
-        description="bytes of the image file in base64, without a `data:` prefix",
-        json_schema_extra={"format": "byte"},
+        description="bytes of the image file in base64; a data URL is accepted too",
+        json_schema_extra={"format": "byte", "example": _EXAMPLE},
     )
 
 

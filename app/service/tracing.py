@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from opentelemetry import trace
@@ -10,6 +10,7 @@ from opentelemetry.propagate import extract
 
 from mien.app import VERSION
 from mien.app.errors import StartupError
+from mien.app.service.logs import QUIET_PATHS
 
 TRACER: Final = "mien"
 
@@ -35,6 +36,8 @@ def enable() -> None:
 
 def request_span(headers: Mapping[str, str], path: str) -> AbstractContextManager[trace.Span]:
     """The span of a request, which continues the trace of its W3C header `traceparent`."""
+    if path in QUIET_PATHS:  # probes, several per second
+        return nullcontext(trace.INVALID_SPAN)
     return trace.get_tracer(TRACER, VERSION).start_as_current_span(
         "request", context=extract(dict(headers)), kind=trace.SpanKind.SERVER, attributes={"url.path": path}
     )

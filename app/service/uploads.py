@@ -31,6 +31,7 @@ _MAX_JSON_VALUES: Final = 10_000
 _JSON_COPIES: Final = 3  # copies of a body during parsing: bytes, text, images
 _MAX_NAME: Final = 255
 _EXTENDED_NAME: Final = re.compile(rb"(?i);\s*filename\*\s*=\s*utf-8'[\w-]*'([^;\s]*)")  # RFC 5987
+_DATA_URL: Final = re.compile(r"^data:[\w/+.-]{0,100};base64,")
 _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,5}")
 # Bodies of jobs other than forms, and the names of their files
 CONTAINERS: Final = {
@@ -176,10 +177,10 @@ def _decoded(body: bytes, settings: Settings) -> list[Upload]:
     uploads = [Upload(image.name, settings.max_bytes) for image in images]
     for index, (image, upload) in enumerate(zip(images, uploads, strict=True)):
         try:
-            upload.write(base64.b64decode(image.base64, validate=True))
+            upload.write(base64.b64decode(_DATA_URL.sub("", image.base64, count=1), validate=True))
         except ValueError as error:
             where = f"{FIELD}/{index}/base64"
-            raise InvalidRequest(f"{where}: {error}. Send base64 without line breaks or data:") from error
+            raise InvalidRequest(f"{where}: {error}. Send base64 without line breaks") from error
     return uploads
 
 

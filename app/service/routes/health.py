@@ -11,14 +11,12 @@ from mien.app.service.schemas import Health, Readiness
 router = APIRouter(tags=["health"])
 
 
-@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Alive", responses=problem_docs(500))
 async def health() -> Health:
     """Responds while the event loop is running, independent of the model."""
     return Health(version=VERSION)
 
 
-@router.head("/ready", include_in_schema=False)
 @router.get("/ready", summary="Ready for work", responses=problem_docs(500, 503))
 async def ready(service: TheService) -> Readiness:
     """200 with what runs, or 503 while the process is stopping; nothing listens before the model is warm."""

@@ -32,6 +32,12 @@ router = APIRouter()
 _IDLE_S: Final = 60.0
 _SEND_S: Final = 10.0
 _GOING_AWAY, _UNSUPPORTED, _NOT_ALLOWED, _TOO_BIG = 1001, 1003, 1008, 1009  # RFC 6455, section 7.4.1
+_CLOSE_REASONS: Final = {
+    _GOING_AWAY: "no frame for a minute, or responses are not read",
+    _UNSUPPORTED: "send each frame as a binary message with a JPEG, not as text",
+    _NOT_ALLOWED: "the API key was removed",
+    _TOO_BIG: "the frame has more bytes than MIEN_MAX_FRAME_BYTES",
+}
 
 
 class StreamOptions(FaceOptions):
@@ -103,7 +109,7 @@ async def _serve(websocket: WebSocket, service: Service, options: StreamOptions)
                 task.exception()  # retrieved, so that asyncio does not warn
     if code is not None:
         with suppress(RuntimeError, WebSocketDisconnect):  # the client may have disconnected
-            await websocket.close(code)
+            await websocket.close(code, _CLOSE_REASONS[code])
 
 
 async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -> int | None:

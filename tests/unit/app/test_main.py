@@ -35,9 +35,25 @@ def test_health_and_readiness_report_the_running_model(client: TestClient) -> No
     (model,) = client.get("/v1/models").json()["models"]
     assert (model["name"], tuple(model["labels"])) == ("tiny.test", LABELS)
     assert (model["confidence_threshold"], model["license"]) == (0.3, "Apache-2.0")
-    for path in ("/health", "/ready"):
-        response = client.head(path)
-        assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/card", "/sw.js", "/page/app.webmanifest", "/docs", "/openapi.json", "/v1/models", "/health", "/ready"],
+)
+def test_every_page_responds_to_head_without_a_body(client: TestClient, path: str) -> None:
+    response, page = client.head(path), client.get(path)
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-type"] == page.headers["content-type"]
+    assert response.headers["content-length"] == str(len(page.content))
+
+
+def test_the_example_of_the_description_can_be_sent(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    example = schemas["EncodedImage"]["properties"]["base64"]["example"]
+    for image in (example, f"data:image/png;base64,{example}"):
+        response = client.post("/v1/expressions", json={"images": [{"base64": image}]})
+        assert (response.status_code, response.json()["images"][0]["width"]) == (200, 8)
 
 
 def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
@@ -301,4 +317,4 @@ def test_pages_of_other_origins_may_link(client: TestClient) -> None:
 def test_a_wrong_method_is_told_all_methods_of_a_path(connect: Connect, tmp_path: Path) -> None:
     client = connect(jobs_dir=tmp_path)
     allowed = {path: client.put(path).headers["allow"] for path in ("/v1/jobs/1", "/v1/jobs", "/health")}
-    assert allowed == {"/v1/jobs/1": "GET, DELETE", "/v1/jobs": "GET, POST", "/health": "GET, HEAD"}
+    assert allowed == {"/v1/jobs/1": "GET, HEAD, DELETE", "/v1/jobs": "GET, HEAD, POST", "/health": "GET, HEAD"}

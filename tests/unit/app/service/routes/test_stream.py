@@ -93,6 +93,7 @@ def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
             with pytest.raises(WebSocketDisconnect) as closed:
                 socket.receive_json()
             assert closed.value.code == code
+            assert "frame" in closed.value.reason
 
 
 @pytest.mark.parametrize(
