@@ -16,7 +16,7 @@ import typer
 from mien.app import VERSION
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.detect import create_detector, detector_names, detector_source
-from mien.app.inference.runtime.sessions import CPU, CUDA, cuda_obstacle
+from mien.app.inference.runtime.sessions import CPU, CUDA, cuda_unavailable_reason
 from mien.app.service.state import fallback
 from mien.app.settings import Settings, load_settings
 from mien.data.contract import CROP_PX, contract_id
@@ -103,8 +103,8 @@ def _device(settings: Settings) -> str:
         )
     text = f"the model runs on {classifier.provider} in {classifier.precision}"
     if classifier.provider == CPU:
-        obstacle = fallback(classifier, settings) or cuda_obstacle()
-        text += f"; {CUDA}: {obstacle}" if obstacle else f"; {CUDA} was not requested"
+        reason = fallback(classifier, settings) or cuda_unavailable_reason()
+        text += f"; {CUDA}: {reason}" if reason else f"; {CUDA} was not requested"
     return text
 
 

@@ -97,11 +97,13 @@ class _Track:
     seen_clock_s: float
     velocity_px: tuple[float, float] = (0.0, 0.0)  # per second
     newest: Array | None = None  # descriptor of the newest face that was not covered
-    usual: Array | None = None  # mean descriptor over time
+    mean: Array | None = None  # mean descriptor over time
 
     def similarity(self, seen: _Seen) -> float | None:
-        known = [mine for mine in (self.newest, self.usual) if mine is not None and seen.descriptor is not None]
-        return max((float(mine @ seen.descriptor) for mine in known), default=None)
+        if seen.descriptor is None:
+            return None
+        own = (descriptor for descriptor in (self.newest, self.mean) if descriptor is not None)
+        return max((float(descriptor @ seen.descriptor) for descriptor in own), default=None)
 
 
 @dataclass(slots=True)
@@ -172,9 +174,9 @@ class Tracker:
             return math.inf
         return min(distance, 1.0) + min(2 * (1 - similarity), 1.9)
 
-    def _reunite(self, tracks: list[_Track], place: int, seen: _Seen, at_s: float) -> _Track:
+    def _reunite(self, tracks: list[_Track], index: int, seen: _Seen, at_s: float) -> _Track:
         """The track of a face, or that of a person who was gone when it began and whom the face looks like by now."""
-        track, rules = tracks[place], self.rules
+        track, rules = tracks[index], self.rules
         if seen.covered or at_s - track.begun_s > rules.young_s:
             return track
         gone = [
@@ -214,8 +216,8 @@ class Tracker:
         track.box = seen.box
         if seen.descriptor is not None and not seen.covered:
             track.newest = seen.descriptor
-            usual = seen.descriptor if track.usual is None else track.usual + 0.1 * (seen.descriptor - track.usual)
-            track.usual = usual / np.linalg.norm(usual)
+            mean = seen.descriptor if track.mean is None else track.mean + 0.1 * (seen.descriptor - track.mean)
+            track.mean = mean / np.linalg.norm(mean)
 
     def _smooth(self, track: _Track, face: Face, at_s: float) -> None:
         settle_s = self.rules.settle_s

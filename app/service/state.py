@@ -18,7 +18,7 @@ from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Photo
 from mien.app.inference.runtime.cpu_count import cores
-from mien.app.inference.runtime.sessions import CPU, cuda_obstacle, gpu_obstacle
+from mien.app.inference.runtime.sessions import CPU, cuda_unavailable_reason, gpu_unavailable_reason
 from mien.app.service.admission import Admission
 from mien.app.service.jobs import Jobs
 from mien.app.service.metrics import Metrics
@@ -34,9 +34,9 @@ def fallback(classifier: Classifier, settings: Settings) -> str | None:
     """Reason why the model runs on the CPU although there is a GPU, or `auto` was set explicitly; None otherwise."""
     if settings.device != "auto" or settings.precision == "int8" or classifier.provider != CPU:
         return None
-    if "device" not in settings.model_fields_set and gpu_obstacle() is not None:
+    if "device" not in settings.model_fields_set and gpu_unavailable_reason() is not None:
         return None
-    return cuda_obstacle() or "the model does not run on the GPU of this machine: see the log of the start"
+    return cuda_unavailable_reason() or "the model does not run on the GPU of this machine: see the log of the start"
 
 
 class Service:

@@ -7,7 +7,7 @@ import pytest
 
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.detect.yunet import create
-from mien.app.inference.runtime.sessions import CUDA, cuda_obstacle
+from mien.app.inference.runtime.sessions import CUDA, cuda_unavailable_reason
 from mien.app.settings import Settings, load_settings
 from mien.data import contract
 from tests.support import folder_from_environment, random_crops, sample_photo
@@ -15,9 +15,9 @@ from tests.support import folder_from_environment, random_crops, sample_photo
 
 @pytest.fixture(scope="module", autouse=True)
 def gpu() -> None:
-    obstacle = cuda_obstacle()
-    if obstacle is not None:
-        pytest.skip(f"no GPU to test: {obstacle}")
+    reason = cuda_unavailable_reason()
+    if reason is not None:
+        pytest.skip(f"no GPU to test: {reason}")
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("fp16", 5e-3)])

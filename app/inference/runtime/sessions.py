@@ -83,25 +83,25 @@ def open_session(
     """
     if device == "cpu":
         return _open(graph, [(CPU, {})], threads, warm_up)
-    obstacle = cuda_obstacle()
-    if obstacle is None:
+    reason = cuda_unavailable_reason()
+    if reason is None:
         try:
             return _open(graph, [(CUDA, {**_CUDA_OPTIONS, **options}), (CPU, {})], threads, warm_up)
         except ProviderUnavailable as error:
             if device == "cuda":
                 raise
-            obstacle = str(error)
+            reason = str(error)
     if device == "cuda":
-        raise ProviderUnavailable(f"device cuda: {obstacle}. {_REMEDY}")
-    _log_fallback(obstacle)
+        raise ProviderUnavailable(f"device cuda: {reason}. {_REMEDY}")
+    _log_fallback(reason)
     return _open(graph, [(CPU, {})], threads, warm_up)
 
 
 @cache
-def _log_fallback(obstacle: str) -> None:
+def _log_fallback(reason: str) -> None:
     """Log why `auto` does not use a GPU: once, because the detector and every model open a session."""
-    level = logging.WARNING if gpu_obstacle() is None else logging.INFO  # a GPU that is not used
-    _log.log(level, "device auto: using the CPU (%s)", obstacle)
+    level = logging.WARNING if gpu_unavailable_reason() is None else logging.INFO  # a GPU that is not used
+    _log.log(level, "device auto: using the CPU (%s)", reason)
 
 
 def _open(
@@ -144,17 +144,17 @@ def _nodes(session: onnxruntime.InferenceSession) -> dict[str, int]:
     return dict(counts)
 
 
-def cuda_obstacle() -> str | None:
+def cuda_unavailable_reason() -> str | None:
     """Why CUDA cannot run on this machine; None if it is worth trying.
 
     Checked before a CUDA session is opened, because a failed attempt prints loader errors to standard error.
     """
     if CUDA not in onnxruntime.get_available_providers():
         return f"this build of onnxruntime ({onnxruntime.__version__}) has no CUDA provider"
-    return gpu_obstacle() or _missing_libraries()
+    return gpu_unavailable_reason() or _missing_libraries()
 
 
-def gpu_obstacle() -> str | None:
+def gpu_unavailable_reason() -> str | None:
     """Why this machine has no NVIDIA GPU for this process; None if it has one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 
-from mien.app.inference.runtime.sessions import cuda_obstacle
+from mien.app.inference.runtime.sessions import cuda_unavailable_reason
 from mien.app.service.keys import key_hash
 from tests.integration.service.conftest import Serve
 from tests.serving import Server
@@ -53,5 +53,5 @@ def test_json_logs_of_all_processes_are_one_object_per_line_and_name_a_missing_g
     (access,) = [line for line in lines if line["request_id"] == made]
     assert (access["method"], access["path"], access["status"]) == ("GET", "/v1/models", 200)
     assert access["key"] == "web"
-    if obstacle := cuda_obstacle():
-        assert f"device auto: using the CPU ({obstacle})" in {line["message"] for line in lines}
+    if reason := cuda_unavailable_reason():
+        assert f"device auto: using the CPU ({reason})" in {line["message"] for line in lines}

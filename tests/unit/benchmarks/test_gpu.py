@@ -58,7 +58,7 @@ def test_all_metrics_are_present_and_finite(tmp_path: Path) -> None:
 
 
 def test_without_a_gpu_the_benchmark_exits_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: "no GPU")
+    monkeypatch.setattr(sessions, "cuda_unavailable_reason", lambda: "no GPU")
     monkeypatch.setattr("sys.argv", ["gpu", "--json", str(tmp_path / "gpu.json")])
     with pytest.raises(SystemExit, match=r"nothing was measured\. device cuda: no GPU"):
         gpu.main()

@@ -18,7 +18,7 @@ from mien import Analyzer, Face, MienError
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.drawing import annotate
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.runtime.sessions import cuda_obstacle
+from mien.app.inference.runtime.sessions import cuda_unavailable_reason
 from mien.app.service.schemas import FaceResult
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, LANDMARKS, DecodeError, ImageTooLarge, UnsupportedImage, align, decode
@@ -203,12 +203,12 @@ def test_relative_paths_stay_valid_after_a_change_of_the_folder(
 
 
 def test_a_variable_counts_unless_an_argument_is_given(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
-    if (obstacle := cuda_obstacle()) is None:
+    if (reason := cuda_unavailable_reason()) is None:
         pytest.skip("this machine has a GPU")
     monkeypatch.setenv("MIEN_DEVICE", "cuda")
     monkeypatch.setenv("MIEN_MODEL", str(artifact))
     monkeypatch.setenv("MIEN_DETECTOR", "builtin")
-    with pytest.raises(MienError, match=rf"^device cuda: {re.escape(obstacle)}\..*MIEN_DEVICE=auto or cpu"):
+    with pytest.raises(MienError, match=rf"^device cuda: {re.escape(reason)}\..*MIEN_DEVICE=auto or cpu"):
         Analyzer()
     assert len(Analyzer(device="cpu").analyze(sample_photo())) == 1
 

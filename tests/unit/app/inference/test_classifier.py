@@ -108,7 +108,7 @@ def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(
 
 
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: "no NVIDIA driver was found (libcuda.so.1)")
+    monkeypatch.setattr(sessions, "cuda_unavailable_reason", lambda: "no NVIDIA driver was found (libcuda.so.1)")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege")

@@ -26,7 +26,7 @@ def test_every_response_names_the_provider_and_the_fallback(
     connect: Connect, artifact: Path, monkeypatch: pytest.MonkeyPatch, gpu_wanted: bool
 ) -> None:
     for module in (sessions, state):
-        monkeypatch.setattr(module, "cuda_obstacle", lambda: WHY)
+        monkeypatch.setattr(module, "cuda_unavailable_reason", lambda: WHY)
     settings = {"device": "auto" if gpu_wanted else "cpu"}
     client = connect(classifies=Classifier(Settings(model=artifact, **settings)), **settings)
     good = client.post("/v1/expressions", **ONE_PHOTO)
@@ -54,8 +54,8 @@ def test_a_gpu_that_is_not_used_is_a_fallback_also_by_default(
 ) -> None:
     classifier: Any = SimpleNamespace(provider=CPU)
     for module in (sessions, state):
-        monkeypatch.setattr(module, "gpu_obstacle", lambda: None)
-    monkeypatch.setattr(state, "cuda_obstacle", lambda: "these CUDA 13 libraries are missing")
+        monkeypatch.setattr(module, "gpu_unavailable_reason", lambda: None)
+    monkeypatch.setattr(state, "cuda_unavailable_reason", lambda: "these CUDA 13 libraries are missing")
     assert state.fallback(classifier, Settings()) == "these CUDA 13 libraries are missing"
     with caplog.at_level(logging.WARNING):
         sessions._log_fallback("of this test")
@@ -66,7 +66,7 @@ def test_doctor_distinguishes_a_failing_gpu_from_an_unrequested_one(
     artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (checks, state):
-        monkeypatch.setattr(module, "cuda_obstacle", lambda: None)
+        monkeypatch.setattr(module, "cuda_unavailable_reason", lambda: None)
     told = {device: checks._device(Settings(device=device, model=artifact)) for device in ("auto", "cpu")}
     assert "does not run on the GPU of this machine" in told["auto"]
     assert told["cpu"].endswith("was not requested")

@@ -15,7 +15,7 @@ from mien.app.inference.runtime.sessions import (
     CUDA,
     GRAPH_ID,
     NO_GRAPH,
-    cuda_obstacle,
+    cuda_unavailable_reason,
     open_session,
 )
 from tests.support import random_crops, tiny_graph
@@ -59,11 +59,11 @@ ALL = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.
 def test_a_build_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, driver_of(1), ALL)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
-    assert "no CUDA provider" in str(cuda_obstacle())
+    assert "no CUDA provider" in str(cuda_unavailable_reason())
 
 
 @pytest.mark.parametrize(
-    ("driver", "obstacle"),
+    ("driver", "reason"),
     [
         (None, "no NVIDIA driver was found (libcuda.so.1)"),
         (driver_of(0), "the NVIDIA driver sees no GPU"),
@@ -72,10 +72,10 @@ def test_a_build_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_the_driver_is_asked_for_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, driver: Mock | None, obstacle: str | None
+    monkeypatch: pytest.MonkeyPatch, driver: Mock | None, reason: str | None
 ) -> None:
     preloaded = machine(monkeypatch, driver, ALL)
-    assert cuda_obstacle() == obstacle
+    assert cuda_unavailable_reason() == reason
     assert preloaded == []
 
 
@@ -83,7 +83,7 @@ def test_missing_libraries_are_named_and_nothing_is_printed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     preloaded = machine(monkeypatch, driver_of(1), {"libcudart.so.13", "libcurand.so.10"})
-    assert cuda_obstacle() == "these CUDA 13 libraries are missing: libcublasLt.so.13, libcublas.so.13"
+    assert cuda_unavailable_reason() == "these CUDA 13 libraries are missing: libcublasLt.so.13, libcublas.so.13"
     assert preloaded == ["recorded"]
     assert capfd.readouterr().out == ""
 
@@ -92,9 +92,9 @@ def test_a_library_is_missing_also_if_the_loader_says_so_in_another_encoding(mon
     machine(monkeypatch, None, ALL)
     error = UnicodeDecodeError("utf-8", b"\xf6ffnen", 0, 1, "invalid start byte")  # of ctypes in the locale de_DE
     monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=error))
-    assert cuda_obstacle() == "no NVIDIA driver was found (libcuda.so.1)"
+    assert cuda_unavailable_reason() == "no NVIDIA driver was found (libcuda.so.1)"
     monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=[driver_of(1), *[error] * 9]))
-    assert "these CUDA 13 libraries are missing" in str(cuda_obstacle())
+    assert "these CUDA 13 libraries are missing" in str(cuda_unavailable_reason())
 
 
 def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
@@ -118,7 +118,7 @@ def opened(device: Any, **options: Any) -> sessions.Session:
 def test_several_sessions_tell_once_why_they_use_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Mock()
     monkeypatch.setattr(sessions, "_log", log)
-    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: "as a test")
+    monkeypatch.setattr(sessions, "cuda_unavailable_reason", lambda: "as a test")
     assert [opened("auto").device for _ in range(2)] == ["cpu", "cpu"]
     log.log.assert_called_once_with(logging.INFO, "device auto: using the CPU (%s)", "as a test")
 
