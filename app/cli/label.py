@@ -121,11 +121,11 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     from mien.app.labeling.containers import expected_frames
     from mien.app.labeling.files import free_bytes
     from mien.app.labeling.images import ANNOTATED
+    from mien.app.labeling.journal import NoJournal, open_journal
     from mien.app.labeling.outputs import check_outputs, images_for
     from mien.app.labeling.progress import JsonLog
     from mien.app.labeling.scan import scan
     from mien.app.labeling.store import is_url
-    from mien.app.labeling.view import NoJournal, open_view
 
     check_outputs(options.outputs)
     kinds: Counter[str] = Counter()
@@ -134,17 +134,17 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
     copies = images_for(options.outputs or DEFAULT_OUTPUTS) & ANNOTATED
     with ExitStack() as opened:
-        view = None
+        journal = None
         if not options.new_run:
             with suppress(NoJournal):
-                view = opened.enter_context(closing(open_view(options.out)))
+                journal = opened.enter_context(closing(open_journal(options.out)))
         for item in scan(options):
             size += item.size
             if item.failure is not None:
                 failures[item.failure.reason] += 1
                 continue
             kinds[item.kind] += 1
-            if view is not None and view.is_labeled(item):
+            if journal is not None and journal.is_labeled(item):
                 labeled += 1
                 continue
             is_video = item.kind == "video"

@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import Final, Literal
 
 from mien.app.inference.records import Face
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result, uncertainty
-from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS, LABELS, LANDMARKS
 from mien.data.quality import REASONS, head_pose
 
@@ -89,14 +89,14 @@ _PROBABILITIES: Final = tuple(f"p_{label}" for label in EIGHT_LABELS)
 _POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
 
 
-def face_rows(view: View) -> Iterator[Row]:
+def face_rows(journal: Journal) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
-    for image in view.images():
+    for image in journal.images():
         shared = _EMPTY | {
             "file": image.input.name,
             "status": image.status,
-            "detector": view.detector,
-            "model": view.model,
+            "detector": journal.detector,
+            "model": journal.model,
             "reason": image.reason,
             "error": image.error,
             "frame": image.frame,
@@ -104,8 +104,8 @@ def face_rows(view: View) -> Iterator[Row]:
             "image_width": image.width,
             "image_height": image.height,
             "file_sha256": image.sha256,
-            "duplicate_of": _duplicate_of(view, image),
-            "precision": view.precision,
+            "duplicate_of": _duplicate_of(journal, image),
+            "precision": journal.precision,
         }
         if not image.faces:
             yield shared
@@ -113,10 +113,10 @@ def face_rows(view: View) -> Iterator[Row]:
             yield shared | {"face": face.index} | face_values(face)
 
 
-def _duplicate_of(view: View, image: Result) -> str | None:
+def _duplicate_of(journal: Journal, image: Result) -> str | None:
     if image.sha256 is None or _is_part(image):
         return None
-    first = view.first_with_hash(image.sha256)
+    first = journal.first_with_hash(image.sha256)
     return None if first == image.input.name else first
 
 
@@ -142,13 +142,13 @@ def _is_part(image: Result) -> bool:
     return image.input.is_frame or image.input.kind in ("video", "pages")
 
 
-def file_rows(view: View) -> Iterator[Row]:
+def file_rows(journal: Journal) -> Iterator[Row]:
     """One row per file; the frames of a video and the pages of a TIFF, which have its name, are aggregated."""
-    for _, parts in groupby(view.images(), key=lambda image: image.input.name):
-        yield _file_row(view, list(parts))
+    for _, parts in groupby(journal.images(), key=lambda image: image.input.name):
+        yield _file_row(journal, list(parts))
 
 
-def _file_row(view: View, parts: list[Result]) -> Row:
+def _file_row(journal: Journal, parts: list[Result]) -> Row:
     """The row of an image, or of a video; the parts of a video are its frames and, if any, its failure."""
     frames = [part for part in parts if part.frame is not None]
     faces = sum(len(part.faces) for part in parts)
@@ -166,8 +166,8 @@ def _file_row(view: View, parts: list[Result]) -> Row:
         "image_height": largest.height,
         "bytes": parts[0].input.size,
         "file_sha256": parts[-1].sha256,
-        "detector": view.detector,
-        "model": view.model,
-        "duplicate_of": _duplicate_of(view, parts[0]) if len(parts) == 1 else None,
-        "precision": view.precision,
+        "detector": journal.detector,
+        "model": journal.model,
+        "duplicate_of": _duplicate_of(journal, parts[0]) if len(parts) == 1 else None,
+        "precision": journal.precision,
     }

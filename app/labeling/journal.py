@@ -1,85 +1,287 @@
 """Journal of an output folder: inputs of the scan and their results, in a SQLite file that survives a kill.
 
 Only the main thread of a run writes it. Before a batch of images is labeled, its rows are marked; therefore the journal
-knows every image file that it has written or begun to write.
+knows every image file that it has written or begun to write. Outputs and the review read it: results by name and frame,
+each with its faces, streamed, so that memory does not depend on the number of images.
 """
 
 import contextlib
 import itertools
 import json
 import os
-import struct
+import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from mien.app.labeling.files import ForeignFile, SameName, foreign
+from mien.app.inference.records import Face
+from mien.app.labeling.files import (
+    STATE_DIR,
+    DamagedJournal,
+    ForeignFile,
+    LabelingError,
+    OutputRefused,
+    SameName,
+    foreign,
+)
 from mien.app.labeling.images import image_paths, remove_images
 from mien.app.labeling.reading import file_sha256
-from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
-from mien.app.labeling.view import CONTAINER_KINDS, UNDONE, View
+from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result, Status
+from mien.app.labeling.schema import (
+    BOX,
+    COLUMNS,
+    CONTAINER_KINDS,
+    FACE_COLUMN,
+    IMAGES,
+    SCHEMA,
+    UNDONE,
+    UPSERT_CHILD,
+    UPSERT_INPUT,
+    pack_face,
+    sqlite_uri,
+    unpack_face,
+)
 from mien.data.atomic import atomic_path
+from mien.data.contract import LABELS
 
+JOURNAL_NAME: Final = "journal.sqlite3"
 _PAGE: Final = 512
 _BATCH: Final = 2_000
-# found: session of the last scan that found the input, 0 for rows that are only kept to remove their images;
-# opened: signature of an archive or a video when it was last opened; products: images that may exist on the disk.
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS items(
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL, frame INTEGER NOT NULL, parent INTEGER, kind TEXT NOT NULL,
-  path BLOB NOT NULL, member INTEGER, size INTEGER NOT NULL, signature TEXT NOT NULL, found INTEGER NOT NULL,
-  status TEXT, reason TEXT, error TEXT, sha256 TEXT, width INTEGER, height INTEGER, time_s REAL,
-  products INTEGER NOT NULL DEFAULT 0, opened TEXT, UNIQUE(name, frame));
-CREATE INDEX IF NOT EXISTS by_parent ON items(parent) WHERE parent IS NOT NULL;
-CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha256 IS NOT NULL;
-CREATE TABLE IF NOT EXISTS faces(
-  item INTEGER NOT NULL, face INTEGER NOT NULL, box BLOB NOT NULL, landmarks BLOB NOT NULL, score REAL NOT NULL,
-  probabilities BLOB NOT NULL, label TEXT NOT NULL, confidence REAL NOT NULL, uncertain INTEGER NOT NULL,
-  roll REAL NOT NULL, sharpness REAL NOT NULL, reasons TEXT NOT NULL, PRIMARY KEY(item, face)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS thumbs(
-  item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
-"""
-# Whether a TIFF has pages is known after it was opened.
-_KIND: Final = "CASE WHEN items.kind='pages' AND excluded.kind='file' THEN 'pages' ELSE excluded.kind END"
-_UNCHANGED: Final = f"items.signature=excluded.signature AND items.path=excluded.path AND items.kind={_KIND}"
-_UPSERT_INPUT: Final = f"""
-INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
-VALUES(?, {STILL}, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=excluded.size,
-  found=excluded.found, signature=excluded.signature, parent=NULL,
-  sha256=IIF(excluded.status IS NULL AND ({_UNCHANGED} OR items.status IN ('ok', 'no_face')), items.sha256, NULL),
-  status=COALESCE(excluded.status, CASE WHEN {_UNCHANGED} THEN items.status END),
-  reason=IIF(excluded.status IS NULL, items.reason, excluded.reason),
-  error=IIF(excluded.status IS NULL, items.error, excluded.error),
-  width=IIF(excluded.status IS NULL, items.width, NULL), height=IIF(excluded.status IS NULL, items.height, NULL)
-WHERE items.found != excluded.found OR items.path = excluded.path
-"""
-_UPSERT_CHILD: Final = """
-INSERT INTO items(name, frame, parent, kind, path, member, size, signature, found, time_s, products)
-VALUES(?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?)
-ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kind, path=excluded.path,
-  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, status=NULL, sha256=NULL,
-  products=items.products | excluded.products
-RETURNING id
-"""
 
 
-class Journal(View):
-    """The journal, for writing."""
+class NoJournal(LabelingError):
+    """A folder that was not written by `mien label`."""
 
-    def __init__(self, out: Path) -> None:
-        """Open or create it. Raises: sqlite3.Error."""
-        super().__init__(out, writable=True)
+
+class Journal:
+    """The journal of a run; `open_journal` opens one for reading."""
+
+    def __init__(self, out: Path, *, readonly: bool = False, filtered: bool = True) -> None:
+        """Open it, and create it unless `readonly`. Raises: sqlite3.Error.
+
+        Args:
+            out: the output folder.
+            readonly: whether it must exist, and is not changed.
+            filtered: whether to leave out faces below the run's --min-face and --min-confidence.
+        """
+        self.out, self._filtered = out, filtered
+        self.path = out / STATE_DIR / JOURNAL_NAME
         self._has_moved = False
+        mode = "ro" if readonly else "rwc"
+        if readonly and not os.access(self.path.parent, os.W_OK) and not os.path.exists(f"{self.path}-wal"):
+            mode = "ro&immutable=1"  # otherwise, SQLite creates files beside the journal to read it
+        address = f"{sqlite_uri(self.path.absolute())}?mode={mode}"
+        # The review page and the workers read in several threads. Since Python 3.12, two threads that execute the same
+        # cached statement at once can get each other's rows.
+        self._db = sqlite3.connect(
+            address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False, cached_statements=0
+        )
+        self._db.create_function("short_side", 1, lambda box: min(BOX.unpack(box)[2:]), deterministic=True)
+        try:
+            if not readonly:
+                self._create()
+            self.refresh()
+        except (sqlite3.Error, LabelingError):  # such as a full disk; an unclosed connection keeps the folder busy
+            self.close()
+            raise
 
-    def _prepare(self) -> None:
+    def check_version(self) -> None:
+        """Check that the tables are those of this version. Raises: OutputRefused."""
+        columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
+        if columns and ("reasons" not in columns or "checksum" in columns):
+            raise OutputRefused(f"{self.out} was labeled by an earlier version of Mien. Choose another --out.")
+
+    def _create(self) -> None:
+        """Create missing tables. Raises: OutputRefused."""
+        self.check_version()
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
-        self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # readers find all of its tables, or none
+        self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")  # readers find all of its tables, or none
+
+    def refresh(self) -> None:
+        """Show the last session, if a run has begun one since the journal was opened."""
+        self.session = int(self.get("session") or 0)
+        # everything that the results depend on; empty before the first run
+        self.facts: dict[str, str] = json.loads(self.get("facts") or "{}")
+        self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
+        self.precision = self.facts.get("precision", "")
+        self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
+
+    def close(self) -> None:
+        """Close the connection; the last one merges the write-ahead log into the file."""
+        self._db.close()
+
+    def get(self, key: str) -> str | None:
+        """A value about the run, or None."""
+        row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    @property
+    def spreadsheet_safe(self) -> bool:
+        """Whether tables are protected from texts that a spreadsheet would run."""
+        return self.get("spreadsheet_safe") == "True"
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
+        return min_face_px, min_confidence
+
+    def shown(self, faces: Iterable[Face]) -> tuple[Face, ...]:
+        """The faces with the run's --min-face and --min-confidence."""
+        min_face_px, min_confidence = self._limits
+        large = (face for face in faces if face.box.short_side_px >= min_face_px)
+        return tuple(face for face in large if face.confidence >= min_confidence)
+
+    @property
+    def _shown(self) -> str:
+        """Condition for faces with the run's --min-face and --min-confidence."""
+        min_face_px, min_confidence = self._limits
+        if not (min_face_px or min_confidence):
+            return "1"
+        return f"f.confidence >= {float(min_confidence)} AND short_side(f.box) >= {float(min_face_px)}"
+
+    def images(self, *, after: tuple[str, int] | None = None) -> Iterator[Result]:
+        """Results of the last session, by name and frame, from the first one after a name and a frame."""
+        if after is None:
+            return self._results(IMAGES)
+        return self._results(f"{IMAGES} AND (i.name, i.frame) > (:name, :frame)", name=after[0], frame=after[1])
+
+    def frames(self, name: str) -> Iterator[Result]:
+        """Results of the frames of a video, in order, with all faces, so that people keep their numbers."""
+        where = "i.name=:name AND i.frame>=0 AND i.found=:session AND i.status IS NOT NULL"
+        return self._results(where, filtered=False, name=name)
+
+    def videos(self) -> list[str]:
+        """Names of the videos with labeled frames."""
+        sql = (
+            "SELECT DISTINCT name FROM items WHERE kind='video' AND frame>=0 AND found=? AND status IS NOT NULL "
+            "ORDER BY name"
+        )
+        return [name for (name,) in self._db.execute(sql, (self.session,))]
+
+    def image_of(self, sha256: str, frame: int) -> Result | None:
+        """The first image, by name, with these bytes; None if there is none."""
+        where = "i.sha256=:sha256 AND i.frame=:frame AND i.found=:session AND i.status='ok'"
+        return next(self._results(where, sha256=sha256, frame=frame), None)
+
+    def image(self, name: str, frame: int) -> Result | None:
+        """One image by name and frame; None if it does not exist."""
+        where = "i.name=:name AND i.frame=:frame AND i.found=:session AND i.status IS NOT NULL"
+        return next(self._results(where, name=name, frame=frame), None)
+
+    def image_in(self, row: int) -> Result | None:
+        """One image by its key; None if the last session did not find it."""
+        return next(self._results("i.id=:row AND i.found=:session", row=row), None)
+
+    def failures(self) -> Iterator[Result]:
+        """Images with an error, and skipped files, by name and frame."""
+        return self._results(f"{IMAGES} AND i.reason IS NOT NULL")
+
+    def _results(
+        self, where: str, *, order: str = "i.name, i.frame, f.face", filtered: bool = True, **values: Any
+    ) -> Iterator[Result]:
+        cursor = self._db.execute(
+            f"SELECT {COLUMNS} FROM items i LEFT JOIN faces f ON f.item=i.id AND "  # noqa: S608  # constants
+            f"{self._shown if filtered else 1} WHERE {where} ORDER BY {order}",
+            {"session": self.session} | values,
+        )
+        for _, group in groupby(cursor, key=itemgetter(0)):
+            rows = list(group)
+            row, name, kind, path, size, parent, member, frame, time_s, *result = rows[0][:FACE_COLUMN]
+            faces = tuple(unpack_face(row[FACE_COLUMN:]) for row in rows if row[FACE_COLUMN] is not None)
+            image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame, time_s=time_s)
+            status, reason, error, sha256, width, height = result
+            shown: Status = "no_face" if status == "ok" and not faces else status
+            yield Result(image, shown, reason, error, sha256, width, height, faces)
+
+    def thumb(self, row: int, face: int) -> bytes | None:
+        """JPEG thumbnail of a face, or None if there is none."""
+        thumbs = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
+        return None if thumbs is None else bytes(thumbs[0])
+
+    def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[tuple[Result, Face]]:
+        """Faces with a label of the model and a reason for doubt ("" for any), least confident first.
+
+        The image of a face may lack its other faces.
+        """
+        where = (
+            "i.found=:session AND i.status='ok' AND f.face IS NOT NULL AND :label IN ('', f.label) "
+            "AND (:reason='' OR instr(' ' || f.reasons || ' ', ' ' || :reason || ' '))"
+        )
+        known = label if label in self.expressions else ""
+        order = "f.confidence, i.name, i.frame, f.face LIMIT :limit"
+        images = self._results(where, order=order, label=known, reason=reason, limit=limit)
+        return ((image, face) for image in images for face in image.faces)
+
+    def counts(self) -> Counter[str]:
+        """Images per status."""
+        sql = (
+            "SELECT IIF(i.status='ok' AND NOT EXISTS(SELECT 1 FROM faces f WHERE f.item=i.id AND "  # noqa: S608
+            f"{self._shown}), 'no_face', i.status), COUNT(*) FROM items i WHERE {IMAGES} GROUP BY 1"
+        )
+        return Counter(dict(self._db.execute(sql, {"session": self.session})))
+
+    def _count(self, value: str) -> Counter[Any]:
+        """Faces per value of an SQL expression."""
+        sql = (
+            f"SELECT {value}, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "  # noqa: S608
+            f"WHERE i.found=? AND i.status='ok' AND {self._shown} GROUP BY 1"
+        )
+        return Counter(dict(self._db.execute(sql, (self.session,))))
+
+    def labels(self) -> Counter[str]:
+        """Faces per label."""
+        return self._count("f.label")
+
+    def uncertain(self) -> int:
+        """Number of uncertain faces."""
+        return self._count("f.uncertain")[1]
+
+    def confidences(self) -> Counter[int]:
+        """Faces per tenth of confidence, 0 to 9."""
+        return self._count("MIN(9, CAST(10 * f.confidence AS INTEGER))")
+
+    def reasons(self) -> Counter[str]:
+        """Faces per reason for doubt; a face can have several."""
+        counts = Counter[str]()
+        for reasons, count in self._count("f.reasons").items():
+            counts.update(dict.fromkeys(reasons.split(), count))
+        return counts
+
+    def is_labeled(self, item: Input) -> bool:
+        """Whether an input of a new scan is labeled and unchanged."""
+        sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND signature=? AND status IS NOT NULL"
+        return self._db.execute(sql, (item.name, item.frame, item.path, item.signature)).fetchone() is not None
+
+    def remaining(self, images: int = 0) -> int:
+        """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one.
+
+        images: a bit mask; those without a copy or crop that is to be written count, too.
+        """
+        sql = (
+            f"SELECT COUNT(*) FROM items WHERE found=:session AND {UNDONE} AND "  # noqa: S608
+            f"(status IS NULL OR kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL)"
+        )
+        return int(self._db.execute(sql, {"session": self.session, "images": images}).fetchone()[0])
+
+    def has_images(self, images: int) -> bool:
+        """Whether copies or crops, a bit mask, were written for any input."""
+        return self._db.execute("SELECT 1 FROM items WHERE products & ? LIMIT 1", (images,)).fetchone() is not None
+
+    def first_with_hash(self, sha256: str) -> str | None:
+        """First name, in sorted order, of the files of the last session with this hash."""
+        sql = (
+            "SELECT name FROM items WHERE sha256=? AND found=? AND frame=-1 AND kind NOT IN ('video', 'pages') "
+            "ORDER BY name LIMIT 1"
+        )
+        row = self._db.execute(sql, (sha256, self.session)).fetchone()
+        return None if row is None else str(row[0])
+
+    # Writing
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -125,7 +327,7 @@ class Journal(View):
                     self._add(batch)
                     count += len(batch)
                     scanned(count)
-                self._settle(before)
+                self._reconcile(before)
                 self.put("session", str(self.session))
         except BaseException:
             self.session = before
@@ -139,14 +341,14 @@ class Journal(View):
             )
             for item in batch
         ]  # fmt: skip
-        if self._db.executemany(_UPSERT_INPUT, rows).rowcount == len(batch):
+        if self._db.executemany(UPSERT_INPUT, rows).rowcount == len(batch):
             return
         for item in batch:
             (other,) = self._db.execute("SELECT path FROM items WHERE name=? AND frame=-1", (item.name,)).fetchone()
             if other != item.path:
                 raise SameName(item.name, other, item.path)
 
-    def _settle(self, before: int) -> None:
+    def _reconcile(self, before: int) -> None:
         """Forget the results of changed inputs, and retry inputs that failed for a temporary reason."""
         now = self.session
         self._relabel(f"reason IN {TRANSIENT} AND kind NOT IN ('none', 'folder') AND found=?", [(now,)])
@@ -335,7 +537,7 @@ class Journal(View):
                         item.name, item.frame, item.parent, item.kind, item.path, item.member, item.size,
                         self.session, item.time_s, item.images,
                     )  # fmt: skip
-                    (row,) = self._db.execute(_UPSERT_CHILD, values).fetchall()[0]
+                    (row,) = self._db.execute(UPSERT_CHILD, values).fetchall()[0]
                 begun.append(replace(item, row=row, on_disk=on_disk))
         return begun
 
@@ -353,23 +555,7 @@ class Journal(View):
             self._db.executemany(sql, rows)
             for table in ("faces", "thumbs"):
                 self._db.executemany(f"DELETE FROM {table} WHERE item=?", [row[-1:] for row in rows])  # noqa: S608
-            values = [
-                (
-                    row,
-                    face.index,
-                    struct.pack("<4d", *face.box),
-                    face.landmarks_px.astype("<f4").tobytes(),
-                    face.detection_score,
-                    np.array(list(face.probabilities.values()), "<f4").tobytes(),
-                    face.label,
-                    float(face.confidence),
-                    int(face.uncertain),
-                    float(face.roll_degrees),
-                    float(face.sharpness),
-                    " ".join(face.reasons),
-                )
-                for row, face in faces
-            ]
+            values = [pack_face(row, face) for row, face in faces]
             self._db.executemany("INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", values)
             self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
 
@@ -398,3 +584,24 @@ class Journal(View):
                 f"DELETE FROM items WHERE {gone}",  # noqa: S608
             ):
                 self._db.execute(sql, {"session": self.session})
+
+
+def open_journal(out: Path, *, filtered: bool = True) -> Journal:
+    """Open the journal of a run for reading.
+
+    Raises: NoJournal, if `out` contains no labeled run; OutputRefused; DamagedJournal.
+    """
+    try:
+        journal = Journal(out, readonly=True, filtered=filtered)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR and (out / STATE_DIR / JOURNAL_NAME).exists():
+            raise OutputRefused(f"journal in {out / STATE_DIR}: {error}. Check that you may read it.") from error
+        raise NoJournal(f"{out} has no journal of `mien label`.") from error
+    except sqlite3.DatabaseError as error:
+        raise DamagedJournal(out, error) from error
+    try:
+        journal.check_version()
+    except LabelingError:
+        journal.close()
+        raise
+    return journal

@@ -25,7 +25,7 @@ from mien.app.labeling.executors import Batch, Executor, open_executor
 from mien.app.labeling.facts import OtherRun, resumed, with_limits
 from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.images import ANNOTATED, CROPS
-from mien.app.labeling.journal import Journal
+from mien.app.labeling.journal import Journal, NoJournal, open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
 from mien.app.labeling.progress import Reporter
@@ -35,7 +35,6 @@ from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
 from mien.app.labeling.summary import Outcome, accuracy_by_reason
-from mien.app.labeling.view import NoJournal, open_view
 from mien.app.settings import Settings
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
@@ -65,8 +64,8 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
     outcome = Outcome()
     try:
         if not options.new_run:
-            with contextlib.suppress(NoJournal), contextlib.closing(open_view(options.out)) as view:
-                settings = resumed(settings, view.facts)
+            with contextlib.suppress(NoJournal), contextlib.closing(open_journal(options.out)) as earlier:
+                settings = resumed(settings, earlier.facts)
         with open_executor(options, settings, signals) as executor:
             outcome.workers, outcome.facts = executor.workers, executor.facts
             outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(settings.model)))

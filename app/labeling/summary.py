@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mien.app.labeling.files import quoted
-from mien.app.labeling.view import View
+from mien.app.labeling.journal import Journal
 from mien.app.wording import counted
 from mien.data.quality import REASONS
 from mien.models.manifest import Manifest
@@ -54,10 +54,10 @@ class Outcome:
     written: list[Path] = field(default_factory=list)
     next_steps: dict[str, str] = field(default_factory=dict)
 
-    def count(self, view: View, images: int = 0) -> None:
+    def count(self, journal: Journal, images: int = 0) -> None:
         """Count the results of a journal; images: a bit mask of those that are written."""
-        self.statuses, self.labels, self.remaining = view.counts(), view.labels(), view.remaining(images)
-        self.uncertain, self.reasons = view.uncertain(), view.reasons()
+        self.statuses, self.labels, self.remaining = journal.counts(), journal.labels(), journal.remaining(images)
+        self.uncertain, self.reasons = journal.uncertain(), journal.reasons()
 
     def suggest(self, out: Path) -> None:
         """Set what to look at next."""

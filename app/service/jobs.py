@@ -25,7 +25,7 @@ from typing import Final
 import filelock
 
 from mien.app.errors import NoSuchJob, QueueFull, SettingsError
-from mien.app.labeling.view import NoJournal, View, open_view
+from mien.app.labeling.journal import Journal, NoJournal, open_journal
 from mien.app.service.schemas import JobState
 from mien.app.settings import Settings, environment
 
@@ -157,15 +157,15 @@ class Jobs:
     def progress(self, job: Job) -> tuple[dict[str, int], int]:
         """Images per status, and how many remain; a zip file or video counts as one until it is read."""
         counts, remaining = dict[str, int](), 0
-        with suppress(NoJournal), closing(self.view(job)) as view:
-            counts, remaining = view.counts(), view.remaining()
+        with suppress(NoJournal), closing(self.journal(job)) as journal:
+            counts, remaining = journal.counts(), journal.remaining()
         if not counts and not remaining and job.state not in ENDED:  # its files are not listed yet
             remaining = len(list((self._folder / job.id / "input").glob("*")))
         return counts, remaining
 
-    def view(self, job: Job) -> View:
+    def journal(self, job: Job) -> Journal:
         """The journal of a job. Raises: NoJournal, before it begins."""
-        return open_view(self._folder / job.id / "out")
+        return open_journal(self._folder / job.id / "out")
 
     def names(self, job: Job) -> dict[str, str]:
         """The names that the client gave, by file name."""

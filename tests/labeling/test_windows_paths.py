@@ -8,7 +8,7 @@ import pytest
 
 from mien.app.labeling import files
 from mien.app.labeling.files import quoted
-from mien.app.labeling.view import sqlite_uri
+from mien.app.labeling.schema import sqlite_uri
 
 
 @pytest.mark.parametrize(

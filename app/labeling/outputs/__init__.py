@@ -29,16 +29,15 @@ from mien.app.labeling.files import (
     parts_dir,
 )
 from mien.app.labeling.images import CROPS, CROPS_DIR
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result
-from mien.app.labeling.view import View
 from mien.data.atomic import atomic_file
 
 
 class Output(Protocol):
     """A module of this folder: a line of help, and the files and folders that it writes.
 
-    Where it needs them, it also has `IMAGES`, `NEEDS`, a library that may not be installed, and `render(view)`, which
-    writes it.
+    Where it needs them, it also has `IMAGES`, `NEEDS`, a library that may not be installed, and `render(journal)`.
     """
 
     HELP: str
@@ -56,9 +55,9 @@ def load_output(name: str) -> Output:
     return output
 
 
-def open_output(view: View, target: str, mode: str = "w") -> AbstractContextManager[IO[Any]]:
+def open_output(journal: Journal, target: str, mode: str = "w") -> AbstractContextManager[IO[Any]]:
     """Open a file of an output, which replaces the old one at the end of the block. Raises: OSError."""
-    return atomic_file(view.out / target, mode, staging=parts_dir(view.out))
+    return atomic_file(journal.out / target, mode, staging=parts_dir(journal.out))
 
 
 def write_entries(file: IO[str], entries: Iterable[str]) -> None:
@@ -67,17 +66,17 @@ def write_entries(file: IO[str], entries: Iterable[str]) -> None:
         file.write((",\n" if number else "\n") + entry)
 
 
-def labeled_files(view: View) -> Iterator[Result]:
+def labeled_files(journal: Journal) -> Iterator[Result]:
     """Photos that are files of their own, with or without a face: no members of archives, frames or pages."""
-    return (image for image in view.images() if image.input.kind == "file" and image.status in ("ok", "no_face"))
+    return (image for image in journal.images() if image.input.kind == "file" and image.status in ("ok", "no_face"))
 
 
-def write_output(name: str, view: View) -> list[Path]:
+def write_output(name: str, journal: Journal) -> list[Path]:
     """Write an output. Returns: its files and folders. Raises: ForeignFile, OSError."""
     output = load_output(name)
     if render := getattr(output, "render", None):
-        render(view)
-    return [view.out / target for target in output.TARGETS]
+        render(journal)
+    return [journal.out / target for target in output.TARGETS]
 
 
 def unavailable_reason(name: str) -> str | None:
@@ -105,25 +104,27 @@ def targets_of(names: Iterable[str]) -> set[str]:
     return {target for name in names if name in output_names() for target in load_output(name).TARGETS}
 
 
-def _written(view: View) -> set[str]:
+def _written(journal: Journal) -> set[str]:
     """Files and folders of the outputs of earlier runs, and the crops that some of them needed."""
-    return targets_of(json.loads(view.get("outputs") or "[]")) | ({CROPS_DIR} if view.has_images(CROPS) else set())
+    return targets_of(json.loads(journal.get("outputs") or "[]")) | (
+        {CROPS_DIR} if journal.has_images(CROPS) else set()
+    )
 
 
-def with_earlier(requested: list[str], view: View) -> list[str]:
+def with_earlier(requested: list[str], journal: Journal) -> list[str]:
     """Requested outputs, and existing ones of earlier runs, which would become outdated otherwise.
 
     Raises: ForeignFile, if a file that no run has written has the name of an output.
     """
-    earlier: list[str] = json.loads(view.get("outputs") or "[]")
+    earlier: list[str] = json.loads(journal.get("outputs") or "[]")
     names = list(requested)
-    for target in sorted(targets_of(names) - _written(view)):
-        path = view.out / target
+    for target in sorted(targets_of(names) - _written(journal)):
+        path = journal.out / target
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
             raise ForeignFile(foreign(path))
     for name in earlier:
         targets = targets_of([name])
-        exists = any(os.path.lexists(view.out / target) for target in targets)
+        exists = any(os.path.lexists(journal.out / target) for target in targets)
         if exists and name not in names and not targets & targets_of(names) and unavailable_reason(name) is None:
             names.append(name)
     return names
@@ -132,7 +133,7 @@ def with_earlier(requested: list[str], view: View) -> list[str]:
 def owned_names(folder: Path) -> set[str]:
     """Names of the entries of a folder that runs of `mien label` have written there."""
     names = {STATE_DIR}
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(View(folder)) as view:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(Journal(folder, readonly=True)) as journal:
         names |= {RUN_FILE, CORRECTIONS, PEOPLE, REVIEWS}
-        names |= {target.split("/")[0] for target in _written(view)}
+        names |= {target.split("/")[0] for target in _written(journal)}
     return names

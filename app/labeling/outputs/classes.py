@@ -15,9 +15,9 @@ from typing import Final
 from mien.app.inference.records import Face
 from mien.app.labeling.files import ForeignFile
 from mien.app.labeling.images import CROPS, crop_path, flat_crop_name
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
 from mien.app.labeling.records import Result
-from mien.app.labeling.view import View
 
 HELP: Final = "classes/: face crops by label, for training"
 IMAGES: Final = CROPS
@@ -45,15 +45,15 @@ class Crop:
         return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.index)}"
 
 
-def render(view: View) -> None:
+def render(journal: Journal) -> None:
     """Write `classes/` with copies of the crops, as far as `--limit` went. Raises: ForeignFile."""
     crops = (
         Crop(image, face, face.label, False, path)
-        for image in view.images()
+        for image in journal.images()
         for face in image.faces
-        if (path := view.out / crop_path(image.input.name, image.input.frame, face.index)).exists()
+        if (path := journal.out / crop_path(image.input.name, image.input.frame, face.index)).exists()
     )
-    write_class_folders(view.out / TARGETS[0], crops, spreadsheet_safe=view.spreadsheet_safe)
+    write_class_folders(journal.out / TARGETS[0], crops, spreadsheet_safe=journal.spreadsheet_safe)
 
 
 def write_class_folders(target: Path, crops: Iterable[Crop], *, spreadsheet_safe: bool = False) -> tuple[int, int]:

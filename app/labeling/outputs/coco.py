@@ -6,34 +6,34 @@ from typing import Final
 
 from mien.app.inference.records import Face
 from mien.app.labeling.columns import face_values
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output, write_entries
 from mien.app.labeling.records import Result
-from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS, LANDMARKS
 
 HELP: Final = "coco.json: COCO detection and keypoints"
 TARGETS: Final = ("coco.json",)
 
 
-def render(view: View) -> None:
+def render(journal: Journal) -> None:
     """Write `coco.json`; images and annotations are streamed in two passes over the journal."""
     categories = [
         {"id": number, "name": label, "supercategory": "face", "keypoints": LANDMARKS, "skeleton": []}
-        for number, label in enumerate(view.expressions, start=1)
+        for number, label in enumerate(journal.expressions, start=1)
     ]
-    info = {"description": "Facial expressions labeled by mien", "model": view.model, "precision": view.precision}
-    info["detector"] = view.detector
-    faces = ((image_id, face) for image_id, image in _labeled(view) for face in image.faces)
-    with open_output(view, TARGETS[0]) as file:
+    info = {"description": "Facial expressions labeled by mien", "model": journal.model, "precision": journal.precision}
+    info["detector"] = journal.detector
+    faces = ((image_id, face) for image_id, image in _labeled(journal) for face in image.faces)
+    with open_output(journal, TARGETS[0]) as file:
         file.write(f'{{"info": {json.dumps(info)},\n"categories": {json.dumps(categories)},\n"images": [')
-        write_entries(file, (_image(number, image) for number, image in _labeled(view)))
+        write_entries(file, (_image(number, image) for number, image in _labeled(journal)))
         file.write('],\n"annotations": [')
         write_entries(file, (_annotation(number, *face) for number, face in enumerate(faces, start=1)))
         file.write("]}\n")
 
 
-def _labeled(view: View) -> Iterator[tuple[int, Result]]:
-    return enumerate((image for image in view.images() if image.status in ("ok", "no_face")), start=1)
+def _labeled(journal: Journal) -> Iterator[tuple[int, Result]]:
+    return enumerate((image for image in journal.images() if image.status in ("ok", "no_face")), start=1)
 
 
 def _image(number: int, image: Result) -> str:

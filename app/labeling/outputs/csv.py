@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, Final
 
 from mien.app.labeling.columns import FACE_COLUMNS, Column, Row, face_rows
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
-from mien.app.labeling.view import View
 
 HELP: Final = "labels.csv: one row per face"
 TARGETS: Final = ("labels.csv",)
@@ -14,15 +14,15 @@ BYTE_ORDER_MARK: Final = "\ufeff"  # without it, Excel takes UTF-8 for the code 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of texts that spreadsheets run
 
 
-def render(view: View) -> None:
+def render(journal: Journal) -> None:
     """Write `labels.csv`."""
-    with open_output(view, TARGETS[0]) as file:
-        write_csv(view, file, FACE_COLUMNS, face_rows(view))
+    with open_output(journal, TARGETS[0]) as file:
+        write_csv(journal, file, FACE_COLUMNS, face_rows(journal))
 
 
-def write_csv(view: View, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
+def write_csv(journal: Journal, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Write a table with a header and line feeds as line endings."""
-    safe = view.spreadsheet_safe
+    safe = journal.spreadsheet_safe
     formats = {column.name: text for column in columns if (text := _format(column, safe=safe))}
     names = [column.name for column in columns]
     file.write(BYTE_ORDER_MARK if safe else "")

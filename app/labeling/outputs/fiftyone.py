@@ -11,25 +11,25 @@ from typing import Any, Final
 
 from mien.app.inference.records import Face
 from mien.app.labeling.columns import face_values
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import labeled_files, open_output, write_entries
 from mien.app.labeling.records import Result
-from mien.app.labeling.view import View
 
 HELP: Final = "fiftyone/: data.json and labels.json"
 TARGETS: Final = ("fiftyone/data.json", "fiftyone/labels.json")
 
 
-def render(view: View) -> None:
+def render(journal: Journal) -> None:
     """Write both files, without members of archives and frames of videos."""
     data, labels = TARGETS
-    with open_output(view, data) as file:
+    with open_output(journal, data) as file:
         file.write("{")
-        write_entries(file, (_entry(image, os.fsdecode(image.input.path)) for image in labeled_files(view)))
+        write_entries(file, (_entry(image, os.fsdecode(image.input.path)) for image in labeled_files(journal)))
         file.write("}\n")
-    with open_output(view, labels) as file:
-        file.write(f'{{"classes": {json.dumps(view.expressions)},\n"labels": {{')
+    with open_output(journal, labels) as file:
+        file.write(f'{{"classes": {json.dumps(journal.expressions)},\n"labels": {{')
         write_entries(
-            file, (_entry(image, [_object(image, face) for face in image.faces]) for image in labeled_files(view))
+            file, (_entry(image, [_object(image, face) for face in image.faces]) for image in labeled_files(journal))
         )
         file.write("}}\n")
 

@@ -10,34 +10,34 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from mien.app.inference.records import Face
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import labeled_files, open_output, write_entries
 from mien.app.labeling.records import Result
-from mien.app.labeling.view import View
 from mien.data.contract.palette import hex_color
 
 HELP: Final = "label_studio.json and .xml: tasks with predictions"
 TARGETS: Final = ("label_studio.json", "label_studio.xml")
 
 
-def render(view: View) -> None:
+def render(journal: Journal) -> None:
     """Write one task per image file, and the labeling configuration."""
     tasks, config = TARGETS
-    with open_output(view, tasks) as file:
+    with open_output(journal, tasks) as file:
         file.write("[")
-        write_entries(file, (json.dumps(_task(view, image), ensure_ascii=False) for image in labeled_files(view)))
+        write_entries(file, (json.dumps(_task(journal, image), ensure_ascii=False) for image in labeled_files(journal)))
         file.write("]\n")
-    with open_output(view, config) as file:
-        file.write('<View>\n  <Image name="image" value="$image"/>\n')
+    with open_output(journal, config) as file:
+        file.write('<Journal>\n  <Image name="image" value="$image"/>\n')
         file.write('  <RectangleLabels name="expression" toName="image">\n')
-        for label in view.expressions:
+        for label in journal.expressions:
             file.write(f'    <Label value={quoteattr(label)} background="{hex_color(label)}"/>\n')
-        file.write("  </RectangleLabels>\n</View>\n")
+        file.write("  </RectangleLabels>\n</Journal>\n")
 
 
-def _task(view: View, image: Result) -> dict[str, Any]:
+def _task(journal: Journal, image: Result) -> dict[str, Any]:
     scores = [face.confidence for face in image.faces]
     prediction = {
-        "model_version": f"{view.model} {view.precision}",
+        "model_version": f"{journal.model} {journal.precision}",
         "score": round(min(scores), 6) if scores else 0.0,  # images with the least certain face are reviewed first
         "result": [_region(image, face) for face in image.faces],
     }

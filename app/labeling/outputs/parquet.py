@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
-from mien.app.labeling.view import View
 
 HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
 TARGETS: Final = ("labels.parquet", "files.parquet")
@@ -15,11 +15,11 @@ _ROWS_PER_GROUP: Final = 16_000
 _ROWS_AT_ONCE: Final = 2_000
 
 
-def render(view: View) -> None:
+def render(journal: Journal) -> None:
     """Write both tables, in row groups of 16,000."""
     for target, columns, rows in zip(TARGETS, (FACE_COLUMNS, FILE_COLUMNS), (face_rows, file_rows), strict=True):
-        with open_output(view, target, "wb") as file:
-            write_table(file, columns, rows(view))
+        with open_output(journal, target, "wb") as file:
+            write_table(file, columns, rows(journal))
 
 
 def schema(columns: Sequence[Column]) -> Any:

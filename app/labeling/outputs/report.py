@@ -18,10 +18,10 @@ from urllib.parse import quote
 
 from mien.app.inference.records import Face
 from mien.app.labeling.images import THUMBS, annotated_path
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.pages import load_page, relative_link
 from mien.app.labeling.records import Result
-from mien.app.labeling.view import View
 from mien.app.wording import counted
 from mien.data.contract.palette import hex_color
 from mien.data.quality import REASONS
@@ -34,34 +34,38 @@ ERRORS: Final = 200
 _TEMPLATE: Final = Path(__file__).with_name("report.html")
 
 
-def render(view: View) -> None:
+def render(journal: Journal) -> None:
     """Write `report.html`."""
-    with open_output(view, TARGETS[0]) as file:
-        file.write(render_page(view))
+    with open_output(journal, TARGETS[0]) as file:
+        file.write(render_page(journal))
 
 
-def render_page(view: View) -> str:
+def render_page(journal: Journal) -> str:
     """Render the page."""
-    labels, reasons = view.labels(), view.reasons()
-    least = itertools.chain.from_iterable(view.least_confident(label, limit=PER_LABEL) for label in view.expressions)
+    labels, reasons = journal.labels(), journal.reasons()
+    least = itertools.chain.from_iterable(
+        journal.least_confident(label, limit=PER_LABEL) for label in journal.expressions
+    )
     shown = sorted(least, key=lambda pair: (round(pair[1].confidence, 4), pair[0].input.name, pair[0].input.frame))
     data = {
-        "colors": {label: hex_color(label) for label in view.expressions},
-        "faces": [_card(view, image, face) for image, face in shown],
+        "colors": {label: hex_color(label) for label in journal.expressions},
+        "faces": [_card(journal, image, face) for image, face in shown],
     }
     return Template(load_page(_TEMPLATE)).substitute(
-        model=escape(view.model),
-        precision=escape(view.precision),
-        detector=escape(view.detector),
-        inputs=escape(", ".join(os.path.basename(path.rstrip("/")) for path in json.loads(view.get("inputs") or "[]"))),
+        model=escape(journal.model),
+        precision=escape(journal.precision),
+        detector=escape(journal.detector),
+        inputs=escape(
+            ", ".join(os.path.basename(path.rstrip("/")) for path in json.loads(journal.get("inputs") or "[]"))
+        ),
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="minutes"),
         partial="<p class=note>The run is not complete: this page shows the results so far.</p>"
-        if view.remaining()
+        if journal.remaining()
         else "",
-        tiles=_tiles(view, labels.total()),
-        labels=_label_bars(labels, view.expressions),
-        histogram=_histogram(view.confidences()),
-        options="".join(f"<option value={label}>{label} ({labels[label]:,})" for label in view.expressions),
+        tiles=_tiles(journal, labels.total()),
+        labels=_label_bars(labels, journal.expressions),
+        histogram=_histogram(journal.confidences()),
+        options="".join(f"<option value={label}>{label} ({labels[label]:,})" for label in journal.expressions),
         doubts="".join(
             f"<option value={reason}>{reason} ({reasons[reason]:,})" for reason in REASONS if reasons[reason]
         ),
@@ -69,11 +73,11 @@ def render_page(view: View) -> str:
         if len(shown) < labels.total()
         else "",
         data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # safe inside a script element
-        errors=_errors(view),
+        errors=_errors(journal),
     )
 
 
-def _card(view: View, image: Result, face: Face) -> dict[str, Any]:
+def _card(journal: Journal, image: Result, face: Face) -> dict[str, Any]:
     if image.frame is None:
         where = f"face {face.index}"
     else:
@@ -82,29 +86,29 @@ def _card(view: View, image: Result, face: Face) -> dict[str, Any]:
     return {
         "file": image.input.name,
         "where": where,
-        "link": _link(view, image),
+        "link": _link(journal, image),
         "label": face.label,
         "p": [round(float(p), 4) for p in face.probabilities.values()],
         "uncertain": face.uncertain,
         "reasons": face.reasons,
-        "thumb": base64.b64encode(view.thumb(image.input.row or 0, face.index) or b"").decode(),
+        "thumb": base64.b64encode(journal.thumb(image.input.row or 0, face.index) or b"").decode(),
     }
 
 
-def _link(view: View, image: Result) -> str:
+def _link(journal: Journal, image: Result) -> str:
     """URL of the photo, relative to the report; otherwise of the annotated copy, if there is one."""
-    if image.input.kind == "file" and (link := relative_link(image.input.path, view.out)):
+    if image.input.kind == "file" and (link := relative_link(image.input.path, journal.out)):
         return link
     copy = annotated_path(image.input.name, image.input.frame)
-    return quote(copy) if os.path.exists(view.out / copy) else ""
+    return quote(copy) if os.path.exists(journal.out / copy) else ""
 
 
-def _tiles(view: View, faces: int) -> str:
-    statuses = view.counts()
+def _tiles(journal: Journal, faces: int) -> str:
+    statuses = journal.counts()
     tiles = [
         counted(statuses.total() - statuses["skipped"], "image"),
         counted(faces, "face"),
-        f"{view.uncertain():,} uncertain",
+        f"{journal.uncertain():,} uncertain",
         f"{statuses['no_face']:,} without a face",
         f"{statuses['error']:,} with an error",
         f"{counted(statuses['skipped'], 'file')} skipped",
@@ -134,9 +138,9 @@ def _histogram(confidences: Counter[int]) -> str:
     return bars
 
 
-def _errors(view: View) -> str:
+def _errors(journal: Journal) -> str:
     reasons, rows = Counter[str](), ""
-    for image in view.failures():
+    for image in journal.failures():
         reasons[image.reason or ""] += 1
         if reasons.total() <= ERRORS:
             cells = (image.input.name, image.status, image.reason or "", image.error or "")

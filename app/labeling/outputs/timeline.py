@@ -22,12 +22,12 @@ from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.inference.wording import percent
 from mien.app.labeling.columns import Column, Row
 from mien.app.labeling.images import THUMBS, annotated_path
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.outputs.csv import write_csv
 from mien.app.labeling.pages import load_page, relative_link
 from mien.app.labeling.people import People, names_by_track
 from mien.app.labeling.records import Result
-from mien.app.labeling.view import View
 from mien.data import contract
 from mien.data.contract import EIGHT_LABELS, Array
 from mien.data.contract.palette import hex_color
@@ -59,38 +59,38 @@ COLUMNS: Final[tuple[Column, ...]] = (
 )
 
 
-def render(view: View) -> None:
+def render(journal: Journal) -> None:
     """Write the table and the page of plots."""
     table, page = TARGETS
-    with open_output(view, table) as file:
-        write_csv(view, file, COLUMNS, rows(view))
-    with open_output(view, page) as file:
-        write_page(view, file)
+    with open_output(journal, table) as file:
+        write_csv(journal, file, COLUMNS, rows(journal))
+    with open_output(journal, page) as file:
+        write_page(journal, file)
 
 
-def names_of(view: View, name: str, people: People) -> tuple[dict[int, str], int]:
+def names_of(journal: Journal, name: str, people: People) -> tuple[dict[int, str], int]:
     """Names of the people of one video by number, and the number of names whose face is not in this run."""
-    namings = people.of(next(view.frames(name)).sha256)
-    tracked = ((image.input.frame, faces) for image, _, faces in _tracked(view, name)) if namings else ()
+    namings = people.of(next(journal.frames(name)).sha256)
+    tracked = ((image.input.frame, faces) for image, _, faces in _tracked(journal, name)) if namings else ()
     return names_by_track(namings, tracked)
 
 
-def moments(view: View, name: str) -> Iterator[tuple[Result, float]]:
+def moments(journal: Journal, name: str) -> Iterator[tuple[Result, float]]:
     """The frames of one video, with the numbers of people as tracks of their faces, and the time of a gap, seconds."""
-    for image, gap_s, faces in _tracked(view, name):
-        shown = {face.index for face in view.shown(image.faces)}
+    for image, gap_s, faces in _tracked(journal, name):
+        shown = {face.index for face in journal.shown(image.faces)}
         yield replace(image, faces=tuple(face for face in faces if face.index in shown)), gap_s
 
 
-def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[Face]]]:
+def _tracked(journal: Journal, name: str) -> Iterator[tuple[Result, float, list[Face]]]:
     """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
-    tracker, last_s = Tracker(float(view.facts.get("abstain_threshold", 0)), RULES), 0.0
-    for image in view.frames(name):
+    tracker, last_s = Tracker(float(journal.facts.get("abstain_threshold", 0)), RULES), 0.0
+    for image in journal.frames(name):
         time_s = image.input.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
         tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
         # thumbnails suffice to compare faces
-        jpegs = [face.thumb or view.thumb(image.input.row or 0, face.index) for face in image.faces]
+        jpegs = [face.thumb or journal.thumb(image.input.row or 0, face.index) for face in image.faces]
         faces = [
             replace(face, crop=contract.decode(jpeg)) if jpeg else face
             for face, jpeg in zip(image.faces, jpegs, strict=True)
@@ -99,12 +99,12 @@ def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[Face]]
         last_s = time_s
 
 
-def rows(view: View) -> Iterator[Row]:
+def rows(journal: Journal) -> Iterator[Row]:
     """One row per person and frame."""
-    people = People(view.out)
-    for name in view.videos():
-        names, _ = names_of(view, name, people)
-        for image, _ in moments(view, name):
+    people = People(journal.out)
+    for name in journal.videos():
+        names, _ = names_of(journal, name, people)
+        for image, _ in moments(journal, name):
             for face in image.faces:
                 row: Row = {"file": name, "person": face.track, "frame": image.frame}
                 row |= {"time_s": image.input.time_s, "face": face.index}
@@ -114,34 +114,36 @@ def rows(view: View) -> Iterator[Row]:
                 yield row | {"name": names.get(face.track) or None}
 
 
-def write_page(view: View, file: IO[str]) -> None:
+def write_page(journal: Journal, file: IO[str]) -> None:
     """Write the page of plots, video by video."""
-    legend = "".join(f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in view.expressions)
+    legend = "".join(
+        f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in journal.expressions
+    )
     head, tail = (
         Template(load_page(_TEMPLATE))
         .substitute(legend=legend, settle_s=RULES.settle_s, return_s=RULES.return_s, least=PLOTTED_FRAMES, videos="\0")
         .split("\0")
     )
     file.write(head)
-    people, names = People(view.out), view.videos()
+    people, names = People(journal.out), journal.videos()
     for name in names:
-        file.write(_video(view, name, names_of(view, name, people)[0]))
+        file.write(_video(journal, name, names_of(journal, name, people)[0]))
     file.write("" if names else "<p>No frame of a video was labeled.</p>")
     file.write(tail)
 
 
-def _video(view: View, name: str, people_names: dict[int, str]) -> str:
+def _video(journal: Journal, name: str, people_names: dict[int, str]) -> str:
     persons: dict[int, list[tuple[float, float, Array]]] = defaultdict(list)  # time, allowed gap, probabilities (n,)
     times: list[tuple[int, float]] = []
-    for image, gap_s in moments(view, name):
+    for image, gap_s in moments(journal, name):
         time_s = image.input.time_s or 0.0
         times.append((image.input.frame, time_s))
         for face in image.faces:
             persons[face.track].append((time_s, gap_s, np.array(list(face.probabilities.values()))))
-    link, end_s = relative_link(image.input.path, view.out), times[-1][1]
+    link, end_s = relative_link(image.input.path, journal.out), times[-1][1]
     # annotated copies if they are written: browsers play few formats of videos
     pictures = annotated_path(name, 0).removesuffix("frame_00000000.jpg")
-    pictures = quote(pictures) if os.path.isdir(view.out / pictures) else ""
+    pictures = quote(pictures) if os.path.isdir(journal.out / pictures) else ""
     data = json.dumps({"pictures": pictures, "video": link, "end_s": end_s, "frames": times}).replace("<", "\\u003c")
     parts = [f"<section><h2>{escape(name)}</h2><script type=application/json>{data}</script><div class=seek></div>"]
     plotted = {number: seen for number, seen in sorted(persons.items()) if len(seen) >= PLOTTED_FRAMES}

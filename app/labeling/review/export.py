@@ -10,13 +10,13 @@ from typing import Final
 
 from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, quoted
 from mien.app.labeling.images import crop_path, encode_png
+from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.outputs import owned_names
 from mien.app.labeling.outputs.classes import Crop, write_class_folders
 from mien.app.labeling.outputs.timeline import moments, names_of
 from mien.app.labeling.people import People
 from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
 from mien.app.labeling.review.sources import SourceReader
-from mien.app.labeling.view import View, open_view
 from mien.app.wording import counted
 from mien.data import contract
 
@@ -35,13 +35,13 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
     if Path.cwd().is_relative_to(folder):
         raise OutputRefused(f"{target} is the current folder or contains it, and would be replaced. Name a new folder.")
     unreadable: list[str] = []
-    with closing(open_view(out, filtered=False)) as view:
+    with closing(open_journal(out, filtered=False)) as journal:
         corrections = Corrections(out)
         unmatched = {id(correction): correction for correction in corrections}
-        crops = _crops(view, corrections, unmatched, unreadable, everything=everything)
+        crops = _crops(journal, corrections, unmatched, unreadable, everything=everything)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            count, reviewed = write_class_folders(folder, crops, spreadsheet_safe=view.spreadsheet_safe)
+            count, reviewed = write_class_folders(folder, crops, spreadsheet_safe=journal.spreadsheet_safe)
         except OSError as error:
             raise OutputRefused(f"cannot write {target}: {error.strerror or error}.") from error
     without_face = [
@@ -64,7 +64,7 @@ def _listed(what: str, noun: str, lines: list[str]) -> list[str]:
 
 
 def _crops(
-    view: View,
+    journal: Journal,
     corrections: Corrections,
     unmatched: dict[int, Correction],
     unreadable: list[str],
@@ -72,17 +72,17 @@ def _crops(
     everything: bool,
 ) -> Iterator[Crop]:
     """Crops to export; decisions are removed from `unmatched`, and messages about photos added to `unreadable`."""
-    people, exported = People(view.out), set[tuple[str | None, int]]()
+    people, exported = People(journal.out), set[tuple[str | None, int]]()
     video, persons = "", dict[tuple[str, int, int], tuple[int, str]]()  # by name, frame and number of the face
     with SourceReader() as reader:
-        for image in view.images():
+        for image in journal.images():
             name, frame = image.input.name, image.input.frame
             if image.input.is_frame and image.input.kind == "video" and name != video:
                 video = name
-                names, _ = names_of(view, video, people)
+                names, _ = names_of(journal, video, people)
                 persons = {
                     (video, seen.input.frame, face.index): (face.track, names.get(face.track, ""))
-                    for seen, _ in moments(view, video)
+                    for seen, _ in moments(journal, video)
                     for face in seen.faces
                 }
             decided = corrections.of(image)
@@ -96,7 +96,7 @@ def _crops(
                     label = decided[face.index].label if face.index in decided else face.label
                     if label == NOT_A_FACE or not (everything or face.index in decided):
                         continue
-                    source: Path | bytes = view.out / crop_path(name, frame, face.index)
+                    source: Path | bytes = journal.out / crop_path(name, frame, face.index)
                     if isinstance(source, Path) and not source.exists():
                         pixels = reader.pixels(image) if pixels is None else pixels
                         source = encode_png(contract.align(pixels, face.landmarks_px))

@@ -19,10 +19,10 @@ from typing import Final
 from mien.app.inference.records import Face
 from mien.app.labeling.decisions_file import MIN_IOU
 from mien.app.labeling.files import REVIEWS, LabelingError, disk_errors, quoted
+from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.corrections import Correction, Corrections, decision
-from mien.app.labeling.view import View, open_view
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 
@@ -53,12 +53,12 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
                 "to begin another one."
             )
         return faces
-    with closing(open_view(out, filtered=False)) as view:
+    with closing(open_journal(out, filtered=False)) as journal:
         counts: dict[str, int] = {}
         smallest: dict[str, list[Correction]] = {}
-        for label in view.labels():
+        for label in journal.labels():
             number = itertools.count()
-            candidates = (face for face, _ in zip(_faces(view, label), number, strict=False))
+            candidates = (face for face, _ in zip(_faces(journal, label), number, strict=False))
             smallest[label] = heapq.nsmallest(count, candidates, key=_digest)
             counts[label] = next(number)
     if count < len(counts):
@@ -72,9 +72,9 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
     return drawn
 
 
-def find(view: View, drawn: Correction) -> tuple[Result, Face] | None:
+def find(journal: Journal, drawn: Correction) -> tuple[Result, Face] | None:
     """A face of the sample, with its image, in the last run; None if the run does not have it."""
-    image = view.image_of(drawn.file_sha256, drawn.frame)
+    image = journal.image_of(drawn.file_sha256, drawn.frame)
     face = max(image.faces, key=drawn.overlap, default=None) if image else None
     return None if image is None or face is None or drawn.overlap(face) < MIN_IOU else (image, face)
 
@@ -96,9 +96,9 @@ def _strata(counts: dict[str, int], total: int) -> dict[str, int]:
     return strata
 
 
-def _faces(view: View, label: str) -> Iterator[Correction]:
-    for image, face in view.least_confident(label):
-        if image.input.is_frame or view.first_with_hash(image.sha256 or "") == image.input.name:  # no copy
+def _faces(journal: Journal, label: str) -> Iterator[Correction]:
+    for image, face in journal.least_confident(label):
+        if image.input.is_frame or journal.first_with_hash(image.sha256 or "") == image.input.name:  # no copy
             yield decision(image, face, label)
 
 
@@ -115,15 +115,15 @@ def decisions_table(out: Path) -> str:
     if not faces:
         raise LabelingError(f"{out} has no sample: mien review {quoted(out)} --sample 200 --reviewer NAME")
     reviewers = {path.stem: Corrections(out, path.stem) for path in sorted((out / REVIEWS).glob("*.jsonl"))}
-    with closing(open_view(out, filtered=False)) as view:
-        safe = view.spreadsheet_safe
+    with closing(open_journal(out, filtered=False)) as journal:
+        safe = journal.spreadsheet_safe
         file = io.StringIO(BYTE_ORDER_MARK if safe else "", newline="")
         file.seek(0, io.SEEK_END)
         table = csv.writer(file)
         table.writerow((*_COLUMNS, *reviewers))
         for face in faces:
             labels = [corrections.label_of(face) for corrections in reviewers.values()]
-            match = find(view, face)
+            match = find(journal, face)
             name = without_formula(face.file) if safe else face.file
             frame = None if face.frame == STILL else face.frame
             table.writerow((name, frame, face.face, match[1].label if match else None, *labels))

@@ -25,7 +25,7 @@ from mien.app.inference.wording import percent
 from mien.app.labeling.decisions_file import face_of
 from mien.app.labeling.files import LabelingError, disk_errors, output_lock
 from mien.app.labeling.images import encode_jpeg, thumbnail
-from mien.app.labeling.journal import Journal
+from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.outputs import with_earlier, write_output
 from mien.app.labeling.outputs.timeline import moments, names_of
 from mien.app.labeling.pages import load_page
@@ -34,7 +34,6 @@ from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision
 from mien.app.labeling.review.sample import check_reviewer, decisions_table, draw_sample, find
 from mien.app.labeling.review.sources import SourceReader
-from mien.app.labeling.view import View, open_view
 from mien.data.contract import Array, align
 from mien.data.contract.palette import hex_color
 from mien.data.quality import REASONS
@@ -90,25 +89,25 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
     if sample:
         check_reviewer(reviewer)
     drawn = draw_sample(out, sample) if sample else None
-    view = open_view(out, filtered=False)
+    journal = open_journal(out, filtered=False)
     corrections = Corrections(out, reviewer)
     people = People(out)
 
     @asynccontextmanager
     async def closing_view(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        view.close()
+        journal.close()
 
     app = FastAPI(title="Mien review", lifespan=closing_view, docs_url=None, redoc_url=None, openapi_url=None)
     checks = [host_check(["localhost"]), origin_check()]
     app.add_middleware(Guard, checks=checks, refuse=lambda _, error: JSONResponse({"detail": str(error)}, 403))
     app.add_exception_handler(LabelingError, _refused)
-    _add_faces(app, view, corrections, drawn)
-    _add_people(app, view, people)
+    _add_faces(app, journal, corrections, drawn)
+    _add_people(app, journal, people)
 
     @app.middleware("http")
     async def show_last_run(request: Request, call_next: Any) -> Any:
-        view.refresh()
+        journal.refresh()
         return await call_next(request)
 
     @app.get("/decisions.csv")
@@ -125,29 +124,37 @@ def _refused(request: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", status_code=422)
 
 
-def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[Correction] | None) -> None:
+def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections, sample: list[Correction] | None) -> None:
     @app.get("/")
     def page() -> HTMLResponse:
         return HTMLResponse(load_page(_FOLDER / "review.html"), headers=_POLICY)
 
     @app.get("/api/run")
     def run() -> dict[str, Any]:
-        counts = view.labels()
+        counts = journal.labels()
         labels = [
-            {"name": label, "count": counts.get(label, 0), "color": hex_color(label)} for label in view.expressions
+            {"name": label, "count": counts.get(label, 0), "color": hex_color(label)} for label in journal.expressions
         ]
-        counts = view.reasons()
+        counts = journal.reasons()
         reasons = [{"name": reason, "count": counts[reason]} for reason in REASONS if counts[reason]]
         blind = sample is not None
-        file = corrections.path.relative_to(view.out).as_posix()
-        return {"folder": str(view.out.absolute()), "file": file, "labels": labels, "reasons": reasons, "blind": blind}
+        file = corrections.path.relative_to(journal.out).as_posix()
+        return {
+            "folder": str(journal.out.absolute()),
+            "file": file,
+            "labels": labels,
+            "reasons": reasons,
+            "blind": blind,
+        }
 
     @app.get("/api/faces")
     def faces(
         label: str = "", reason: str = "", state: str = "open", offset: Annotated[int, Query(ge=0)] = 0
     ) -> dict[str, Any]:
         corrections.refresh()
-        chosen = _cards(view, corrections, label, reason) if sample is None else _sampled(view, corrections, sample)
+        chosen = (
+            _cards(journal, corrections, label, reason) if sample is None else _sampled(journal, corrections, sample)
+        )
         # places in the list of all states, which decisions of others do not move
         placed = (card | {"place": place} for place, card in enumerate(chosen) if place >= offset)
         shown = (card for card in placed if state == "all" or (state == "reviewed") == bool(card["decision"]))
@@ -156,14 +163,14 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
 
     @app.get("/api/thumb/{row}/{face}")
     def thumb(row: int, face: int) -> Response:
-        jpeg = view.thumb(row, face) or _thumb_of_source(view, row, face)
+        jpeg = journal.thumb(row, face) or _thumb_of_source(journal, row, face)
         if jpeg is None:
             return Response(status_code=404)
         return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
 
     @app.get("/api/photo")
     def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
-        image = _image(view, file, frame)
+        image = _image(journal, file, frame)
         with SourceReader() as reader:
             pixels = reader.pixels(image)
         chosen = image.faces if face is None else image.faces[face : face + 1]
@@ -176,7 +183,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
 
     @app.post("/api/decisions")
     def decide(body: Decision) -> Response:
-        image = _shown(view, body)
+        image = _shown(journal, body)
         decided = decision(image, face_of(image, body.face), body.label)
         corrections.refresh()
         earlier = corrections.of(image).get(body.face)
@@ -189,7 +196,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
         return JSONResponse({"reviewed": len(corrections)})
 
 
-def _add_people(app: FastAPI, view: View, people: People) -> None:
+def _add_people(app: FastAPI, journal: Journal, people: People) -> None:
     @app.get("/people")
     def page() -> HTMLResponse:
         return HTMLResponse(load_page(_FOLDER / "people.html"), headers=_POLICY)
@@ -197,39 +204,39 @@ def _add_people(app: FastAPI, view: View, people: People) -> None:
     @app.get("/api/people")
     def persons() -> dict[str, Any]:
         people.refresh()
-        return {"videos": [_video(view, people, name) for name in view.videos()]}
+        return {"videos": [_video(journal, people, name) for name in journal.videos()]}
 
     @app.post("/api/people")
     def name_person(body: PersonName) -> dict[str, Any]:
-        people.append(naming_of(_shown(view, body), body.face, body.name))
+        people.append(naming_of(_shown(journal, body), body.face, body.name))
         return persons()
 
     @app.post("/api/timeline")
     def timeline() -> dict[str, list[str]]:
         # like a run, which leaves out filtered faces, keeps files of others, and updates the outputs of earlier ones
-        with output_lock(view.out), disk_errors(view.out), closing(Journal(view.out)) as journal:
-            journal.put("outputs", json.dumps(with_earlier(["timeline"], journal)))
-            return {"written": [path.name for path in write_output("timeline", journal)]}
+        with output_lock(journal.out), disk_errors(journal.out), closing(Journal(journal.out)) as writable:
+            writable.put("outputs", json.dumps(with_earlier(["timeline"], writable)))
+            return {"written": [path.name for path in write_output("timeline", writable)]}
 
 
-def _image(view: View, file: str, frame: int) -> Result:
-    image = view.image(file, frame)
+def _image(journal: Journal, file: str, frame: int) -> Result:
+    image = journal.image(file, frame)
     if image is None:
         raise HTTPException(404, f"{file} is not in the last run, reload the page")
     return image
 
 
-def _shown(view: View, body: Decision | PersonName) -> Result:
+def _shown(journal: Journal, body: Decision | PersonName) -> Result:
     """The image of a request, if its face is still the one that the page shows."""
-    image = _image(view, body.file, body.frame)
+    image = _image(journal, body.file, body.frame)
     if body.box is not None and body.box not in ([*face.box] for face in image.faces[body.face : body.face + 1]):
         raise HTTPException(409, "the folder was labeled again, reload the page")
     return image
 
 
-def _thumb_of_source(view: View, row: int, face: int) -> bytes | None:
+def _thumb_of_source(journal: Journal, row: int, face: int) -> bytes | None:
     """A thumbnail for a run without a report, which has none."""
-    image = view.image_in(row)
+    image = journal.image_in(row)
     if image is None or face >= len(image.faces):
         return None
     with SourceReader() as reader:
@@ -253,30 +260,30 @@ def _card(image: Result, face: Face, correction: Correction | None) -> dict[str,
     return where | {"box": face.box, "decision": decided}
 
 
-def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
+def _cards(journal: Journal, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
     """Faces with a label and a reason for doubt ("" for any), least confident first."""
     matched: dict[tuple[str, int], dict[int, Correction]] = {}  # by number, for images with decisions
-    for image, face in view.least_confident(label, reason):
+    for image, face in journal.least_confident(label, reason):
         place = image.input.name, image.input.frame
         if corrections.has(image.sha256, image.input.frame) and place not in matched:
-            whole = view.image(*place)
+            whole = journal.image(*place)
             matched[place] = corrections.of(whole) if whole else {}
         predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
         card = _card(image, face, matched.get(place, {}).get(face.index))
         yield card | predicted | {"percent": percent(face.confidence)}
 
 
-def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
+def _sampled(journal: Journal, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
     """Faces of the sample that the run still has, without labels."""
-    for image, face in filter(None, (find(view, drawn) for drawn in sample)):
+    for image, face in filter(None, (find(journal, drawn) for drawn in sample)):
         yield _card(image, face, corrections.of(image).get(face.index)) | {"predicted": "", "percent": ""}
 
 
-def _video(view: View, people: People, name: str) -> dict[str, Any]:
+def _video(journal: Journal, people: People, name: str) -> dict[str, Any]:
     """People of a video, each with a few faces, evenly in time."""
     persons: dict[int, list[dict[str, Any]]] = {}
-    names, unmatched = names_of(view, name, people)
-    for image, _ in moments(view, name):
+    names, unmatched = names_of(journal, name, people)
+    for image, _ in moments(journal, name):
         for face in image.faces:
             where = {"row": image.input.row, "frame": image.frame, "face": face.index, "time_s": image.input.time_s}
             persons.setdefault(face.track, []).append({**where, "box": face.box})

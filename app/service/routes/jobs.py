@@ -16,8 +16,8 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import InvalidRequest, NoSuchJob, QueueFull, Unauthorized
+from mien.app.labeling.journal import NoJournal
 from mien.app.labeling.records import Result
-from mien.app.labeling.view import NoJournal
 from mien.app.service import serialize
 from mien.app.service.jobs import JOBS_PATH, Job, Jobs
 from mien.app.service.keys import client_of, key_of
@@ -160,11 +160,11 @@ def _images(jobs: Jobs, job: Job, after: tuple[str, int] | None) -> Iterator[tup
     """Results after a position, each with the cursor behind it; runs in a thread."""
     names = jobs.names(job)
     try:
-        view = jobs.view(job)
+        journal = jobs.journal(job)
     except NoJournal:
         return
-    with closing(view):
-        for result in view.images(after=after):
+    with closing(journal):
+        for result in journal.images(after=after):
             cursor = json.dumps([result.input.name, result.input.frame]).encode()
             yield _image(names, result), base64.urlsafe_b64encode(cursor).decode()
 

@@ -14,9 +14,9 @@ from mien.app.labeling import executors
 from mien.app.labeling.executors import NotReady, Worker
 from mien.app.labeling.files import STATE_DIR
 from mien.app.labeling.images import ANNOTATED
+from mien.app.labeling.journal import NoJournal, open_journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.records import Input
-from mien.app.labeling.view import NoJournal, open_view
 from mien.app.settings import Settings
 from tests.albums import make_album, write_photos, write_video
 from tests.integration.labeling.conftest import Mien, tree
@@ -38,7 +38,7 @@ def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def labeled(out: Path) -> int:
     """Number of images whose results are committed."""
     try:
-        view = open_view(out)
+        view = open_journal(out)
     except NoJournal:
         return 0
     try:

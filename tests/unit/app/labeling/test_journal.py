@@ -13,9 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from mien.app.labeling.files import STATE_DIR, OutputRefused
-from mien.app.labeling.journal import Journal
+from mien.app.labeling.journal import JOURNAL_NAME, Journal, NoJournal, open_journal
 from mien.app.labeling.records import Failure, Input, Result
-from mien.app.labeling.view import JOURNAL_NAME, NoJournal, open_view
 
 COUNT = 5_000
 
@@ -52,7 +51,7 @@ def test_a_scan_after_all_inputs_were_replaced_takes_as_long_as_a_first_one_and_
 def test_a_journal_that_cannot_be_opened_is_not_reported_as_missing(tmp_path: Path) -> None:
     (tmp_path / STATE_DIR / JOURNAL_NAME).mkdir(parents=True)
     with pytest.raises(OutputRefused, match="Check that you may read it"):
-        open_view(tmp_path)
+        open_journal(tmp_path)
 
 
 def test_a_reader_of_a_journal_that_is_being_created_finds_all_of_its_tables_or_none(
@@ -62,7 +61,7 @@ def test_a_reader_of_a_journal_that_is_being_created_finds_all_of_its_tables_or_
 
     def read(_statement: str) -> None:
         try:
-            with closing(open_view(tmp_path)) as view:
+            with closing(open_journal(tmp_path)) as view:
                 found.append((view.counts(), view.remaining(), view.reasons()))
         except (NoJournal, sqlite3.Error) as error:
             found.append(type(error))
@@ -95,6 +94,15 @@ def test_threads_that_read_at_once_get_their_own_rows(journal: Journal) -> None:
         assert sum(threads.map(wrong_values, range(4))) == 0
 
 
+def test_a_journal_of_an_earlier_version_is_refused_and_kept(journal: Journal, tmp_path: Path) -> None:
+    journal._db.execute("ALTER TABLE faces DROP COLUMN reasons")
+    tables = list(journal._db.iterdump())
+    for open_again in (Journal, open_journal):
+        with pytest.raises(OutputRefused, match="earlier version"):
+            open_again(tmp_path)
+    assert list(journal._db.iterdump()) == tables
+
+
 def test_a_journal_in_a_folder_of_someone_else_is_read_without_creating_files(
     journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +111,7 @@ def test_a_journal_in_a_folder_of_someone_else_is_read_without_creating_files(
     journal.close()
     (tmp_path / STATE_DIR).chmod(0o555)
     monkeypatch.setattr(os, "access", lambda *_: False)  # as for a user who is not root
-    with closing(open_view(tmp_path)) as view:
+    with closing(open_journal(tmp_path)) as view:
         assert view.counts() == {"no_face": 1}
         assert [path.name for path in (tmp_path / STATE_DIR).iterdir()] == [view.path.name]
     (tmp_path / STATE_DIR).chmod(0o755)

@@ -29,7 +29,6 @@ from mien.app.labeling.review.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.sample import draw_sample
 from mien.app.labeling.review.server import create_review_app, serve_review
-from mien.app.labeling.view import View
 from mien.data.contract import decode
 from mien.data.readers.folders import Folders
 from tests.albums import label_folder, rows_of
@@ -199,7 +198,7 @@ def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own
 
 
 def test_a_correction_of_an_earlier_version_applies_to_the_face_with_its_number(own: Labeled, tmp_path: Path) -> None:
-    with closing(View(own.out)) as view:
+    with closing(Journal(own.out)) as view:
         image = view.image("0.jpg", -1)
     assert image is not None
     lines = [
@@ -368,7 +367,7 @@ def test_reviewers_label_the_same_faces_unseen_and_their_decisions_are_one_table
 
 
 def test_a_sample_of_fewer_faces_than_expressions_is_refused(own: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(View, "labels", lambda _: Counter(anger=3, fear=2, sadness=1))
+    monkeypatch.setattr(Journal, "labels", lambda _: Counter(anger=3, fear=2, sadness=1))
     with pytest.raises(LabelingError, match="3 expressions"):
         draw_sample(own.out, 2)
 

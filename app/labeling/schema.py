@@ -1,0 +1,118 @@
+"""Tables of the journal: their SQL, and faces as rows."""
+
+import os
+import struct
+from pathlib import PurePath
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+
+from mien.app.inference.records import Box, Face
+from mien.app.labeling.reading import CONTAINERS
+from mien.app.labeling.records import STILL
+from mien.data.contract import LANDMARKS, by_label
+
+CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
+# An image that is not labeled, or lacks a copy or crop of those to write, the bit mask `:images`.
+UNDONE: Final = "(status IS NULL OR status IN ('ok', 'no_face') AND products & :images != :images)"
+BOX: Final = struct.Struct("<4d")
+_POINTS: Final = struct.Struct("<2f")
+COLUMNS: Final = (
+    "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, "
+    "i.status, i.reason, i.error, i.sha256, i.width, i.height, "
+    "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness, "
+    "f.reasons"
+)
+FACE_COLUMN: Final = 15  # first column of a face
+# A container has its own row only if it failed as a whole.
+IMAGES: Final = (
+    f"i.found=:session AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
+    "i.status IN ('error', 'skipped'))"
+)
+# found: session of the last scan that found the input, 0 for rows that are only kept to remove their images;
+# opened: signature of an archive or a video when it was last opened; products: images that may exist on the disk.
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS items(
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, frame INTEGER NOT NULL, parent INTEGER, kind TEXT NOT NULL,
+  path BLOB NOT NULL, member INTEGER, size INTEGER NOT NULL, signature TEXT NOT NULL, found INTEGER NOT NULL,
+  status TEXT, reason TEXT, error TEXT, sha256 TEXT, width INTEGER, height INTEGER, time_s REAL,
+  products INTEGER NOT NULL DEFAULT 0, opened TEXT, UNIQUE(name, frame));
+CREATE INDEX IF NOT EXISTS by_parent ON items(parent) WHERE parent IS NOT NULL;
+CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha256 IS NOT NULL;
+CREATE TABLE IF NOT EXISTS faces(
+  item INTEGER NOT NULL, face INTEGER NOT NULL, box BLOB NOT NULL, landmarks BLOB NOT NULL, score REAL NOT NULL,
+  probabilities BLOB NOT NULL, label TEXT NOT NULL, confidence REAL NOT NULL, uncertain INTEGER NOT NULL,
+  roll REAL NOT NULL, sharpness REAL NOT NULL, reasons TEXT NOT NULL, PRIMARY KEY(item, face)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS thumbs(
+  item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
+"""
+# Whether a TIFF has pages is known after it was opened.
+_KIND: Final = "CASE WHEN items.kind='pages' AND excluded.kind='file' THEN 'pages' ELSE excluded.kind END"
+_UNCHANGED: Final = f"items.signature=excluded.signature AND items.path=excluded.path AND items.kind={_KIND}"
+UPSERT_INPUT: Final = f"""
+INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
+VALUES(?, {STILL}, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=excluded.size,
+  found=excluded.found, signature=excluded.signature, parent=NULL,
+  sha256=IIF(excluded.status IS NULL AND ({_UNCHANGED} OR items.status IN ('ok', 'no_face')), items.sha256, NULL),
+  status=COALESCE(excluded.status, CASE WHEN {_UNCHANGED} THEN items.status END),
+  reason=IIF(excluded.status IS NULL, items.reason, excluded.reason),
+  error=IIF(excluded.status IS NULL, items.error, excluded.error),
+  width=IIF(excluded.status IS NULL, items.width, NULL), height=IIF(excluded.status IS NULL, items.height, NULL)
+WHERE items.found != excluded.found OR items.path = excluded.path
+"""
+UPSERT_CHILD: Final = """
+INSERT INTO items(name, frame, parent, kind, path, member, size, signature, found, time_s, products)
+VALUES(?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?)
+ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kind, path=excluded.path,
+  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, status=NULL, sha256=NULL,
+  products=items.products | excluded.products
+RETURNING id
+"""
+
+
+def pack_face(row: int | None, face: Face) -> tuple[Any, ...]:
+    """A row of `faces` for a face of the image in a row of `items`."""
+    return (
+        row,
+        face.index,
+        BOX.pack(*face.box),
+        face.landmarks_px.astype("<f4").tobytes(),
+        face.detection_score,
+        np.array(list(face.probabilities.values()), "<f4").tobytes(),
+        face.label,
+        float(face.confidence),
+        int(face.uncertain),
+        float(face.roll_degrees),
+        float(face.sharpness),
+        " ".join(face.reasons),
+    )
+
+
+def unpack_face(row: tuple[Any, ...]) -> Face:
+    """The face of the last columns of `COLUMNS`."""
+    number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons = row
+    return Face(
+        box=Box(*BOX.unpack(box)),
+        landmarks=dict(zip(LANDMARKS, _POINTS.iter_unpack(landmarks), strict=True)),
+        detection_score=score,
+        probabilities=by_label(np.frombuffer(probabilities, "<f4")),
+        label=label,
+        confidence=confidence,
+        uncertain=bool(uncertain),
+        roll_degrees=roll,
+        reasons=tuple(reasons.split()),
+        index=number,
+        sharpness=sharpness,
+    )
+
+
+def sqlite_uri(path: PurePath) -> str:
+    """A full path as a URI for SQLite: `file:///home/a`, `file:///C:/a`, or, on a share, `file:////nas/share/a`.
+
+    `Path.as_uri` has the server of a share as the authority, `file://nas/share/a`, which SQLite refuses.
+    """
+    posix = path.as_posix()
+    return f"file://{'' if posix.startswith('/') else '/'}{quote(os.fsencode(posix))}"
