@@ -33,9 +33,12 @@ _RESAMPLED_PX: Final = (0.93, 0.212)
 _NOSE_MM: Final = 24.0
 _WIDTH_MM: Final = 56.5
 _HEIGHT_MM: Final = 70.0
-# The crop at 28x28 pixels, less mean and over contrast; a part of the face by its rows, also as edges at 14x14.
+# Side of the reduced crop whose luminance, edges and colors tell a covered face, and the parts that are used.
 COVER_GRID: Final = 28
-COVER_PARTS: Final = {"eyes": (5, 17), "mouth": (15, 28)}
+_COVER_INSIDE: Final = np.s_[5:28, 2:26]
+_COVER_INSIDE_HALF: Final = np.s_[2:14, 1:13]
+LUMA: Final = (0.299, 0.587, 0.114)
+COVERED_LIMIT: Final = 1.655  # above it, a face counts as covered, for all models
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Quality:
         blur_px: the part of it that the size of the face does not explain.
         yaw_degrees: turn of the head; positive: to the right of the image.
         brightness: mean luminance of the crop, 0 to 1.
-        covered: log odds that the eyes or the mouth are covered, the larger of both.
+        covered: how much the face looks covered, by a mask, a hand or glasses; see `COVERED_LIMIT`.
     """
 
     width_px: float
@@ -77,9 +80,7 @@ def measure(crop: Array, landmarks_px: Array) -> Quality:
         blur_px=math.sqrt(max(0.0, softness**2 - resampled**2)),
         yaw_degrees=head_pose(landmarks_px)[0] or 0.0,
         brightness=cv2.mean(gray)[0] / 255,
-        covered=max(
-            float(weights @ part) + bias for part, (weights, bias) in zip(cover_features(gray), _COVER, strict=True)
-        ),
+        covered=float(cover_features(crop) @ _COVER_WEIGHTS) + _COVER_BIAS,
     )
 
 
@@ -103,22 +104,17 @@ def _gradient_energy(gray: Array) -> float:
     return across + cv2.norm(gray[2:], gray[:-2], cv2.NORM_L2SQR)
 
 
-def cover_features(gray: Array) -> list[Array]:
-    """What tells whether eyes and mouth are covered, of a crop (112, 112) uint8: a float32 vector for each part."""
-    small = cv2.resize(gray, (COVER_GRID, COVER_GRID), interpolation=cv2.INTER_AREA).astype(np.float32)
-    mean, contrast = cv2.meanStdDev(small[4:26, 3:25])
-    small = (small - np.float32(mean[0, 0])) / np.float32(contrast[0, 0] + 4)
+def cover_features(crop: Array) -> Array:
+    """Describe a crop, (112, 112, 3) uint8 RGB, by its luminance, its edges and its color on a coarse grid; float32."""
+    small = cv2.resize(crop, (COVER_GRID, COVER_GRID), interpolation=cv2.INTER_AREA).astype(np.float32)
+    gray = small @ np.array(LUMA, np.float32)
+    mean, contrast = cv2.meanStdDev(gray[4:26, 3:25])
+    luminance = (gray - np.float32(mean[0, 0])) / np.float32(contrast[0, 0] + 4)
+    edges = [np.abs(cv2.Sobel(luminance, cv2.CV_32F, dx, 1 - dx, ksize=1)) for dx in (1, 0)]
+    colors = [(small[..., channel] - gray) / 16 for channel in (0, 2)]
     half = (COVER_GRID // 2, COVER_GRID // 2)
-    edges = [
-        cv2.resize(np.abs(cv2.Sobel(small, cv2.CV_32F, dx, 1 - dx, ksize=1)), half, interpolation=cv2.INTER_AREA)
-        for dx in (1, 0)
-    ]
-    return [
-        np.concatenate(
-            [small[top:bottom, 2:26].ravel(), *(edge[top // 2 : (bottom + 1) // 2, 1:13].ravel() for edge in edges)]
-        )
-        for top, bottom in COVER_PARTS.values()
-    ]
+    coarse = [cv2.resize(part, half, interpolation=cv2.INTER_AREA)[_COVER_INSIDE_HALF] for part in (*edges, *colors)]
+    return np.concatenate([luminance[_COVER_INSIDE].ravel(), *(part.ravel() for part in coarse)])
 
 
 def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
@@ -157,10 +153,12 @@ def facts() -> dict[str, Any]:
         "nose_mm": _NOSE_MM,
         "width_mm": _WIDTH_MM,
         "cover_grid": COVER_GRID,
-        "cover": {part: _FITTED[part] | {"rows": rows} for part, rows in COVER_PARTS.items()},
+        "luma": LUMA,
+        "cover": _FITTED,
     }
 
 
-COVER_FILE: Final = Path(__file__).with_name("cover.json")  # weights and bias per part
-_FITTED: Final[dict[str, dict[str, Any]]] = json.loads(COVER_FILE.read_text(encoding="utf-8"))
-_COVER: Final = [(np.array(_FITTED[part]["weights"], np.float32), float(_FITTED[part]["bias"])) for part in COVER_PARTS]
+COVER_FILE: Final = Path(__file__).with_name("cover.json")  # weights and bias: `python -m benchmarks.covered --fit`
+_FITTED: Final[dict[str, Any]] = json.loads(COVER_FILE.read_text(encoding="utf-8"))
+_COVER_WEIGHTS: Final = np.array(_FITTED["weights"], np.float32)
+_COVER_BIAS: Final = float(_FITTED["bias"])

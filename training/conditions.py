@@ -17,7 +17,7 @@ from scipy.special import log_softmax
 
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
-from mien.data.quality import AMBIGUOUS_BELOW, FACE_SHARE, REASONS, Quality, measure
+from mien.data.quality import AMBIGUOUS_BELOW, COVERED_LIMIT, FACE_SHARE, REASONS, Quality, measure
 from mien.models.manifest import Condition, Conditions, Interval, Manifest, Reason, Softening
 from mien.training.faces import FaceSet
 from mien.training.loop import metrics
@@ -47,7 +47,6 @@ _SHOWN_BY: Final[dict[str, tuple[str, Callable[[Quality], float]]]] = {
 }
 _LOWER_IS_WORSE: Final = ("small", "dark")
 _DRAWS: Final = 3  # random degradations of each face
-_FALSE_COVERED: Final = 0.02  # share of faces without degradation that may be called covered
 _NOISE_STD: Final = 2.0  # of dark faces, in gray levels
 _HEAD_PX: Final = 46.0  # radius of a head as a cylinder, in pixels of the crop
 _NOSE_PX: Final = 14.0  # by which the nose is before it
@@ -190,7 +189,7 @@ def measure_conditions(
             ece_unsoftened=metrics.bootstrap(metrics.ece, before, tested),
             ece=metrics.bootstrap(metrics.ece, after, tested),
         )
-    limits = {"covered": round(float(np.quantile(original.values("covered"), 1 - _FALSE_COVERED)), 3)}
+    limits = {"covered": COVERED_LIMIT}
     for reason, (condition, _) in _SHOWN_BY.items():
         if reason not in limits and (crossing := conditions[condition].minus_5):
             limits[reason] = round(crossing.value, 3)

@@ -16,7 +16,7 @@ export function measure(crop, points, { crop: template, quality: facts }) {
     blur: Math.sqrt(Math.max(0, softness ** 2 - resampled ** 2)),
     yaw: yawOf(points, facts),
     brightness: gray.reduce((sum, value) => sum + value, 0) / gray.length / 255,
-    covered: Math.max(...Object.values(facts.cover).map((part) => coveredOf(gray, template.px, part, facts))),
+    covered: coveredOf(crop, template.px, facts),
   };
 }
 
@@ -106,13 +106,19 @@ function yawOf(points, { width_mm: width, nose_mm: nose }) {
   return round((1800 / Math.PI) * Math.atan2(((off[0] * across[0] + off[1] * across[1]) / size) * width, size * nose)) / 10;
 }
 
-function coveredOf(gray, px, { weights, bias, rows: [top, bottom] }, { cover_grid: grid }) {
-  const small = normalized(means(gray, px, grid), grid);
-  const edges = [[1, 0], [0, 1]].map(([dx, dy]) => means(edgesOf(small, grid, dx, dy), grid, grid / 2));
+function coveredOf({ data }, px, { cover: { weights, bias }, cover_grid: grid, luma }) {
+  const [red, green, blue] = [0, 1, 2].map((channel) => {
+    const values = Float64Array.from({ length: px * px }, (_, at) => data[4 * at + channel]);
+    return means(values, px, grid).map(round); // OpenCV reduces 8-bit values
+  });
+  const gray = red.map((value, at) => luma[0] * value + luma[1] * green[at] + luma[2] * blue[at]);
+  const luminance = normalized(gray, grid);
+  const edges = [[1, 0], [0, 1]].map(([dx, dy]) => edgesOf(luminance, grid, dx, dy));
+  const colors = [red, blue].map((channel) => channel.map((value, at) => (value - gray[at]) / 16));
   const features = [];
-  for (let y = top; y < bottom; y++) for (let x = 2; x < 26; x++) features.push(small[y * grid + x]);
-  for (const edge of edges) {
-    for (let y = Math.floor(top / 2); y < Math.ceil(bottom / 2); y++) for (let x = 1; x < 13; x++) features.push(edge[(y * grid) / 2 + x]);
+  for (let y = 5; y < 28; y++) for (let x = 2; x < 26; x++) features.push(luminance[y * grid + x]);
+  for (const part of [...edges, ...colors].map((values) => means(values, grid, grid / 2))) {
+    for (let y = 2; y < 14; y++) for (let x = 1; x < 13; x++) features.push(part[(y * grid) / 2 + x]);
   }
   return features.reduce((sum, value, at) => sum + value * weights[at], bias);
 }
@@ -126,12 +132,11 @@ function means(values, from, to) {
 }
 
 function normalized(small, grid) {
-  const rounded = small.map(round);
   const inner = [];
-  for (let y = 4; y < 26; y++) for (let x = 3; x < 25; x++) inner.push(rounded[y * grid + x]);
+  for (let y = 4; y < 26; y++) for (let x = 3; x < 25; x++) inner.push(small[y * grid + x]);
   const mean = inner.reduce((sum, value) => sum + value, 0) / inner.length;
   const contrast = Math.sqrt(inner.reduce((sum, value) => sum + (value - mean) ** 2, 0) / inner.length);
-  return rounded.map((value) => (value - mean) / (contrast + 4));
+  return small.map((value) => (value - mean) / (contrast + 4));
 }
 
 function edgesOf(values, grid, dx, dy) {
