@@ -35,9 +35,14 @@ PLAIN_DEIT: dict[str, object] = {
 TINY_DEIT = PLAIN_DEIT | {"name": DEIT, "drop_path_rate": 0.2, "options": _OPTIONS | _HYBRID}
 
 
+def unequal_counts(mean: float) -> dict[str, int]:
+    """Faces per class, `mean` on average and at least one; equal counts would hide weights and corrections by class."""
+    return {label: max(1, round(mean * count / 8)) for label, count in zip(LABELS, (20, 3, 3, 9, 9, 6, 6), strict=True)}
+
+
 def drawn_faces(root: Path, *, train: int = 8, valid: int = 4) -> Path:
-    """Write class folders of drawn faces, `train` and `valid` of each class. Returns `root`."""
-    return make_folders(root, {"train": dict.fromkeys(LABELS, train), "valid": dict.fromkeys(LABELS, valid)})
+    """Write class folders of drawn faces, on average `train` and `valid` of each class. Returns `root`."""
+    return make_folders(root, {"train": unequal_counts(train), "valid": unequal_counts(valid)})
 
 
 def valid_faces(root: Path, kind: str = "folders", **options: object) -> FaceSet:

@@ -19,7 +19,7 @@ from mien.training.loop import metrics
 from mien.training.release.graphs import Released
 from mien.training.train import train
 from tests.data_sets import make_folders
-from tests.support_training import TINY_CNN, TINY_DEIT, data_of, drawn_faces, small_recipe
+from tests.support_training import TINY_CNN, TINY_DEIT, data_of, drawn_faces, small_recipe, with_runtime
 
 EIGHT_OPTIONS = {"classes": 8, "valid_share": 0.2}
 COLOR_CNN = TINY_CNN | {"color": "RGB", "normalization": "imagenet"}
@@ -29,7 +29,7 @@ COLOR_CNN = TINY_CNN | {"color": "RGB", "normalization": "imagenet"}
 class Trained:
     """Folders that tests read; a test that changes one works on a copy."""
 
-    faces: Path  # 12 drawn faces of each class to train on, 4 to validate
+    faces: Path  # 84 drawn faces to train on, 28 to validate, of unequal classes
     teacher: Path  # run of a CNN
     student: Path  # run of a hybrid DeiT with a distillation token
     artifact: Path  # of the student
@@ -91,7 +91,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     with FileLock(f"{folder}.lock"), few_resamples():  # before the fixture of the module
         if not runs.artifact.exists():
             drawn_faces(runs.faces, train=12)
-            train(runs.teacher_recipe(), runs.teacher)
+            train(with_runtime(runs.teacher_recipe(), workers=2), runs.teacher)
             distillation = {"mode": "token-soft", "teachers": [str(runs.teacher)], "weight": 0.5, "temperature": 2.0}
             train(small_recipe(runs.faces, model=TINY_DEIT, epochs=6, distillation=distillation), runs.student)
             export([runs.student], "drawn", artifacts_dir=runs.artifact.parent)

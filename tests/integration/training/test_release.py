@@ -99,6 +99,7 @@ def test_the_released_graph_equals_torch_for_any_batch_and_color_and_has_an_atte
     trained: Trained, crops: Array
 ) -> None:
     network, state = load_best(trained.student)
+    round_weights(network)
     session = evaluate.open_graph(trained.artifact / "model.onnx")
     for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
         with torch.no_grad(), recorded_attention(network.backbone) as attentions:

@@ -224,7 +224,7 @@ def test_each_of_two_sources_of_one_kind_and_split_is_recorded_and_checked(tmp_p
     sources = [{"kind": "folders", "split": "train", "root": str(root)} for root in (faces, more)]
     recipe = small_recipe(faces, epochs=1, data=data | {"train": sources})
     facts = read_facts(train(recipe, tmp_path / "run"))
-    assert facts["faces"] == {"folders/train": 14, "folders/train (2)": 21, "folders/valid": 7}
+    assert facts["faces"] == {"folders/train": 15, "folders/train (2)": 20, "folders/valid": 8}
     assert facts["learned_from"].keys() == {"folders/train", "folders/train (2)"}
     for root in (faces, more):
         changed = next((root / "train").rglob("*.png"))
