@@ -13,6 +13,7 @@ import { Pipeline } from "../../app/static/page/core/pipeline.js";
 import { measure, soften } from "../../app/static/page/core/quality.js";
 import { placeTags, shared } from "../../app/static/page/core/tags.js";
 import { Tracker } from "../../app/static/page/core/tracker.js";
+import { LiveMetrics } from "../../app/static/page/ui/metrics.js";
 
 const { facts, labeled, softened, tracked, aligned, decoded, table } = JSON.parse(fs.readFileSync(process.env.VECTORS));
 useFacts(facts);
@@ -125,6 +126,17 @@ test("tables have the columns of the command, in its order, and the same cells",
 });
 
 test("a percentage does not claim certainty", () => assert.deepEqual([0.995, 0.994, 0].map(percent), [">99%", "99%", "0%"]));
+
+test("figures of a stream become dashes when nothing arrives any more", () => {
+  const [fps, latency, count] = [{}, {}, { textContent: "3" }];
+  const metrics = new LiveMetrics();
+  metrics.add(500, 80);
+  metrics.add(1000, 90);
+  metrics.show(fps, latency, count, 1100);
+  assert.deepEqual([fps, latency, count].map(({ textContent }) => textContent), ["2.0", "90 ms", "3"]);
+  metrics.show(fps, latency, count, 12_000);
+  assert.deepEqual([fps, latency, count].map(({ textContent }) => textContent), ["–", "–", "–"]);
+});
 
 test("the package is imported where there is no document", async () => {
   const { label, labeler } = await import("../../app/static/page/index.js");

@@ -211,6 +211,8 @@ def test_a_service_that_was_not_ready_is_asked_again(open_tab: Open) -> None:
         tab.page.reload()
         tab.wait_for(lambda: any(tab.errors), "the page has not asked")
         assert tab.page.inner_text("#runs") == ""
+        if path == "ready":
+            tab.wait_until("document.getElementById('example-faces').textContent.includes('does not respond')")
         tab.page.unroute(f"**/{path}")
         tab.wait_until(f"document.getElementById('runs').textContent === {json.dumps(runs)}")
         tab.ignore_errors("status of 503")
@@ -461,6 +463,12 @@ def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
         stage, button = tab.box("#stage"), tab.box("#start")
         assert button["y"] + button["height"] < stage["y"] + stage["height"], "the button is not cut off"
     assert len(titles) == len(states)
+    tab.page.evaluate("() => { document.featurePolicy.allowsFeature = () => false; }")
+    tab.page.evaluate(
+        "() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', 'NotAllowedError')); }"
+    )
+    tab.page.click("#start")
+    tab.wait_until("""document.getElementById('state-text').textContent.includes('<iframe allow="camera">')""")
 
 
 def test_an_insecure_page_explains_why_the_camera_is_unavailable(open_tab: Open, site: Server) -> None:

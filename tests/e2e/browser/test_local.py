@@ -288,9 +288,9 @@ def label_with_three_threads(tab: Tab) -> None:
 
 
 def test_the_page_works_offline_after_one_visit_and_fetches_models_once(open_tab: Open) -> None:
-    tab = open_tab(service_workers="allow")
+    tab = open_tab("/?local=1", service_workers="allow")
     tab.wait_until("Boolean(navigator.serviceWorker.controller)")
-    local(tab)
+    wait_for_models(tab)  # which are loaded although nothing has been labeled
     tab.page.wait_for_timeout(500)
     tab.page.reload()
     tab.wait_until_ready()
@@ -304,6 +304,16 @@ def test_the_page_works_offline_after_one_visit_and_fetches_models_once(open_tab
     assert tab.page.is_checked("#local")
     (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
     assert face["label"] == "happiness"
+    tab.ignore_errors("ERR_INTERNET_DISCONNECTED", "Failed to load resource")
+
+
+def test_models_that_were_never_loaded_are_named_as_the_cause_offline(open_tab: Open) -> None:
+    tab = open_tab(service_workers="allow")
+    tab.wait_until("Boolean(navigator.serviceWorker.controller)")
+    tab.page.wait_for_timeout(500)
+    tab.page.context.set_offline(True)
+    tab.page.check("#local")
+    tab.wait_until("document.getElementById('place').textContent.includes('you are offline, and the models')")
     tab.ignore_errors("ERR_INTERNET_DISCONNECTED", "Failed to load resource")
 
 

@@ -3,6 +3,7 @@
 const IN_FLIGHT = 2; // the worker never waits for the next frame
 const RUNTIME_BYTES = { wasm: 4e6, webgpu: 7e6 }; // ONNX Runtime Web, compressed
 const MAX_THREADS = 4;
+const OFFLINE = "you are offline, and the models were never loaded";
 
 export class LocalLabeler {
   /**
@@ -31,7 +32,7 @@ export class LocalLabeler {
     const cores = navigator.hardwareConcurrency - 1; // one is left for the page; threads that share a core are slower
     const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
     this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES, threads })
-      .catch((error) => { throw Object.assign(error, { again: true }); });
+      .catch((error) => { throw Object.assign(navigator.onLine ? error : failure(OFFLINE), { again: true }); });
     this.opened.then(this.tell, (error) => {
       this.forget();
       this.failed(error.message);

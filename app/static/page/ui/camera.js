@@ -19,7 +19,10 @@ const ERRORS = {
 ERRORS.SecurityError = ERRORS.NotAllowedError;
 ERRORS.AbortError = ERRORS.NotReadableError;
 
+const IN_A_FRAME = ["refused", "The page around this one blocks the camera", 'Its element needs allow="camera": <iframe allow="camera">. Or open this page by itself.'];
+
 function cameraErrorOf(error) {
+  if (error.name === "NotAllowedError" && document.featurePolicy?.allowsFeature("camera") === false) return new CameraError(...IN_A_FRAME);
   const [kind, title, text] = ERRORS[error.name] ?? ["failed", "The camera did not start", error.message];
   return new CameraError(kind, title, text);
 }

@@ -88,7 +88,7 @@ function drawTag(context, { face, number, opacity = 1 }, place, { size, text, ch
   context.save();
   context.globalAlpha = opacity;
   context.font = fontOf(size);
-  context.textBaseline = "middle";
+  Object.assign(context, { textBaseline: "middle", direction: "ltr", textAlign: "left" }); // also in a page that is read from right to left
   const middle = place.y + place.height / 2 + 0.04 * size;
   context.beginPath();
   context.roundRect(place.x, place.y, place.width, place.height, 4 * unit);

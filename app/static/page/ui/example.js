@@ -6,7 +6,8 @@ import { FaceBlock } from "./faces.js";
 import { spoken } from "../core/labels.js";
 import { paint } from "./pictures.js";
 
-export async function showExample() {
+/** `current`: whether the model that labeled the sample runs now; else it comes from the cache. */
+export async function showExample({ current }) {
   const [facts, photo] = await Promise.all(["json", "jpg"].map((kind) => fetch(`page/samples/photo.${kind}`).catch(() => null)));
   if (!facts?.ok || !photo?.ok) return;
   const { faces, width } = (await facts.json()).images[0];
@@ -22,7 +23,8 @@ export async function showExample() {
     if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
     return block.root;
   });
-  byId("example-faces").replaceChildren(...blocks, element("p", { class: "quiet" }, "Labeled by the model that runs here."));
+  const note = current ? "Labeled by the model that runs here." : "Labeled earlier: the service does not respond.";
+  byId("example-faces").replaceChildren(...blocks, element("p", { class: "quiet" }, note));
   canvas.hidden = byId("example-faces").hidden = false;
   byId("nobody").hidden = true;
 }

@@ -333,7 +333,7 @@ export class Live {
     const shown = (this.shown = this.motion.at(now));
     this.stage.draw(shown, this.frameSize, this.settings);
     this.people.refresh(now, this.settings.threshold);
-    this.metrics.show(byId("fps"), byId("latency"), now);
+    this.metrics.show(byId("fps"), byId("latency"), byId("count"), now);
     this.tools.drawn(shown);
   }
 }

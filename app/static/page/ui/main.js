@@ -9,6 +9,7 @@ import { Mode } from "./mode.js";
 import { workOffline } from "./offline.js";
 import { pageFacts, serviceStatus } from "./service.js";
 import { Clip } from "./source.js";
+import { plotColor } from "./timeline.js";
 
 const TABS = ["live", "photos"];
 const ASK_AGAIN_MS = 3000;
@@ -52,7 +53,11 @@ async function playVideo(file, others) {
 function describeModel() {
   if (facts.service && !mode.status?.model) setTimeout(askAgain, ASK_AGAIN_MS);
   applyPalette();
-  const entry = (label) => element("li", {}, swatch(label), label);
+  const entry = (label) => {
+    const color = swatch(label);
+    color.style.background = plotColor(label);
+    return element("li", {}, color, label);
+  };
   byId("legend").replaceChildren(...LABELS.map(entry), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
   live.model = facts.classifier.name;
   live.settings.setThreshold(facts.classifier.confidence_threshold);
@@ -72,6 +77,6 @@ addEventListener("hashchange", follow);
 follow();
 describeModel();
 byId("api").hidden = !facts.service;
-showExample();
-workOffline(!facts.service);
+showExample({ current: !facts.service || Boolean(mode.status) });
+workOffline(!facts.service).then(() => mode.loadWhenIdle());
 for (const part of document.querySelectorAll("[inert]")) part.inert = false; // until here, a click would be lost

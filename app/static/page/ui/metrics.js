@@ -29,13 +29,14 @@ export class LiveMetrics {
     while (this.results.length && (age() > STALE_MS || (this.results.length > 2 && age() > WINDOW_MS))) this.results.shift();
   }
 
-  show(fps, latency, now) {
+  show(fps, latency, count, now) {
     if (now - this.shownAt < REFRESH_MS) return;
     this.shownAt = now;
     this.trim(now);
     const span = this.results.length > 1 ? this.results.at(-1)[0] - this.results[0][0] : 0;
     const sorted = this.results.map(([, ms]) => ms).sort((one, other) => one - other);
     setText(fps, span ? (((this.results.length - 1) / span) * 1000).toFixed(1) : "–");
+    if (!sorted.length) setText(count, "–");
     setText(latency, sorted.length ? duration(sorted[Math.floor(sorted.length / 2)]) : "–");
   }
 }

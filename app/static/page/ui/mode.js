@@ -36,6 +36,11 @@ export class Mode {
     }
   }
 
+  /** Load the models before they are needed, so that local mode works offline from now on. */
+  loadWhenIdle() {
+    if (this.isLocal) (globalThis.requestIdleCallback ?? setTimeout)(() => this.local.open().catch(() => {})); // told by failed()
+  }
+
   get isLocal() {
     return byId("local").checked;
   }

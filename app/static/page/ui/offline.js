@@ -1,6 +1,6 @@
 // Registers the service worker (sw.js), and hands it what this page has loaded already.
 
-/** `isStatic`: whether the page is a folder of files, which only the service worker can isolate. */
+/** Resolves when the worker keeps what the page loads. `isStatic`: whether the page is a folder of files, which only the service worker can isolate. */
 export async function workOffline(isStatic) {
   if (!navigator.serviceWorker) return; // not a secure page
   const first = !navigator.serviceWorker.controller;
@@ -10,4 +10,5 @@ export async function workOffline(isStatic) {
   if (first) active.postMessage([location.href.split(/[?#]/)[0], ...loaded]);
   const gains = isStatic && !self.crossOriginIsolated && navigator.hardwareConcurrency > 2; // one thread is left to the page
   if (gains && first && document.getElementById("stage").dataset.state === "idle") location.reload();
+  if (!navigator.serviceWorker.controller) await new Promise((done) => navigator.serviceWorker.addEventListener("controllerchange", done, { once: true }));
 }

@@ -76,6 +76,9 @@ class Person {
   }
 }
 
+/** Whether a card comes after another one: people in view are first, by number. */
+const follows = (card, other) => card.classList.contains("away") || Number(card.dataset.person) > Number(other.dataset.person);
+
 export class People {
   /** `setNeutral(number, on, done)`: see Person. */
   constructor(list, nobody, legend, setNeutral) {
@@ -135,7 +138,7 @@ export class People {
       person.refresh(now, this.answeredAt, threshold);
       if (person.root.isConnected && wasAway === person.away) continue;
       if (person.away) this.list.append(person.root);
-      else this.list.insertBefore(person.root, this.list.querySelector(".away")); // people in view come first
+      else this.list.insertBefore(person.root, [...this.list.children].find((card) => follows(card, person.root)) ?? null);
     }
     const inView = [...this.people.values()].filter(({ away }) => !away).length;
     this.list.classList.toggle("compact", inView >= COMPACT_FROM);
