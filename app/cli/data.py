@@ -27,4 +27,5 @@ def face_share(image: Array) -> float:
     """Width of the largest face over the shorter side of an image, (H, W, 3) uint8 RGB; 0 without a face."""
     factor = max(1.0, _MIN_SEARCHED_PX / min(image.shape[:2]))
     searched = cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
-    return max((face.box.width for face in _detector().detect(searched)), default=0.0) / min(searched.shape[:2])
+    widths = [face.box.width for face in _detector().detect(searched)]
+    return float(max(widths, default=0.0) / min(searched.shape[:2]))
