@@ -89,7 +89,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
     )
     return [
         Middleware(Envelope),
-        Middleware(WholeBody),
+        Middleware(WholeBody, max_bytes=settings.max_body_bytes),
         Middleware(
             Guard,
             checks=[head_check, host_check(_allowed_hosts(settings)), origin_check(settings.cors_origins)],

@@ -160,13 +160,13 @@ def _route(scope: Scope) -> str:
 
 
 class WholeBody:
-    """Middleware that receives the rest of a body before a response ends.
+    """Middleware that receives the rest of a body, within its limit, before a response ends.
 
     A server that closes the connection resets a client that is still sending, which loses the response.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app, self._max_bytes = app, max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
@@ -185,8 +185,9 @@ class WholeBody:
                 await send(message)
                 return
             await send({**message, "more_body": True})
-            while (await receive_part()).get("more_body", False):
-                pass
+            received = 0
+            while arriving and received < self._max_bytes:
+                received += len((await receive_part()).get("body", b""))
             await send({"type": "http.response.body"})
 
         if arriving:
