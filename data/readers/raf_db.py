@@ -1,15 +1,21 @@
-"""RAF-DB, basic emotions, in its original layout (Li et al. 2017): 15,339 web faces, each labeled by about 40 people.
+"""RAF-DB, basic emotions (Li et al. 2017): 15,339 web faces, each labeled by about 40 people.
 
-Layout, below the root or its `basic/`: `EmoLabel/list_patition_label.txt` (misspelled like this), whose lines are
+Original layout, below the root or its `basic/`: `EmoLabel/list_patition_label.txt` (misspelled so), whose lines are
 `train_00001.jpg 5`; `Image/aligned/train_00001_aligned.jpg` (100x100); `Image/original/train_00001.jpg`; and optionally
 `Annotation/manual/train_00001_manu_attri.txt` (five landmarks of the original image, then gender, race and age band).
 
+Kaggle's copy has the aligned images in numbered folders, `DATASET/train/1/train_00001_aligned.jpg` to
+`DATASET/test/7/...`. Its CSV files repeat the folders and are not read.
+
     mien data check raf_db path/to/RAF-DB --option images=original
+    mien data check raf_db_kaggle path/to/archive.zip
 
 The set has no validation split, so one tenth of each train class is held out: the images whose id (`train_00001`) has
-the smallest SHA-256 (`data.split`). The Kaggle copy has the same split. The test split is never used for selection.
+the smallest SHA-256 (`data.split`), in both layouts. The test split is never used for selection.
 """
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
@@ -24,10 +30,11 @@ PUBLISHED: Final = {
     "train": dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)),
     "test": dict(zip(LABELS, (329, 74, 160, 1185, 478, 162, 680), strict=True)),
 }
-WHERE_TO_GET: Final = (
+_WHERE_TO_GET: Final = (
     "RAF-DB is free for research after a request from an academic address: http://www.whdeng.cn/RAF/model1.html. "
     "Unpack Image/aligned.zip, Image/original.zip and Annotation/manual.zip in place"
 )
+_KAGGLE_IMAGE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
 _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")
 # Codes from the readme of the set.
 _ATTRIBUTES: Final = {
@@ -90,7 +97,7 @@ class RafDb(RafDbReader):
 
     kind: ClassVar[str] = "raf_db"
     title: ClassVar[str] = "RAF-DB"
-    where_to_get: ClassVar[str] = WHERE_TO_GET
+    where_to_get: ClassVar[str] = _WHERE_TO_GET
 
     def __init__(
         self,
@@ -137,7 +144,7 @@ class RafDb(RafDbReader):
             if not text.strip():
                 continue
             file, _, number = text.strip().partition(" ")
-            label = RAF_DB_IDS.get(int(number)) if number.strip().isdecimal() else None
+            label = _label_of(number)
             if label is None or not file.startswith(("train_", "test_")):
                 raise self.error(f"{name} line {line}: expected `train_00001.jpg 1` to 7, got {text!r}")
             image = PurePosixPath(file).stem
@@ -167,6 +174,53 @@ class RafDb(RafDbReader):
         return Sample(
             key, self._split_by_id[name], self._label_by_id[name], landmarks_px=landmarks_px, attributes=attributes
         )
+
+
+class RafDbKaggle(RafDbReader):
+    """Reader of RAF-DB in its Kaggle layout.
+
+    Options:
+        hold_out_valid: false keeps all of train in train.
+        exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
+    """
+
+    kind: ClassVar[str] = "raf_db_kaggle"
+    title: ClassVar[str] = "RAF-DB (Kaggle copy)"
+    where_to_get: ClassVar[str] = (
+        f"This layout is shuvoalok/raf-db-dataset on Kaggle; the rights are those of the original. {_WHERE_TO_GET}"
+    )
+
+    def __init__(
+        self, root: Path | str, *, hold_out_valid: bool = True, exclude_near_duplicates_of: Sequence[str] = ()
+    ) -> None:
+        super().__init__(root, hold_out_valid=hold_out_valid, exclude_near_duplicates_of=exclude_near_duplicates_of)
+        matches = [match for name in self.tree.names if (match := _KAGGLE_IMAGE.fullmatch(name))]
+        if not matches:
+            raise self.error(f"no DATASET/train/1/*.jpg in {root}")
+        self._prefix = matches[0]["prefix"]
+        label_by_key = {match["key"]: self._label(match["number"], match["key"]) for match in matches}
+        by_id = {_id_of(key): label for key, label in label_by_key.items()}
+        if len(by_id) < len(matches):
+            ids = Counter(_id_of(match["key"]) for match in matches)
+            raise self.error(f"{ids.most_common(1)[0][0]} is in two class folders")
+        split_by_id = split_of(by_id, hold_out_valid=hold_out_valid)
+        for key, label in label_by_key.items():
+            split = split_by_id[_id_of(key)]
+            self._by_split[split].append(Sample(key, split, label))
+
+    def _label(self, number: str, where: str) -> str:
+        label = _label_of(number)
+        if label is None:
+            raise self.error(f"class {number!r} of {where}: expected 1 to {len(LABELS)}")
+        return label
+
+
+def _label_of(number: str) -> str | None:
+    return RAF_DB_IDS.get(int(number)) if number.strip().isdecimal() else None
+
+
+def _id_of(key: str) -> str:
+    return PurePosixPath(key).stem.removesuffix("_aligned")
 
 
 def parse_annotation(text: str) -> tuple[tuple[Point, ...], dict[str, str]]:
