@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import filelock
 
@@ -45,7 +45,7 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS jobs(
   id TEXT PRIMARY KEY, client TEXT NOT NULL, created REAL NOT NULL, state TEXT NOT NULL, reason TEXT,
   options TEXT NOT NULL DEFAULT '[]', names TEXT NOT NULL DEFAULT '{}', kills INTEGER NOT NULL DEFAULT 0,
-  cancel INTEGER NOT NULL DEFAULT 0, age_s REAL NOT NULL DEFAULT 0) WITHOUT ROWID
+  cancel INTEGER NOT NULL DEFAULT 0, age_s REAL NOT NULL DEFAULT 0, idempotency_key TEXT) WITHOUT ROWID
 """
 _COLUMNS: Final = "id, client, state, reason, options, kills, cancel"
 
@@ -89,7 +89,7 @@ class Jobs:
             database.execute("BEGIN IMMEDIATE")
             yield database
 
-    def begin_upload(self, client: str) -> Path:
+    def begin_upload(self, client: str, idempotency_key: str | None = None) -> Path:
         """A new folder for the files of a job; `submit` or `discard` it. Raises: QueueFull."""
         folder = self._folder / uuid.uuid4().hex
         with self._table() as table:
@@ -102,8 +102,8 @@ class Jobs:
                 if own >= limit - total:  # one client may use half of what is left
                     raise QueueFull(f"{total} of {limit} jobs, {own} of them yours, are {what}")
             table.execute(
-                "INSERT INTO jobs(id, client, created, state) VALUES(?, ?, ?, 'uploading')",
-                (folder.name, client, time.time()),
+                "INSERT INTO jobs(id, client, created, state, idempotency_key) VALUES(?, ?, ?, 'uploading', ?)",
+                (folder.name, client, time.time(), idempotency_key),
             )
         folder.mkdir(mode=0o700)
         (folder / "input").mkdir()
@@ -134,6 +134,17 @@ class Jobs:
     def of_client(self, client: str) -> list[Job]:
         """The jobs of a client, the newest first."""
         return self._select("client=? AND state != 'uploading' ORDER BY created DESC", client)
+
+    def states(self) -> dict[str, int]:
+        """Number of jobs by state."""
+        with self._table() as table:
+            counts = dict(table.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state").fetchall())
+        return {state: counts.get(state, 0) for state in get_args(JobState)}
+
+    def repeated(self, client: str, idempotency_key: str) -> Job | None:
+        """The job that a client has created with this idempotency key, if any."""
+        jobs = self._select("client=? AND idempotency_key=? AND state != 'uploading'", client, idempotency_key)
+        return jobs[0] if jobs else None
 
     def _select(self, where: str, *values: str) -> list[Job]:
         with self._table() as table:

@@ -36,6 +36,7 @@ class Metrics:
         self.working = gauge("mien_working_requests", "Requests being processed")
         self.streams = gauge("mien_streams", "Open webcam streams")
         self.frames = counter("mien_stream_frames", "Frames by outcome", ("outcome",))
+        self.jobs = gauge("mien_jobs", "Jobs by state", ("state",), multiprocess_mode="mostrecent")
         facts = ("model", "provider", "precision", "detector", "fallback")
         self.running = gauge("mien_info", "1 for what this process runs", facts, multiprocess_mode="livemax")
 

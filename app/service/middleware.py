@@ -186,8 +186,8 @@ class WholeBody:
                 return
             await send({**message, "more_body": True})
             received = 0
-            while arriving and received < self._max_bytes:
-                received += len((await receive_part()).get("body", b""))
+            while received < self._max_bytes and (part := await receive_part()).get("more_body", False):
+                received += len(part["body"])
             await send({"type": "http.response.body"})
 
         if arriving:

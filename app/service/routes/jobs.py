@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -53,15 +53,25 @@ _BODY: Final = {
     openapi_extra={"requestBody": _BODY},
 )
 async def create_job(
-    request: Request, response: Response, options: Annotated[JobOptions, Query()], service: TheService
+    request: Request,
+    response: Response,
+    options: Annotated[JobOptions, Query()],
+    service: TheService,
+    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
 ) -> JobStatus:
-    """Store the images, and label them in the background; the response names the job."""
+    """Store the images, and label them in the background; the response names the job.
+
+    A repeated request with the same `Idempotency-Key` gets the job of the first one.
+    """
     check_unique(request)
     service.labeler(options.model)
     jobs, client = _jobs(service), client_of(request)
+    if idempotency_key and (job := await asyncio.to_thread(jobs.repeated, client, idempotency_key)) is not None:
+        response.headers["Location"] = f"{JOBS_PATH}/{job.id}"
+        return await asyncio.to_thread(_status, jobs, job)
     with service.admission.admit(client):
         try:
-            folder = await asyncio.to_thread(jobs.begin_upload, client)
+            folder = await asyncio.to_thread(jobs.begin_upload, client, idempotency_key)
             try:
                 names = await save_uploads(request.headers, request.stream(), service.settings, folder / "input")
                 job = await asyncio.to_thread(jobs.submit, folder, names, options.arguments(service.settings))

@@ -1,5 +1,7 @@
 """`GET /metrics`: metrics for Prometheus."""
 
+import asyncio
+
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -18,4 +20,7 @@ router = APIRouter()
 )
 async def metrics(service: TheService) -> Response:
     """Counters, gauges and histograms in the text format."""
+    if service.jobs is not None:
+        for state, count in (await asyncio.to_thread(service.jobs.states)).items():
+            service.metrics.jobs.labels(state).set(count)
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)

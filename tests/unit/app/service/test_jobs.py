@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sqlite3
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from mien.app.errors import NoSuchJob, QueueFull
 from mien.app.service.jobs import Job, Jobs
+from mien.app.service.keys import key_hash
 from mien.app.service.routes.jobs import client_name
 from mien.app.settings import Settings
 from tests.support import encoded, gradient_image
@@ -208,6 +210,24 @@ def test_pages_have_a_limit_in_bytes(
     page = connect(jobs_dir=tmp_path).get(f"/v1/jobs/{job.id}/results").json()
     assert len(page["images"]) in (2, 3)
     assert page["next"]
+
+
+def test_a_repeated_request_gets_the_job_of_the_first_one(connect: Connect, tmp_path: Path) -> None:
+    client = connect(jobs_dir=tmp_path, api_key_sha256=f"{key_hash('a')},{key_hash('b')}", metrics_without_key=True)
+
+    def post(api_key: str, **headers: str) -> str:
+        files = [("images", ("a.png", PHOTO))]
+        response = client.post("/v1/jobs", files=files, headers={"x-api-key": api_key, **headers})
+        assert response.status_code == 202
+        assert response.headers["location"].endswith(response.json()["id"])
+        return str(response.json()["id"])
+
+    first = post("a", **{"idempotency-key": "order-7"})
+    assert post("a", **{"idempotency-key": "order-7"}) == first
+    others = [post("a", **{"idempotency-key": "order-8"}), post("b", **{"idempotency-key": "order-7"}), post("b")]
+    assert len({first, *others}) == 4
+    counts = re.findall(r'mien_jobs\{state="\w+"\} (\d)', client.get("/metrics").text)
+    assert sum(map(int, counts)) == 4
 
 
 def test_only_keys_list_jobs(connect: Connect, tmp_path: Path) -> None:
