@@ -34,7 +34,7 @@ _PACKAGES: Final = ("numpy", "opencv-python", "pillow", "onnxruntime-gpu", "onnx
 
 
 def _line(name: str, text: str, *, good: bool | None = None) -> bool:
-    """Print one line: passed, failed, or (None) information; returns whether it is no failure."""
+    """Print one line: passed, failed, or (None) information; returns False if it failed."""
     mark = {True: typer.style("ok    ", "green"), False: typer.style("failed", "red"), None: "      "}[good]
     typer.echo(f"{mark} {name:<15} {text}")
     return good is not False

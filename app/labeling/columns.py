@@ -138,7 +138,7 @@ def face_values(face: Face) -> Row:
 
 
 def _is_part(image: Result) -> bool:
-    """Whether it is a frame of a video or a page of a TIFF, or their failure."""
+    """Return whether it is a frame of a video or a page of a TIFF, or their failure."""
     return image.input.is_frame or image.input.kind in ("video", "pages")
 
 

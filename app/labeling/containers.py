@@ -298,7 +298,7 @@ class Scenes:
         self._cut_s = -math.inf
 
     def begins(self, frame: VideoFrame, time_s: float) -> bool:
-        """Whether a scene begins with a frame."""
+        """Return whether a scene begins with a frame."""
         try:
             pixels = frame.pixels()
         except VideoError:

@@ -97,8 +97,8 @@ def _full_message(out: Path) -> str:
 
 def free_bytes(out: Path) -> int:
     """Free space at `out`, or at its closest existing parent."""
-    place = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    return shutil.disk_usage(place).free
+    existing = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    return shutil.disk_usage(existing).free
 
 
 def parts_dir(out: Path) -> Path:

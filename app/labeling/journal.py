@@ -122,7 +122,7 @@ class Journal:
 
     @property
     def spreadsheet_safe(self) -> bool:
-        """Whether tables are protected from texts that a spreadsheet would run."""
+        """Return whether tables are protected from texts that a spreadsheet would run."""
         return self.get("spreadsheet_safe") == "True"
 
     @property
@@ -253,7 +253,7 @@ class Journal:
         return counts
 
     def is_labeled(self, item: Input) -> bool:
-        """Whether an input of a new scan is labeled and unchanged."""
+        """Return whether an input of a new scan is labeled and unchanged."""
         sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND signature=? AND status IS NOT NULL"
         return self._db.execute(sql, (item.name, item.frame, item.path, item.signature)).fetchone() is not None
 
@@ -269,7 +269,7 @@ class Journal:
         return int(self._db.execute(sql, {"session": self.session, "images": images}).fetchone()[0])
 
     def has_images(self, images: int) -> bool:
-        """Whether copies or crops, a bit mask, were written for any input."""
+        """Return whether copies or crops, a bit mask, were written for any input."""
         return self._db.execute("SELECT 1 FROM items WHERE products & ? LIMIT 1", (images,)).fetchone() is not None
 
     def first_with_hash(self, sha256: str) -> str | None:
@@ -396,7 +396,7 @@ class Journal:
         )
 
     def may_have_moved(self, item: Input) -> bool:
-        """Whether an earlier input of the same size has a result that an unlabeled input may have."""
+        """Return whether an earlier input of the same size has a result that an unlabeled input may have."""
         sql = "SELECT 1 FROM temp.moved WHERE size=? AND frame=? LIMIT 1"
         return self._has_moved and self._db.execute(sql, (item.size, item.frame)).fetchone() is not None
 
@@ -420,7 +420,7 @@ class Journal:
         return None
 
     def had_inputs(self, prefix: str) -> bool:
-        """Whether the last session had inputs with this prefix."""
+        """Return whether the last session had inputs with this prefix."""
         last = int(self.get("session") or 0)
         sql = "SELECT 1 FROM items WHERE found=? AND substr(name, 1, ?)=? LIMIT 1"
         return self._db.execute(sql, (last, len(prefix), prefix)).fetchone() is not None
@@ -489,7 +489,7 @@ class Journal:
             values["last"] = rows[-1][1]
 
     def is_done(self, child: Input) -> bool:
-        """Whether an image of a container is labeled and written."""
+        """Return whether an image of a container is labeled and written."""
         sql = f"SELECT 1 FROM items WHERE name=:name AND frame=:frame AND NOT {UNDONE}"  # noqa: S608
         values = {"name": child.name, "frame": child.frame, "images": child.images}
         return self._db.execute(sql, values).fetchone() is not None

@@ -19,7 +19,7 @@ _QUARTER_TURNS: Final = {3: 2, 5: 1, 6: 3}  # counterclockwise, of LibRaw's `fli
 
 
 def is_raw(name: str) -> bool:
-    """Whether a file is camera raw, by its name; Pillow would read the thumbnail."""
+    """Return whether a file is camera raw, by its name; Pillow would read the thumbnail."""
     return os.path.splitext(name)[1].lower() in RAW_EXTENSIONS
 
 

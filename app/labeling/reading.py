@@ -62,12 +62,12 @@ def kind_of(name: str) -> Kind:
 
 
 def is_hidden(name: str, options: LabelOptions) -> bool:
-    """Whether an entry of a folder or archive is hidden or a file of the operating system, and is left out."""
+    """Return whether an entry of a folder or archive is hidden or a file of the operating system, and is left out."""
     return name in _LITTER or (name.startswith(".") and not options.hidden)
 
 
 def is_ignored(name: str, options: LabelOptions) -> bool:
-    """Whether a pattern of `--ignore` matches a path, a part of it, or one of its parent folders."""
+    """Return whether a pattern of `--ignore` matches a path, a part of it, or one of its parent folders."""
     if not options.ignore:
         return False
     parts = [part for part in name.split("/") if part not in ("", ".")]

@@ -61,7 +61,7 @@ class Input:
 
     @property
     def is_frame(self) -> bool:
-        """Whether it is a frame of a video or a page of a TIFF."""
+        """Return whether it is a frame of a video or a page of a TIFF."""
         return self.frame != STILL
 
 

@@ -172,7 +172,7 @@ def _paths(source: str, *, null: bool) -> Iterator[str]:
 
 
 def _unlisted_object(url: str, options: LabelOptions) -> Input:
-    """An object without a request to its server; a query, such as a signature, is no part of its name."""
+    """An object without a request to its server; a query, such as a signature, is not part of its name."""
     name = url.split("?", maxsplit=1)[0].split("#", maxsplit=1)[0] if is_web(url) else url
     kind = kind_of(name)
     return Input(printable(name), kind, os.fsencode(url), 0, _selection(kind, options))
@@ -240,7 +240,7 @@ def _selection(kind: Kind, options: LabelOptions) -> str:
 
 
 def _is_output(path: str, out_folder: Path, owned: set[str]) -> bool:
-    """Whether a file is in the output folder and written by `mien label`."""
+    """Return whether a file is in the output folder and written by `mien label`."""
     identity, out = _identity(path), _identity(str(out_folder))
     return identity.startswith(out + os.sep) and os.path.relpath(identity, out).split(os.sep)[0] in owned
 

@@ -37,12 +37,12 @@ class NoStore(LabelingError):
 
 
 def is_url(path: str | bytes) -> bool:
-    """Whether a path is an object of a store or of a web server."""
+    """Return whether a path is an object of a store or of a web server."""
     return _URL.match(os.fsencode(path)) is not None
 
 
 def is_web(url: str) -> bool:
-    """Whether a URL is that of a web server, which cannot be listed."""
+    """Return whether a URL is that of a web server, which cannot be listed."""
     return url.startswith("http")
 
 

@@ -36,7 +36,7 @@ def write_csv(journal: Journal, file: IO[str], columns: Sequence[Column], rows: 
 
 
 def _format(column: Column, *, safe: bool) -> Callable[[Any], str] | None:
-    """What the values of a column become: true or false, six digits for probabilities; None if `str` does."""
+    """Return the format of a column: true or false, six digits for probabilities; None for that of `str`."""
     if column.type == "boolean":
         return lambda value: "true" if value else "false"
     if column.name == "confidence" or column.name.startswith("p_"):

@@ -156,8 +156,8 @@ def _video(journal: Journal, name: str, people_names: dict[int, str]) -> str:
 def _person(name: str, seen: list[tuple[float, float, Array]], end_s: float) -> str:
     times_s, gaps_s, probabilities = (np.array(values) for values in zip(*seen, strict=True))
     mean = probabilities.mean(axis=0)
-    order = [place for place in np.argsort(-mean)[:3] if mean[place] >= 0.01]
-    most = ", ".join(f"{EIGHT_LABELS[place]} {percent(float(mean[place]))}" for place in order)
+    order = [index for index in np.argsort(-mean)[:3] if mean[index] >= 0.01]
+    most = ", ".join(f"{EIGHT_LABELS[index]} {percent(float(mean[index]))}" for index in order)
     span = f"{clock(times_s[0])} to {clock(times_s[-1])}, {len(seen):,} frames"
     ticks = "".join(f"<span>{clock(end_s * part / 4)}</span>" for part in range(5))
     # one polygon per expression and spell without a gap
@@ -184,9 +184,9 @@ def _areas(times_s: Array, probabilities: Array, end_s: float) -> str:
         x, probabilities = np.array([x[0] - 1, x[0] + 1]), np.repeat(probabilities, 2, axis=0)
     edges = np.concatenate([np.zeros((len(x), 1)), np.cumsum(probabilities, axis=1)], axis=1).clip(0, 1)
     areas = ""
-    for place, label in enumerate(EIGHT_LABELS[: probabilities.shape[1]]):
-        upper = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, place + 1], strict=True)]
-        lower = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, place], strict=True)]
+    for index, label in enumerate(EIGHT_LABELS[: probabilities.shape[1]]):
+        upper = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, index + 1], strict=True)]
+        lower = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, index], strict=True)]
         points = " ".join(upper + lower[::-1])
         areas += f'<polygon fill="{hex_color(label)}" points="{points}"><title>{label}</title></polygon>'
     return areas

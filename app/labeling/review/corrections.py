@@ -75,7 +75,7 @@ class Corrections(DecisionsFile):
         self._by_image[correction.file_sha256, correction.frame] = others
 
     def has(self, sha256: str | None, frame: int) -> bool:
-        """Whether there are decisions about an image."""
+        """Return whether there are decisions about an image."""
         return bool(self._by_image.get((sha256 or "", frame)))
 
     def label_of(self, face: Correction) -> str | None:

@@ -155,9 +155,9 @@ def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections, sample:
         chosen = (
             _cards(journal, corrections, label, reason) if sample is None else _sampled(journal, corrections, sample)
         )
-        # places in the list of all states, which decisions of others do not move
-        placed = (card | {"place": place} for place, card in enumerate(chosen) if place >= offset)
-        shown = (card for card in placed if state == "all" or (state == "reviewed") == bool(card["decision"]))
+        # indices in the list of all states, which decisions of others do not move
+        numbered = (card | {"index": index} for index, card in enumerate(chosen) if index >= offset)
+        shown = (card for card in numbered if state == "all" or (state == "reviewed") == bool(card["decision"]))
         cards = list(itertools.islice(shown, PAGE))
         return {"faces": cards, "reviewed": len(corrections), "more": len(cards) == PAGE}
 
@@ -264,12 +264,12 @@ def _cards(journal: Journal, corrections: Corrections, label: str, reason: str) 
     """Faces with a label and a reason for doubt ("" for any), least confident first."""
     matched: dict[tuple[str, int], dict[int, Correction]] = {}  # by number, for images with decisions
     for image, face in journal.least_confident(label, reason):
-        place = image.input.name, image.input.frame
-        if corrections.has(image.sha256, image.input.frame) and place not in matched:
-            whole = journal.image(*place)
-            matched[place] = corrections.of(whole) if whole else {}
+        key = image.input.name, image.input.frame
+        if corrections.has(image.sha256, image.input.frame) and key not in matched:
+            whole = journal.image(*key)
+            matched[key] = corrections.of(whole) if whole else {}
         predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
-        card = _card(image, face, matched.get(place, {}).get(face.index))
+        card = _card(image, face, matched.get(key, {}).get(face.index))
         yield card | predicted | {"percent": percent(face.confidence)}
 
 
@@ -294,7 +294,7 @@ def _video(journal: Journal, people: People, name: str) -> dict[str, Any]:
             "frames": len(faces),
             "from_s": faces[0]["time_s"],
             "to_s": faces[-1]["time_s"],
-            "faces": [faces[place] for place in _evenly(len(faces))],
+            "faces": [faces[index] for index in _evenly(len(faces))],
         }
         for number, faces in sorted(persons.items())
     ]
@@ -302,4 +302,4 @@ def _video(journal: Journal, people: People, name: str) -> dict[str, Any]:
 
 
 def _evenly(count: int) -> list[int]:
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, FACES_OF_PERSON))})
+    return sorted({round(index) for index in np.linspace(0, count - 1, min(count, FACES_OF_PERSON))})
