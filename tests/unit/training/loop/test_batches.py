@@ -1,5 +1,6 @@
 """Batches of a data set: a subset of each class, or faces without labels."""
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,13 +13,13 @@ import pytest
 import torch
 
 from mien.data.augment import Augment, AugmentConfig
-from mien.data.contract import Array
+from mien.data.contract import Array, decode
 from mien.data.tree import DatasetError
 from mien.training.config import DataSource, FoldConfig
 from mien.training.distillation.losses import cross_entropy
 from mien.training.loop.batches import FaceBatches, Faces, JoinedFaces, _write_cache, epoch_order, load_faces
 from mien.training.loop.parallel import World
-from tests.data_sets import draw_face, make_photos
+from tests.data_sets import draw_face, make_photos, write_image
 from tests.support_training import drawn_faces, small_recipe
 
 
@@ -42,6 +43,21 @@ def test_a_fraction_takes_its_share_of_each_class_and_is_a_subset_of_a_larger_on
         places = [whole.keys.index(key) for key in part.keys]
         assert np.array_equal(part.crops, whole.crops[places])
         assert np.array_equal(part.labels, whole.labels[places])
+
+
+def test_changed_pixels_of_a_file_are_not_read_from_the_cache(tmp_path: Path) -> None:
+    """Not even if its name, size and time stay the same."""
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    before = load(root)
+    path = root / before.keys[3].removeprefix("folders/")
+    when = path.stat()
+    write_image(path, 255 - decode(path.read_bytes()))
+    os.utime(path, ns=(when.st_atime_ns, when.st_mtime_ns))
+    after = load(root)
+    assert after.keys == before.keys
+    assert [
+        index for index in range(len(after.keys)) if not np.array_equal(after.crops[index], before.crops[index])
+    ] == [3]
 
 
 def test_a_face_that_is_drawn_repeatedly_is_augmented_differently_each_time(root: Path) -> None:
