@@ -64,6 +64,7 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
     assert requests == [], "nothing is sent anywhere"
     frames = _frames(video)
     assert len(frames) > 5
+    assert cv2.VideoCapture(str(video)).get(cv2.CAP_PROP_FRAME_COUNT) > 5, "it states its duration"
     assert frames[0].shape == (480, 640, 3)
     orange = np.abs(frames[len(frames) // 2].astype(int) - HAPPINESS[::-1]).max(axis=2) < 40
     assert orange.sum() > 300, "the box of person 1"

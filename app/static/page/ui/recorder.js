@@ -1,7 +1,9 @@
 // The annotated video of a session, made in the browser by MediaRecorder.
 
-const TYPES = ["video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
+// MP4 first: it states its duration, and most programs open it
+const TYPES = ["video/mp4;codecs=avc1.42E028", "video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
 const FRAMES_PER_S = 25;
+const PART_MS = 1000; // MP4 is written from key frame to key frame
 const BITS_PER_S = 4_000_000;
 
 export class VideoRecorder {
@@ -15,9 +17,9 @@ export class VideoRecorder {
     const type = globalThis.MediaRecorder && TYPES.find((one) => MediaRecorder.isTypeSupported(one));
     if (!type) return;
     this.media = this.canvas.captureStream(FRAMES_PER_S);
-    this.recorder = new MediaRecorder(this.media, { mimeType: type, videoBitsPerSecond: BITS_PER_S });
+    this.recorder = new MediaRecorder(this.media, { mimeType: type, videoBitsPerSecond: BITS_PER_S, videoKeyFrameIntervalDuration: PART_MS });
     this.recorder.ondataavailable = ({ data }) => data.size && added(data);
-    this.recorder.start(1000);
+    this.recorder.start(PART_MS);
   }
 
   /** Stop, after the last part has been added. */
