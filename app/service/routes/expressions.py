@@ -107,8 +107,8 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
     if options.explain and classifier.manifest.explain is None:
         raise InvalidRequest(f"explain: model {classifier.manifest.name} has no attention map; request without explain")
     clock = _Clock()
-    with ExitStack() as place:
-        reservation = place.enter_context(service.admission.admit(client_of(request)))
+    with ExitStack() as cleanup:
+        reservation = cleanup.enter_context(service.admission.admit(client_of(request)))
         try:
             async with asyncio.timeout(settings.body_timeout_s):
                 uploads = await read_uploads(request.headers, request.stream(), settings, reservation.buffer)
@@ -132,18 +132,18 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             images=images,
             timings_ms=clock.laps_ms | {"total": clock.total_ms()},
         )
-        return _HeldResponse(_TO_JSON(result), place.pop_all())
+        return _HeldResponse(_TO_JSON(result), cleanup.pop_all())
 
 
 class _HeldResponse(Response):
-    """A JSON response that keeps the place of its request, with the bytes in the buffer, until it has been sent."""
+    """A JSON response that holds the reservation of its request, and the bytes in the buffer, until it is sent."""
 
-    def __init__(self, body: bytes, place: ExitStack) -> None:
+    def __init__(self, body: bytes, cleanup: ExitStack) -> None:
         super().__init__(body, media_type="application/json")
-        self._place = place
+        self._cleanup = cleanup
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._place:
+        with self._cleanup:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             for start in range(0, len(self.body), _PIECE_BYTES):  # the server waits for the client after each
                 piece = self.body[start : start + _PIECE_BYTES]
