@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id, softmax
@@ -61,11 +61,18 @@ class Relevance(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A metric with its 95 % bootstrap interval."""
+    """A metric with its 95 % interval."""
 
     value: float
     low: float
     high: float
+
+
+def _value_of_interval(ece: Any) -> Any:
+    return ece["value"] if isinstance(ece, dict) else ece
+
+
+WithoutInterval = Annotated[float, BeforeValidator(_value_of_interval)]  # earlier releases have one
 
 
 class SplitMetrics(StrictModel):
@@ -79,26 +86,15 @@ class SplitMetrics(StrictModel):
     accuracy: Interval
     mean_class_accuracy: Interval
     macro_f1: Interval
-    ece: Interval
+    ece: WithoutInterval
+    nll: Interval | None = Field(None, description="negative log likelihood, nats; earlier releases lack it")
+    brier: Interval | None = Field(None, description="Brier score, 0 to 2; earlier releases lack it")
     coverage_at_95: Interval | None = Field(None, description="share of faces kept at 95 % selective accuracy")
     happiness_against_neutral: Interval | None = None
     recall: dict[str, Interval]
     confusion: tuple[tuple[int, ...], ...] = Field(
         (), description="numbers of faces; rows are true labels, columns predictions"
     )
-
-    def shares(self) -> list[tuple[str, Interval]]:
-        """Metrics that are fractions, with their display names; metrics missing for this split are omitted."""
-        named: list[tuple[str, Interval | None]] = [
-            ("accuracy", self.accuracy),
-            ("mean class accuracy", self.mean_class_accuracy),
-            ("macro-F1", self.macro_f1),
-            ("ECE, 15 bins", self.ece),
-            ("coverage at 95 % selective accuracy", self.coverage_at_95),
-            ("happiness against neutral", self.happiness_against_neutral),
-            *((f"recall, {label}", interval) for label, interval in self.recall.items()),
-        ]
-        return [(name, interval) for name, interval in named if interval is not None]
 
 
 class Condition(StrictModel):
@@ -107,8 +103,8 @@ class Condition(StrictModel):
     minus_5: Interval | None = Field(description="value at which accuracy is 5 points lower; null if it never was")
     minus_15: Interval | None = Field(description="value at which accuracy is 15 points lower")
     measured: tuple[tuple[float, Interval], ...] = Field(description="value and accuracy, from mild to strong")
-    ece_unsoftened: Interval
-    ece: Interval = Field(description="of all steps together, on faces that the softening was not fitted on")
+    ece_unsoftened: WithoutInterval
+    ece: WithoutInterval = Field(description="of all steps together, on faces that the softening was not fitted on")
 
 
 class Reason(StrictModel):

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from mien.data.contract import EIGHT_LABELS, Array
 from mien.models.manifest import MANIFEST_NAME, Interval, Prior, artifact_dir, load_artifact
+from mien.training import metrics
 from mien.training.command import command
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import FaceSet, chosen_source, read_faces
-from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.loop.supervised import predict
 from mien.training.wording import interval, percent

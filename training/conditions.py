@@ -19,8 +19,8 @@ from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.data.quality import AMBIGUOUS_BELOW, COVERED_LIMIT, FACE_SHARE, REASONS, Quality, measure
 from mien.models.manifest import Condition, Conditions, Interval, Manifest, Reason, Softening
+from mien.training import metrics
 from mien.training.faces import FaceSet
-from mien.training.loop import metrics
 from mien.training.robustness import corrupt
 
 FACES: Final = 1000
@@ -185,9 +185,11 @@ def measure_conditions(
         conditions[condition] = Condition(
             minus_5=None if condition == _OBJECTS else _crossing(values, right, 0.05),
             minus_15=None if condition == _OBJECTS else _crossing(values, right, 0.15),
-            measured=tuple((round(value, 3), _share(row)) for value, row in zip(values[1:], right[1:], strict=True)),
-            ece_unsoftened=metrics.bootstrap(metrics.ece, before, tested),
-            ece=metrics.bootstrap(metrics.ece, after, tested),
+            measured=tuple(
+                (round(value, 3), metrics.share(row)) for value, row in zip(values[1:], right[1:], strict=True)
+            ),
+            ece_unsoftened=metrics.ece(before, tested),
+            ece=metrics.ece(after, tested),
         )
     limits = {"covered": COVERED_LIMIT}
     for reason, (condition, _) in _SHOWN_BY.items():
@@ -218,27 +220,33 @@ def measure_conditions(
         reasons[reason] = Reason(
             limit=limit,
             faces=int(has.sum()),
-            accuracy=_share(right[has]),
-            agreement=_share(agrees[has]),
-            detected=_share(np.concatenate([beyond(step.values(reason)) for step in strong])) if strong else None,
-            false=_share(beyond(original.values(reason))),
+            accuracy=metrics.share(right[has]),
+            agreement=metrics.share(agrees[has]),
+            detected=metrics.share(np.concatenate([beyond(step.values(reason)) for step in strong]))
+            if strong
+            else None,
+            false=metrics.share(beyond(original.values(reason))),
         )
     two = np.sort(soft, axis=1)[:, -2:]
     close = two[:, 1] < AMBIGUOUS_BELOW * two[:, 0]
     reasons["ambiguous"] = Reason(
-        limit=AMBIGUOUS_BELOW, faces=int(close.sum()), accuracy=_share(right[close]), agreement=_share(agrees[close])
+        limit=AMBIGUOUS_BELOW,
+        faces=int(close.sum()),
+        accuracy=metrics.share(right[close]),
+        agreement=metrics.share(agrees[close]),
     )
     tested = ~fitted[index]
     kept = int((soft[tested].max(axis=1) >= threshold).sum())
     certain, certain_unsoftened = (
-        _share(right[tested][np.argsort(-values[tested].max(axis=1), kind="stable")[:kept]]) for values in (soft, drawn)
+        metrics.share(right[tested][np.argsort(-values[tested].max(axis=1), kind="stable")[:kept]])
+        for values in (soft, drawn)
     )
     measured = Conditions(
         data=faces.kind,
         split=faces.split,
         faces=count,
         command=f"mien export models/artifacts/{manifest.name} --conditions",
-        accuracy=_share(original.probabilities.argmax(axis=1) == labels),
+        accuracy=metrics.share(original.probabilities.argmax(axis=1) == labels),
         conditions=conditions,
         reasons={name: reasons[name] for name in REASONS if name in reasons},
         softening=softening,
@@ -289,8 +297,3 @@ def _crossing(values: Sequence[float], right: Array, loss: float) -> Interval | 
 
     accuracy = right.mean(axis=1)
     return metrics.bootstrap(at, right.T) if accuracy.min() <= accuracy[0] - loss else None
-
-
-def _share(right: Array) -> Interval:
-    """Share of True, (N,), with its interval; 0 to 1 without faces."""
-    return metrics.bootstrap(np.mean, right) if len(right) else Interval(0.0, 0.0, 1.0)

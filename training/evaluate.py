@@ -3,8 +3,8 @@
     mien evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
 
 Metrics are reported with and without the correction for rare classes, on the complete split and, if the reader can
-detect near-duplicates, on its clean faces: those that resemble no face of the train split. All metrics have 95 %
-bootstrap intervals over faces. --corruptions also measures corrupted faces (training/robustness.py).
+detect near-duplicates, on its clean faces: those that resemble no face of the train split. Intervals are of 95 %
+(training/metrics.py). --corruptions also measures corrupted faces (training/robustness.py).
 """
 
 import json
@@ -23,12 +23,11 @@ from rich.table import Table
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS, LABELS, Array
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
-from mien.training import robustness
+from mien.training import metrics, robustness
 from mien.training.arguments import PARSERS
 from mien.training.command import command
 from mien.training.faces import FaceSet, chosen_source, read_faces
-from mien.training.loop import metrics
-from mien.training.wording import interval
+from mien.training.wording import metric_cells, plain_interval
 
 _BATCH: Final = 128
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
@@ -70,37 +69,36 @@ def score(
     Args:
         probabilities: (N, K), as in serving.
         clean: whether to leave out faces that resemble a train face.
-        calibrated: (N, K) cross-fitted probabilities for ECE and coverage, if calibration was fitted on these faces.
+        calibrated: (N, K) cross-fitted probabilities for ECE, losses and coverage, if calibration was fitted here.
     """
     chosen = faces.clean if clean else np.ones(len(faces), dtype=bool)
-    for_ece = (probabilities if calibrated is None else calibrated)[chosen]
+    calibrated = (probabilities if calibrated is None else calibrated)[chosen]
     probabilities, labels = probabilities[chosen], faces.labels[chosen]
     votes = None if faces.votes is None else faces.votes[chosen]
     predicted, classes = probabilities.argmax(axis=1), probabilities.shape[1]
-    present = np.unique(labels)
-
-    def over_confusion(predicted: Array, labels: Array) -> list[float]:
-        counts = metrics.confusion(predicted, labels, classes=classes)
-        overall = [metrics.accuracy(counts), metrics.mean_class_accuracy(counts), metrics.macro_f1(counts)]
-        return [*overall, *metrics.recalls(counts)[present]]
-
-    accuracy, mean_class_accuracy, macro_f1, *recalls = metrics.bootstrap_all(over_confusion, predicted, labels)
+    counts = metrics.confusion(predicted, labels, classes=classes)
     return Evaluation(
         data=faces.kind,
         split=faces.split,
         clean=clean,
         prior=prior,
         faces=len(labels),
-        accuracy=accuracy,
-        mean_class_accuracy=mean_class_accuracy,
-        macro_f1=macro_f1,
-        ece=metrics.bootstrap(metrics.ece, for_ece, labels),
-        coverage_at_95=metrics.bootstrap(metrics.coverage, for_ece, labels),
-        kl_to_votes=None if votes is None else metrics.bootstrap(metrics.kl_to_votes, probabilities, votes),
-        recall=dict(zip((EIGHT_LABELS[index] for index in present), recalls, strict=True)),
+        accuracy=metrics.share(predicted == labels),
+        mean_class_accuracy=metrics.mean_class_interval(counts),
+        macro_f1=metrics.bootstrap(_macro_f1, predicted, labels),
+        ece=metrics.ece(calibrated, labels),
+        nll=metrics.mean(metrics.negative_log_likelihood(calibrated, labels)),
+        brier=metrics.mean(metrics.brier(calibrated, labels)),
+        coverage_at_95=metrics.coverage(calibrated, labels),
+        kl_to_votes=None if votes is None else metrics.mean(metrics.kl_to_votes(calibrated, votes)),
+        recall={EIGHT_LABELS[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
         happiness_against_neutral=_pair(probabilities, labels),
-        confusion=tuple(map(tuple, metrics.confusion(predicted, labels, classes=classes).tolist())),
+        confusion=tuple(map(tuple, counts.tolist())),
     )
+
+
+def _macro_f1(predicted: Array, labels: Array) -> float:
+    return metrics.macro_f1(metrics.confusion(predicted, labels))
 
 
 def _pair(probabilities: Array, labels: Array) -> Interval | None:
@@ -110,7 +108,7 @@ def _pair(probabilities: Array, labels: Array) -> Interval | None:
     if len(chosen) == 0 or len(np.unique(labels[chosen])) < 2:
         return None
     decided = np.where(probabilities[chosen, first] > probabilities[chosen, second], first, second)
-    return metrics.bootstrap(np.mean, decided == labels[chosen])
+    return metrics.share(decided == labels[chosen])
 
 
 def score_logits(
@@ -143,13 +141,12 @@ def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
         part = [evaluation for evaluation in evaluations if evaluation.clean == clean]
         heads = [f"{evaluation.prior}, {evaluation.faces:,} faces" for evaluation in part]
         table = Table("metric", *heads, title=f"{title}, clean faces" if clean else title)
-        columns = [dict(evaluation.shares()) for evaluation in part]
+        columns = [metric_cells(evaluation) for evaluation in part]
         for name in columns[0]:
-            table.add_row(name, *(interval(column[name]) for column in columns))
+            table.add_row(name, *(column[name] for column in columns))
         divergences = [evaluation.kl_to_votes for evaluation in part if evaluation.kl_to_votes is not None]
         if divergences:
-            cells = [f"{kl.value:.3f} ({kl.low:.3f} to {kl.high:.3f})" for kl in divergences]
-            table.add_row("KL to votes (nats)", *cells)
+            table.add_row("KL to votes (nats)", *map(plain_interval, divergences))
         Console().print(table)
 
 

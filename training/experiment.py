@@ -17,9 +17,9 @@ import numpy as np
 
 from mien.data.contract import Array
 from mien.models.network import Head
+from mien.training import metrics
 from mien.training.command import command
 from mien.training.config import Recipe, read_as
-from mien.training.loop import metrics
 from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import load_best, parameters
 from mien.training.loop.supervised import predict

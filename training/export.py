@@ -42,12 +42,12 @@ from mien.models.manifest import (
     verify_files,
 )
 from mien.models.network import FaceNetwork
+from mien.training import metrics
 from mien.training.arguments import PARSERS
 from mien.training.command import command
 from mien.training.config import DataSource, ModelConfig, Recipe
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import TEST, FaceSet, read_faces
-from mien.training.loop import metrics
 from mien.training.loop.provenance import recorded
 from mien.training.loop.run_folder import parameters, read_facts, read_run, trained_commit
 from mien.training.release.description import CARD_NAME, describe, finish, measure_again

@@ -23,7 +23,6 @@ class FaceSet:
         crops: (N, 112, 112, 3) uint8, RGB.
         labels: (N,) class indices.
         votes: (N, K) vote shares, or None if the set has none.
-        attributes: further annotations of each face, such as gender or age_band.
         index_sha256: hash of the data, see `index_sha256`.
         clean: (N,) bool, whether a face resembles no train face; None if unknown.
     """
@@ -34,7 +33,6 @@ class FaceSet:
     labels: Array
     votes: Array | None
     keys: tuple[str, ...]
-    attributes: tuple[Mapping[str, str], ...]
     index_sha256: str
     clean: Array | None = None
 
@@ -58,7 +56,6 @@ class FaceSet:
             labels=self.labels[chosen],
             votes=None if self.votes is None else self.votes[chosen],
             keys=tuple(self.keys[index] for index in chosen),
-            attributes=tuple(self.attributes[index] for index in chosen),
             clean=None if self.clean is None else self.clean[chosen],
         )
 
@@ -98,7 +95,6 @@ def read_faces(source: DataSource, *, find_clean: bool = False) -> FaceSet:
         labels=np.array([reader.labels.index(str(sample.label)) for sample in samples]),
         votes=None if any(share is None for share in shares) else np.array(shares, dtype=np.float64),
         keys=tuple(sample.key for sample in samples),
-        attributes=tuple(sample.attributes for sample in samples),
         index_sha256=index_sha256(reader, split),
         clean=reader.clean(split) if find_clean else None,
     )

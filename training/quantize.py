@@ -35,7 +35,7 @@ from mien.training.evaluate import Evaluation, open_graph, run_graph, score_logi
 from mien.training.faces import read_faces
 from mien.training.release.description import finish
 from mien.training.release.graphs import with_fp32_weights
-from mien.training.wording import interval, percent
+from mien.training.wording import interval, metric_cells, percent
 
 GRAPH_NAME: Final = "model.int8.onnx"
 CALIBRATION_FACES: Final = 512
@@ -208,8 +208,9 @@ def print_comparison(comparison: Comparison, *, title: str) -> None:
     for before, after in zip(comparison.fp32, comparison.int8, strict=True):
         part = f"{'clean, ' if before.clean else ''}{before.prior}, {before.faces:,} faces"
         table = Table("metric", "fp32", "int8", title=f"{title}, {part}")
-        for (name, fp32), (_, int8) in zip(before.shares(), after.shares(), strict=True):
-            table.add_row(name, interval(fp32), interval(int8))
+        fp32, int8 = metric_cells(before), metric_cells(after)
+        for name in fp32:
+            table.add_row(name, fp32[name], int8[name])
         console.print(table)
     table = Table("speed and agreement", "fp32", "int8", title=title)
     for batch, (fp32_ms, int8_ms) in comparison.median_ms.items():

@@ -19,10 +19,10 @@ from rich.table import Table
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.models.manifest import Interval
+from mien.training import metrics
 from mien.training.faces import FaceSet
-from mien.training.loop import metrics
 from mien.training.report.figures import COLORS, GRAY, in_style, percent_axis, save
-from mien.training.wording import interval
+from mien.training.wording import interval, percent
 
 STRENGTHS: Final = {
     "face size, px": (84, 56, 36, 24, 12),
@@ -49,7 +49,7 @@ class Row:
     strength: float
     accuracy: Interval
     mean_class_accuracy: Interval
-    ece: Interval
+    ece: float
 
 
 def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Array:
@@ -93,7 +93,7 @@ def measure(classify: Callable[[Array], Array], faces: FaceSet) -> list[Row]:
 
     def row(corruption: str, strength: float, crops: Array) -> Row:
         probabilities, labels = classify(crops), faces.labels
-        ece = metrics.bootstrap(metrics.ece, probabilities, labels)
+        ece = metrics.ece(probabilities, labels)
         return Row(corruption, strength, *metrics.accuracies(probabilities.argmax(axis=1), labels), ece)
 
     rows = [row("none", 0.0, faces.crops)]
@@ -108,8 +108,9 @@ def print_rows(rows: list[Row], *, title: str) -> None:
     """Print metrics in percent with 95 % intervals."""
     table = Table("corruption", "strength", "accuracy", "mean class accuracy", "ECE", title=title)
     for row in rows:
-        shares = (row.accuracy, row.mean_class_accuracy, row.ece)
-        table.add_row(row.corruption, f"{row.strength:g}", *(interval(share, 1) for share in shares))
+        shares = (row.accuracy, row.mean_class_accuracy)
+        cells = [*(interval(share, 1) for share in shares), percent(row.ece)]
+        table.add_row(row.corruption, f"{row.strength:g}", *cells)
     Console().print(table)
 
 
@@ -122,10 +123,15 @@ def write_figure(path: Path, rows: list[Row], *, title: str) -> None:
         for axes, (corruption, strengths) in zip(panels, STRENGTHS.items(), strict=True):
             places = range(len(strengths))
             for color, (metric, label) in zip(COLORS, _DRAWN.items(), strict=False):
-                estimates = [getattr(row, metric) for row in rows if row.corruption == corruption]
-                axes.vlines(places, [e.low for e in estimates], [e.high for e in estimates], color=color)
-                axes.plot(places, [e.value for e in estimates], "o-", markersize=3, color=color, label=label)
-                axes.axhline(getattr(rows[0], metric).value, color=GRAY, linestyle="--", linewidth=0.8)
+                original, *values = (
+                    figure.value if isinstance(figure := getattr(row, metric), Interval) else figure
+                    for row in rows
+                    if row.corruption in ("none", corruption)
+                )
+                axes.plot(places, values, "o-", markersize=3, color=color, label=label)
+                axes.axhline(original, color=GRAY, linestyle="--", linewidth=0.8)
+            accuracies = [row.accuracy for row in rows if row.corruption == corruption]
+            axes.vlines(places, [e.low for e in accuracies], [e.high for e in accuracies], color=COLORS[0])
             axes.set(title=corruption.replace(", ", ",\n", 1), ylim=(0, 1))
             axes.set_xticks(places, [f"{strength:g}" for strength in strengths])
             percent_axis(axes.yaxis)

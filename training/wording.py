@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from mien.data.contract import Array
-from mien.models.manifest import Interval
+from mien.models.manifest import Interval, SplitMetrics
 
 
 def percent(share: float, digits: int = 1, *, sign: str = "") -> str:
@@ -17,6 +17,29 @@ def interval(figure: Interval, digits: int = 2, *, sign: str = "") -> str:
     """Format a share and its interval as percentages."""
     value, low, high = (percent(share, digits, sign=sign) for share in (figure.value, figure.low, figure.high))
     return f"{value} ({low} to {high})"
+
+
+def metric_cells(scored: SplitMetrics) -> dict[str, str]:
+    """Metrics by display name, shares in percent with their intervals; those that a split lacks are left out."""
+    shares = {
+        "accuracy": scored.accuracy,
+        "mean class accuracy": scored.mean_class_accuracy,
+        "macro-F1": scored.macro_f1,
+        "coverage at 95 % selective accuracy": scored.coverage_at_95,
+        "happiness against neutral": scored.happiness_against_neutral,
+        **{f"recall, {label}": recall for label, recall in scored.recall.items()},
+    }
+    losses = {"negative log likelihood": scored.nll, "Brier score": scored.brier}
+    return {
+        **{name: interval(figure) for name, figure in shares.items() if figure is not None},
+        **{name: plain_interval(figure) for name, figure in losses.items() if figure is not None},
+        "ECE, 15 bins": percent(scored.ece, 2),
+    }
+
+
+def plain_interval(figure: Interval) -> str:
+    """Format a value that is not a share, and its interval."""
+    return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})"
 
 
 def most_confused(counts: Array, labels: Sequence[str]) -> str:

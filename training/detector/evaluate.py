@@ -31,7 +31,7 @@ from mien.training.detector.images import LabeledImage, LabeledImages, load_imag
 from mien.training.detector.scenes import is_sure, similarity, transform_faces, warp
 from mien.training.detector.teacher import SCORE, VIEW_SHARE, box_iou
 from mien.training.evaluate import open_graph
-from mien.training.loop.metrics import bootstrap
+from mien.training.metrics import bootstrap
 
 Detect = Callable[[Array], Array]  # (H, W, 3) uint8 BGR -> (N, 15) float32
 SAME_IOU: Final = 0.4

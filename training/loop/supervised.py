@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mien.data.contract import EIGHT_LABELS, Array, contract_id
 from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork, Head, select_head
+from mien.training import metrics
 from mien.training.config import Recipe, RecipeError
 from mien.training.distillation.losses import (
     attention_consistency,
@@ -18,7 +19,7 @@ from mien.training.distillation.losses import (
     distillation_loss,
 )
 from mien.training.distillation.teachers import Teachers, fixed_logits
-from mien.training.loop import checkpoint, metrics
+from mien.training.loop import checkpoint
 from mien.training.loop.batches import FaceBatch, Faces, JoinedFaces
 from mien.training.loop.machine import Machine
 from mien.training.loop.mixing import mix

@@ -7,7 +7,7 @@ import numpy as np
 
 from mien.data.readers.base import readers
 from mien.models.manifest import Interval, Manifest, Reason, SplitMetrics
-from mien.training.wording import interval, markdown_table, most_confused, percent
+from mien.training.wording import interval, markdown_table, metric_cells, most_confused, percent
 
 _INTENDED: Final = (
     "Labeling the visible expression of faces in photos and video, with calibrated scores, for research, photo "
@@ -82,7 +82,7 @@ def _conditions(manifest: Manifest) -> list[str]:
     conditions = markdown_table(
         ("condition", "minus 5 points", "minus 15 points", "ECE without", "ECE"),
         [
-            (name, value(at.minus_5), value(at.minus_15), percent(at.ece_unsoftened.value), percent(at.ece.value))
+            (name, value(at.minus_5), value(at.minus_15), percent(at.ece_unsoftened), percent(at.ece))
             for name, at in measured.conditions.items()
         ],
     )
@@ -165,8 +165,8 @@ def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
     for (data, split), group in groupby(scored, key=lambda column: (column.data, column.split)):
         columns = list(group)
         heads = [f"{'clean, ' if column.clean else ''}{column.prior}, {column.faces:,} faces" for column in columns]
-        rows = [dict(column.shares()) for column in columns]
-        cells = [(name, *(interval(row[name]) if name in row else "" for row in rows)) for name in rows[0]]
-        title = f"{data}, {split} split, % (95 % interval), by `mien {command.format(data, split)}`:"
+        rows = [metric_cells(column) for column in columns]
+        cells = [(name, *(row.get(name, "") for row in rows)) for name in rows[0]]
+        title = f"{data}, {split} split, shares in % (95 % interval), by `mien {command.format(data, split)}`:"
         tables.append(f"{title}\n\n{markdown_table(('metric', *heads), cells)}")
     return "\n\n".join(tables)

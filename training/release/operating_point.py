@@ -8,7 +8,7 @@ import numpy as np
 
 from mien.data.contract import Array, softmax
 from mien.models.manifest import Prior
-from mien.training.loop import metrics
+from mien.training import metrics
 
 MAX_ECE: Final = 0.02  # of the corrected probabilities
 _FOLDS: Final = 5

@@ -3,7 +3,6 @@
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from mien.training.config import DataSource, Recipe
 from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop.run_folder import RunError, read_run
 from mien.training.report import figures
-from mien.training.report.results import RunResult, measure, most_confident_mistakes, slices_of
+from mien.training.report.results import RunResult, measure, most_confident_mistakes
 from mien.training.wording import interval, markdown_table, most_confused, percent
 
 _HEADINGS: Final = (
@@ -50,7 +49,7 @@ def gather(folders: list[Path], source: DataSource) -> tuple[list[RunResult], Fa
 def table_row(result: RunResult) -> tuple[str, ...]:
     """Cells of a run, in the order of the headings; shares in percent with their intervals."""
     scores, history, epochs = result.evaluation, result.history, result.recipe.epochs
-    shares = (scores.accuracy, scores.mean_class_accuracy, scores.macro_f1, scores.ece, result.ece_raw)
+    shares = (scores.accuracy, scores.mean_class_accuracy, scores.macro_f1)
     done = int(history.epochs[-1])
     return (
         result.name,
@@ -58,6 +57,8 @@ def table_row(result: RunResult) -> tuple[str, ...]:
         f"{done}" if done == epochs else f"{done} of {epochs}",
         result.head,
         *(interval(share, 1) for share in shares),
+        percent(scores.ece),
+        percent(result.ece_raw),
         f"{history.minutes:.1f}",
         f"{history.faces_per_s:.0f}",
         str(result.recipe.seed),
@@ -92,8 +93,6 @@ def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -
 def _run_of_page(result: RunResult, faces: FaceSet, *, show_faces: bool) -> dict[str, Any]:
     valid, counts = result.recipe.data.valid, np.array(result.evaluation.confusion)
     options = "".join(f", {name}={value}" for name, value in valid.options.items())
-    slices = slices_of(faces.attributes, result.predicted, faces.labels)
-    names = ("accuracy", "mean class accuracy")
     mistakes = []
     for index in most_confident_mistakes(result.predicted, result.confidence, faces.labels) if show_faces else ():
         actual, predicted = EIGHT_LABELS[faces.labels[index]], EIGHT_LABELS[result.predicted[index]]
@@ -110,21 +109,6 @@ def _run_of_page(result: RunResult, faces: FaceSet, *, show_faces: bool) -> dict
         "worst": most_confused(counts, EIGHT_LABELS),
         "history": figures.history(result),
         "calibration": figures.calibration(result, faces.labels),
-        "slices": [
-            (
-                f"{part.attribute}: {part.value}",
-                part.faces,
-                interval(part.accuracy, 1),
-                interval(part.mean_class_accuracy, 1),
-            )
-            for part in slices
-        ],
-        "slice_figures": [
-            figures.intervals(
-                attribute, [(part.value, (part.accuracy, part.mean_class_accuracy)) for part in group], names
-            )
-            for attribute, group in groupby(slices, key=lambda part: part.attribute)
-        ],
         "mistakes": mistakes,
         "recipe": yaml.safe_dump(result.recipe.model_dump(mode="json"), sort_keys=False),
         "facts": yaml.safe_dump(result.facts, sort_keys=False),

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +15,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from mien.data.atomic import atomic_path
 from mien.data.contract import Array
-from mien.models.manifest import Interval
-from mien.training.loop import metrics
-from mien.training.wording import interval, percent
+from mien.training import metrics
+from mien.training.wording import percent
 
 if TYPE_CHECKING:
     from mien.training.report.results import RunResult
@@ -83,13 +81,13 @@ def calibration(result: "RunResult", labels: Array) -> Picture:
     """Reliability before and after temperature scaling (Guo et al. 2017), and error over coverage."""
     drawn = Figure(figsize=(8.4, 3.0))
     before, after, abstention = drawn.subplots(1, 3)
-    before_title = f"unscaled, ECE {interval(result.ece_raw, 1)} %"
-    after_title = f"scaled, ECE {interval(result.evaluation.ece, 1)} %"
+    before_title = f"unscaled, ECE {percent(result.ece_raw)} %"
+    after_title = f"scaled, ECE {percent(result.evaluation.ece)} %"
     _reliability(before, result.raw, labels, before_title)
     _reliability(after, result.probabilities, labels, after_title)
     _, selective = metrics.by_confidence(result.probabilities, labels)
     abstention.plot(np.arange(1, len(labels) + 1) / len(labels), 1 - selective, color=COLORS[0])
-    abstention.axhline(1 - metrics.WANTED_ACCURACY, color=GRAY, linestyle="--", linewidth=1)
+    abstention.axhline(1 - metrics.TARGET_ACCURACY, color=GRAY, linestyle="--", linewidth=1)
     covered = float((result.confidence >= result.threshold).mean())
     abstention.axvline(covered, color=COLORS[1], linestyle=":", linewidth=1.4)
     abstention.set(title="with abstention", xlim=(0, 1), ylim=(0, None), xlabel="coverage, %", ylabel="error, %")
@@ -110,22 +108,6 @@ def _reliability(axes: Axes, probabilities: Array, labels: Array, title: str) ->
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence, %", ylabel="accuracy, %", title=title)
     percent_axis(axes.xaxis)
     percent_axis(axes.yaxis)
-
-
-def intervals(title: str, rows: Sequence[tuple[str, Sequence[Interval]]], names: Sequence[str]) -> Picture:
-    """Points with their 95 % intervals, in percent: a line per row, a color per name."""
-    drawn = Figure(figsize=(6.4, 0.9 + 0.3 * len(rows)))
-    axes = drawn.subplots()
-    for place, (_, estimates) in enumerate(rows):
-        for number, estimate in enumerate(estimates):
-            height = place + 0.22 * (number - (len(estimates) - 1) / 2)
-            axes.hlines(height, estimate.low, estimate.high, color=COLORS[number], linewidth=2)
-            axes.plot(estimate.value, height, "o", color=COLORS[number], label=names[number] if place == 0 else None)
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-    axes.set(title=title, xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6), xlabel="%")
-    percent_axis(axes.xaxis)
-    drawn.legend(loc="outside right upper")
-    return _svg(drawn, f"{title}: " + "; ".join(f"{name} {interval(of_row[0], 0)} %" for name, of_row in rows))
 
 
 def thumbnail(image: Array, alt: str) -> Picture:

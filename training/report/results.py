@@ -1,27 +1,21 @@
 """Results of one run on one set of faces, the input of all parts of the page."""
 
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from mien.data.contract import Array, softmax
-from mien.models.manifest import Interval
 from mien.models.network import Head
+from mien.training import metrics
 from mien.training.config import Recipe
 from mien.training.evaluate import Evaluation, score
 from mien.training.faces import FaceSet
-from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.loop.supervised import predict
 from mien.training.release.operating_point import fit_operating_point
 from mien.training.report.history import History, read_history
-
-ATTRIBUTES: Final = ("gender", "race", "age_band")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ class RunResult:
     probabilities: Array
     temperature: float
     threshold: float
-    ece_raw: Interval
+    ece_raw: float
     evaluation: Evaluation
     fitted_on: str
     warnings: tuple[str, ...]
@@ -103,41 +97,13 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         probabilities=probabilities,
         temperature=temperature,
         threshold=threshold,
-        ece_raw=metrics.bootstrap(metrics.ece, raw, faces.labels),
+        ece_raw=metrics.ece(raw, faces.labels),
         evaluation=score(faces, probabilities),
         fitted_on=fitted_on,
         warnings=tuple(
             warning for used in (faces, fitting) if used is not None and (warning := used.changed_since(facts["data"]))
         ),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Faces with the same value of an attribute."""
-
-    attribute: str
-    value: str
-    faces: int
-    accuracy: Interval  # Wilson's interval, which is valid for few faces
-    mean_class_accuracy: Interval  # over the classes that occur
-
-
-def slices_of(attributes: Sequence[Mapping[str, str]], predicted: Array, labels: Array) -> list[Slice]:
-    """Slices of all values of the known attributes, sorted by the number in an age band; [] if the set has none."""
-    slices = []
-    for attribute in ATTRIBUTES:
-        values = np.array([known.get(attribute, "") for known in attributes])
-        named = {str(value) for value in values if value}
-        for value in sorted(named, key=lambda text: (int((re.match(r"\d+", text) or ["0"])[0]), text)):
-            chosen = np.flatnonzero(values == value)
-            of_slice, actual = predicted[chosen], labels[chosen]
-            right = int((of_slice == actual).sum())
-            wilson = binomtest(right, len(chosen)).proportion_ci(0.95, method="wilson")
-            accuracy = Interval(right / len(chosen), float(wilson.low), float(wilson.high))
-            _, mean_class = metrics.accuracies(of_slice, actual)
-            slices.append(Slice(attribute.replace("_", " "), value, len(chosen), accuracy, mean_class))
-    return slices
 
 
 def most_confident_mistakes(predicted: Array, confidence: Array, labels: Array, *, shown: int = 24) -> Array:

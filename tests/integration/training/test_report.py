@@ -49,7 +49,7 @@ def test_the_page_is_one_self_contained_file_with_all_parts(place: Path) -> None
     assert len(addresses) > 20
     assert all(address.startswith("data:image/") for address in addresses)
     assert not re.search(r"<(script|link|iframe|object)\b", page)
-    for part in ("History", "Confusion", "Calibration", "Slices", "Most confident mistakes"):
+    for part in ("History", "Confusion", "Calibration", "Most confident mistakes"):
         assert page.count(f"<h3>{part}</h3>") == 2
 
 

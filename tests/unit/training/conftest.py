@@ -2,7 +2,7 @@
 
 import pytest
 
-from mien.training.loop import metrics
+from mien.training import metrics
 
 
 @pytest.fixture(autouse=True)

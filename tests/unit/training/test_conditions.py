@@ -10,7 +10,7 @@ from mien.data.quality import measure
 from mien.models.manifest import read_manifest
 from mien.training import conditions
 from mien.training.conditions import STRENGTHS, Step, degrade, fit_softening, measure_conditions
-from mien.training.loop.metrics import ece
+from mien.training.metrics import ece
 from tests.data_sets import draw_face
 from tests.support_training import drawn_faces, valid_faces
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mien.data.contract import LABELS, Array
-from mien.training.loop import metrics
+from mien.training import metrics
 from mien.training.release.operating_point import MAX_ECE, fit_operating_point
 
 

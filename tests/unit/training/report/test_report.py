@@ -8,7 +8,7 @@ import pytest
 
 from mien.training.loop.run_folder import RunError
 from mien.training.report.history import read_history
-from mien.training.report.results import most_confident_mistakes, slices_of
+from mien.training.report.results import most_confident_mistakes
 
 
 def write_metrics(folder: Path, *, distillation: float = 0.0, keys: tuple[str, ...] = ("loss", "epoch")) -> Path:
@@ -53,16 +53,3 @@ def test_a_run_without_a_completed_epoch_or_with_a_damaged_file_is_an_error(tmp_
     (tmp_path / "metrics.jsonl").unlink()
     with pytest.raises(RunError, match="cannot be read"):
         read_history(tmp_path, batch_size=8)
-
-
-def test_slices_contain_each_annotated_face_once_with_a_wide_interval_for_few() -> None:
-    attributes = [{"gender": "female", "person": "x"}, {"gender": "male"}, {"gender": "female"}, {}]
-    slices = slices_of(attributes, np.array([0, 1, 2, 3]), np.array([0, 1, 1, 3]))
-    assert [(part.attribute, part.value, part.faces, part.accuracy.value) for part in slices] == [
-        ("gender", "female", 2, 0.5),
-        ("gender", "male", 1, 1.0),
-    ]
-    assert slices[1].accuracy.low < 0.25
-    ages = [{"age_band": band} for band in ("70+", "4-19", "20-39", "0-3")]
-    assert [part.value for part in slices_of(ages, np.arange(4), np.arange(4))] == ["0-3", "4-19", "20-39", "70+"]
-    assert slices_of([{"gray": "1"}] * 4, np.arange(4), np.arange(4)) == []

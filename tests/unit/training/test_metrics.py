@@ -1,0 +1,119 @@
+"""Evaluation metrics, compared with hand-computed values and scikit-learn."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.metrics import balanced_accuracy_score, f1_score
+
+from mien.training import metrics
+
+RNG = np.random.default_rng(1)
+ACTUAL = RNG.integers(0, 7, 400)
+PREDICTED = np.where(RNG.random(400) < 0.7, ACTUAL, RNG.integers(0, 7, 400))
+
+
+def test_metrics_agree_with_scikit_learn() -> None:
+    counts = metrics.confusion(PREDICTED, ACTUAL)
+    assert counts.sum() == 400
+    assert metrics.accuracy(counts) == pytest.approx((PREDICTED == ACTUAL).mean())
+    assert metrics.mean_class_accuracy(counts) == pytest.approx(balanced_accuracy_score(ACTUAL, PREDICTED))
+    assert metrics.macro_f1(counts) == pytest.approx(f1_score(ACTUAL, PREDICTED, average="macro"))
+
+
+def test_ece_is_zero_for_a_calibrated_model_and_large_for_an_overconfident_one() -> None:
+    probabilities = np.full((1000, 7), 0.2 / 6)
+    probabilities[:, 3] = 0.8
+    earned = np.r_[np.full(800, 3), np.full(200, 1)]
+    assert metrics.ece(probabilities, earned) == pytest.approx(0.0, abs=1e-9)
+    assert metrics.ece(probabilities, np.full(1000, 1)) == pytest.approx(0.8)
+
+
+def test_temperature_equals_the_factor_that_logits_were_multiplied_by() -> None:
+    logits = RNG.normal(size=(4000, 7)) * 2
+    labels = np.array([RNG.choice(7, p=row) for row in softmax(logits, axis=1)])
+    assert metrics.fit_temperature(logits * 3, labels) == pytest.approx(3.0, rel=0.08)
+
+
+def test_labels_above_the_threshold_are_as_accurate_on_other_faces_as_it_says() -> None:
+    """Of 200 thresholds that are fitted to 1,000 faces each, at most 5 % may keep labels that are less accurate."""
+    rng = np.random.default_rng(0)
+    too_low = 0
+    for _ in range(200):
+        confidence = 1 - 0.4 * rng.random(1000) ** 3
+        probabilities = np.stack([confidence, 1 - confidence], axis=1)
+        labels = (rng.random(1000) > confidence).astype(int)  # the top class is right with its probability
+        threshold = metrics.abstain_threshold(probabilities, labels)
+        too_low += threshold < 0.8  # the accuracy of all faces above t is 1 - (1 - t) / 4
+        assert threshold < 0.95
+    assert too_low <= 10
+
+
+def test_coverage_is_the_share_of_faces_above_the_threshold() -> None:
+    probabilities = np.array([[0.9, 0.1]] * 300 + [[0.6, 0.4]] * 100)
+    labels = np.r_[np.zeros(300, int), np.ones(100, int)]  # all that are less confident are wrong
+    assert metrics.abstain_threshold(probabilities, labels) == 0.9
+    assert metrics.coverage(probabilities, labels).value == 0.75
+    assert metrics.coverage(probabilities[:20], labels[:20]).value == 0, "20 faces show nothing"
+
+
+def test_a_model_that_never_reaches_the_wanted_accuracy_abstains_always() -> None:
+    probabilities = np.full((50, 7), 1 / 7)
+    probabilities[:, 0] += 1e-3
+    assert metrics.abstain_threshold(probabilities, np.full(50, 1)) == 1.0
+
+
+def test_accuracy_by_confidence_ends_at_that_of_all_faces() -> None:
+    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.55, 0.45]])
+    confidence, selective = metrics.by_confidence(probabilities, np.array([0, 0, 1, 1]))
+    assert confidence.tolist() == [0.9, 0.8, 0.6, 0.55]
+    assert selective.tolist() == pytest.approx([1, 1, 2 / 3, 2 / 4])
+
+
+def test_the_interval_holds_the_value_and_narrows_with_more_faces() -> None:
+    def width(faces: int) -> float:
+        estimate = metrics.bootstrap(np.mean, np.arange(faces) % 4 != 0)
+        assert estimate.low <= estimate.value == 0.75 <= estimate.high
+        return estimate.high - estimate.low
+
+    assert width(2000) < width(200) < 0.2
+
+
+def test_kl_to_votes_is_zero_for_the_votes_themselves() -> None:
+    votes = RNG.dirichlet(np.ones(7), size=10)
+    votes[0] = np.eye(7)[2]
+    assert metrics.kl_to_votes(votes, votes) == pytest.approx(np.zeros(10), abs=1e-9)
+    assert metrics.kl_to_votes(np.full((10, 7), 1 / 7), votes).mean() > 0.1
+
+
+def test_intervals_are_of_95_percent() -> None:
+    half = metrics.wilson(200, 400)
+    assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.45124, 0.54876), abs=1e-4)
+    none = metrics.wilson(0, 2)
+    assert (none.value, none.low, none.high) == pytest.approx((0, 0, 0.6576), abs=1e-3), "not 0.00 (0.00 to 0.00)"
+    values = metrics.mean(np.array([1.0, 2.0, 3.0, 4.0]))
+    assert (values.value, values.high - values.value) == pytest.approx((2.5, 3.182 * 1.29099 / 2), abs=1e-3)
+
+
+def test_the_interval_of_mean_class_accuracy_is_as_wide_as_that_of_many_samples() -> None:
+    rng, recalls, faces = np.random.default_rng(0), np.array([0.9, 0.7, 0.5]), np.array([400, 100, 40])
+    hits = rng.binomial(faces, recalls, (2000, 3))
+    interval = metrics.mean_class_interval(np.array([[360, 40, 0], [30, 70, 0], [20, 0, 20]]))
+    assert interval.value == pytest.approx(0.7)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * (hits / faces).mean(axis=1).std(), rel=0.05)
+
+
+def test_losses_of_two_faces_and_the_bins_of_the_calibration_error() -> None:
+    probabilities, labels = np.array([[0.8, 0.2], [0.7, 0.3]]), np.array([0, 1])
+    assert metrics.negative_log_likelihood(probabilities, labels) == pytest.approx([-np.log(0.8), -np.log(0.3)])
+    assert metrics.brier(probabilities, labels) == pytest.approx([0.08, 0.98])
+    assert metrics.ece(probabilities, labels) == pytest.approx((0.2 + 0.7) / 2)
+    near = np.array([[0.72, 0.28], [0.78, 0.22]])  # in one bin of 10, in two of 15
+    assert metrics.ece(near, labels) == pytest.approx((0.28 + 0.78) / 2)
+
+
+def test_mcnemar_counts_the_faces_that_only_one_classifier_labels_correctly() -> None:
+    first = np.array([True] * 60 + [False] * 40)
+    second = first.copy()
+    assert metrics.mcnemar_p(first, second) == 1.0
+    second[:2], second[60:70] = False, True  # 2 against 10: 2 * sum of binomials up to 2 of 12
+    assert metrics.mcnemar_p(first, second) == pytest.approx(2 * (1 + 12 + 66) / 2**12)
