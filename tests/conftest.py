@@ -9,6 +9,12 @@ import httpx
 import pytest
 
 from tests.support import drawn_conditions, tiny_artifact
+from tests.support_skips import (  # noqa: F401  # hooks of pytest
+    pytest_collectreport,
+    pytest_runtest_logreport,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 
 
 def pytest_configure() -> None:
