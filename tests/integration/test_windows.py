@@ -171,7 +171,7 @@ def test_a_port_in_use_is_not_shared_on_windows(monkeypatch: pytest.MonkeyPatch)
 
 def _listed(path: Path, content: bytes) -> list[str]:
     path.write_bytes(content)
-    return list(scan._names(str(path), null=False))
+    return list(scan._paths(str(path), null=False))
 
 
 def test_a_list_with_a_byte_order_mark_and_line_ends_of_windows_is_read(tmp_path: Path) -> None:
