@@ -10,8 +10,8 @@ export function similarity(points, { template_px: template, min_spread_px: least
   const mean = (of) => [0, 1].map((axis) => of.reduce((sum, point) => sum + point[axis], 0) / of.length);
   const [[px, py], [tx, ty]] = [mean(points), mean(template)];
   let [spread, a, b] = [0, 0, 0];
-  points.forEach(([x, y], place) => {
-    const [dx, dy, wantX, wantY] = [x - px, y - py, template[place][0] - tx, template[place][1] - ty];
+  points.forEach(([x, y], index) => {
+    const [dx, dy, wantX, wantY] = [x - px, y - py, template[index][0] - tx, template[index][1] - ty];
     spread += dx * dx + dy * dy;
     a += dx * wantX + dy * wantY;
     b += dx * wantY - dy * wantX;

@@ -19,11 +19,11 @@ export function descriptorOf({ width, data }) {
   const centered = cells.map((value) => value - mean);
   const contrast = lengthOf(centered);
   if (contrast < side * side) return undefined;
-  return unit(centered.map((value, place) => value / contrast - facts.tracking.mean_face[Math.floor(place / 3)]));
+  return unit(centered.map((value, index) => value / contrast - facts.tracking.mean_face[Math.floor(index / 3)]));
 }
 
 /** Similarity of two descriptors, at most 1. */
-export const dot = (one, other) => one.reduce((sum, value, place) => sum + value * other[place], 0);
+export const dot = (one, other) => one.reduce((sum, value, index) => sum + value * other[index], 0);
 
 const lengthOf = (vector) => Math.sqrt(dot(vector, vector));
 

@@ -28,7 +28,7 @@ export class Follower {
       return this.faces;
     };
     const result = await this.pipeline.label(picture, find, (crops, found) => this.assess(crops, found));
-    result.faces.forEach((face, place) => (face.descriptor = this.newest[place]));
+    result.faces.forEach((face, index) => (face.descriptor = this.newest[index]));
     return result;
   }
 
@@ -36,7 +36,7 @@ export class Follower {
   async assess(crops, found) {
     const began = performance.now();
     const looks = (this.newest = crops.map(descriptorOf));
-    const isSame = (look, place) => look && this.looks[place] && dot(look, this.looks[place]) >= SAME_LOOK;
+    const isSame = (look, index) => look && this.looks[index] && dot(look, this.looks[index]) >= SAME_LOOK;
     if (began < this.classifyAt && looks.length === this.looks.length && looks.every(isSame)) return this.assessed;
     this.assessed = await this.pipeline.assess(crops, found);
     this.looks = looks;

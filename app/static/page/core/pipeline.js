@@ -38,17 +38,17 @@ export class Pipeline {
     lap();
     const assessed = await assess(crops, found);
     lap();
-    const timings = Object.fromEntries(["detect", "align", "classify"].map((stage, place) => [stage, rounded(clock[place + 1] - clock[place], 2)]));
-    return { faces: found.map((face, place) => this.faceOf(face, assessed[place])), timings_ms: timings };
+    const timings = Object.fromEntries(["detect", "align", "classify"].map((stage, index) => [stage, rounded(clock[index + 1] - clock[index], 2)]));
+    return { faces: found.map((face, index) => this.faceOf(face, assessed[index])), timings_ms: timings };
   }
 
   /** {row, reasons} per crop: calibrated probabilities, softened by the conditions, and reasons for doubt. */
   async assess(crops, found) {
     const { conditions } = this.facts.classifier;
     const rows = await this.classify(crops);
-    return crops.map((crop, place) => {
-      const quality = conditions && measure(crop, found[place].points, this.facts);
-      const row = quality ? soften(rows[place], quality, { ...this.facts.quality, ...conditions }) : rows[place];
+    return crops.map((crop, index) => {
+      const quality = conditions && measure(crop, found[index].points, this.facts);
+      const row = quality ? soften(rows[index], quality, { ...this.facts.quality, ...conditions }) : rows[index];
       const flaws = quality ? reasonsOf(quality, conditions.limits) : [];
       const [first, second] = row.toSorted((one, other) => other - one);
       return { row, reasons: first < this.facts.quality.ambiguous_below * second ? [...flaws, "ambiguous"] : flaws };
@@ -63,7 +63,7 @@ export class Pipeline {
     for (let start = 0; start < crops.length; start += BATCH) {
       const batch = crops.slice(start, start + BATCH);
       const data = new Uint8Array(batch.length * px * px * 3);
-      batch.forEach((crop, place) => withoutAlpha(crop.data, data, place * px * px * 3));
+      batch.forEach((crop, index) => withoutAlpha(crop.data, data, index * px * px * 3));
       const logits = (await this.run("classifier", { [input]: { type: "uint8", data, dims: [batch.length, px, px, 3] } }, [output]))[output];
       for (let at = 0; at < logits.length; at += labels.length) rows.push(this.softmax([...logits.subarray(at, at + labels.length)]));
     }
@@ -72,7 +72,7 @@ export class Pipeline {
 
   softmax(logits) {
     const { temperature, offsets } = this.facts.classifier;
-    const scaled = logits.map((logit, place) => logit / temperature + offsets[place]);
+    const scaled = logits.map((logit, index) => logit / temperature + offsets[index]);
     const most = Math.max(...scaled);
     const powers = scaled.map((value) => Math.exp(value - most));
     const sum = powers.reduce((total, power) => total + power, 0);
@@ -85,14 +85,14 @@ export class Pipeline {
     const share = (value) => rounded(value, 6);
     return {
       box: { x: rounded(x, 2), y: rounded(y, 2), width: rounded(width, 2), height: rounded(height, 2) },
-      landmarks: Object.fromEntries(this.facts.landmarks.map((name, place) => [name, { x: rounded(points[place][0], 2), y: rounded(points[place][1], 2) }])),
+      landmarks: Object.fromEntries(this.facts.landmarks.map((name, index) => [name, { x: rounded(points[index][0], 2), y: rounded(points[index][1], 2) }])),
       detection_score: rounded(Math.min(Math.max(score, 0), 1), 4),
       roll_degrees: rounded(rollDegrees(points), 2),
       label: labels[best],
       confidence: share(row[best]),
       uncertain: row[best] < threshold,
       reasons,
-      probabilities: Object.fromEntries(labels.map((label, place) => [label, share(row[place])])),
+      probabilities: Object.fromEntries(labels.map((label, index) => [label, share(row[index])])),
       top: [{ label: labels[best], probability: share(row[best]) }],
     };
   }
@@ -101,9 +101,9 @@ export class Pipeline {
 const rounded = (value, digits) => Math.round(value * 10 ** digits) / 10 ** digits;
 
 function withoutAlpha(from, to, at) {
-  for (let place = 0; place < from.length; place += 4) {
-    to[at++] = from[place];
-    to[at++] = from[place + 1];
-    to[at++] = from[place + 2];
+  for (let index = 0; index < from.length; index += 4) {
+    to[at++] = from[index];
+    to[at++] = from[index + 1];
+    to[at++] = from[index + 2];
   }
 }

@@ -34,10 +34,10 @@ export class Tracker {
     this.tracks = this.tracks.filter((track) => this.clock - track.seenClock <= kept);
     const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && shared(face.box, other.box, rules.head) > rules.covered) }));
     const matches = assign(seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))), this.tracks.length, rules.new_track_cost);
-    const tracks = seen.map((face, place) => this.tracks[matches[place]] ?? this.begin(face, at));
-    seen.forEach((face, place) => (tracks[place] = this.reunite(tracks, place, face, now)));
-    const people = seen.flatMap((face, place) => {
-      const track = tracks[place];
+    const tracks = seen.map((face, index) => this.tracks[matches[index]] ?? this.begin(face, at));
+    seen.forEach((face, index) => (tracks[index] = this.reunite(tracks, index, face, now)));
+    const people = seen.flatMap((face, index) => {
+      const track = tracks[index];
       this.move(track, face, now);
       this.smooth(track, face, now);
       if (track.seen !== this.updated && track.seen !== now) track.since = at;
@@ -73,9 +73,9 @@ export class Tracker {
   }
 
   /** The track of a face, or that of a person who was gone when it began and whom the face looks like by now. */
-  reunite(tracks, place, { descriptor, covered }, now) {
+  reunite(tracks, index, { descriptor, covered }, now) {
     const { rules } = this;
-    const track = tracks[place];
+    const track = tracks[index];
     if (covered || now - track.begun > rules.young_s) return track;
     const gone = this.tracks.filter((old) => old.seen < track.begun && this.clock - old.seenClock <= rules.return_s && !tracks.includes(old))
       .map((old) => [similarityOf(old, descriptor), old]).filter(([similarity]) => similarity >= rules.gone_face);
@@ -102,7 +102,7 @@ export class Tracker {
     track.box = box;
     if (!descriptor || covered) return;
     track.newest = descriptor;
-    track.usual = track.usual ? unit(track.usual.map((value, place) => value + 0.1 * (descriptor[place] - value))) : descriptor;
+    track.mean = track.mean ? unit(track.mean.map((value, index) => value + 0.1 * (descriptor[index] - value))) : descriptor;
   }
 
   /** Take the next two seconds of a person, or more if labeling is slow, as the neutral face: `done(true)`, or false if it was not seen. */
@@ -177,7 +177,7 @@ export function assign(costs, real, unmatched) {
   return columns.map((column) => (column < real ? column : undefined));
 }
 
-const similarityOf = ({ newest, usual }, descriptor) => (descriptor && newest ? Math.max(dot(newest, descriptor), dot(usual, descriptor)) : undefined);
+const similarityOf = ({ newest, mean }, descriptor) => (descriptor && newest ? Math.max(dot(newest, descriptor), dot(mean, descriptor)) : undefined);
 const center = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
 const sizeOf = ({ width, height }) => Math.sqrt(width * height);
 

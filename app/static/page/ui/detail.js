@@ -32,9 +32,9 @@ export class Detail {
     const { image, answer } = result;
     setText(byId("detail-title"), result.name);
     setText(byId("detail-facts"), `${result.summary.split(":")[0]}, ${image.width} × ${image.height} px, ${Math.round(answer.timings_ms.total)} ms`);
-    const place = this.among().indexOf(result);
-    byId("detail-before").disabled = place <= 0;
-    byId("detail-after").disabled = place < 0 || place >= this.among().length - 1;
+    const index = this.among().indexOf(result);
+    byId("detail-before").disabled = index <= 0;
+    byId("detail-after").disabled = index < 0 || index >= this.among().length - 1;
     if (document.activeElement.disabled) byId("detail-zoom").focus(); // else the arrow keys would not reach the dialog
     byId("detail-faces").replaceChildren(...image.faces.map(faceOf));
     this.zoom(false);
@@ -77,8 +77,8 @@ export class Detail {
   }
 }
 
-function faceOf(face, place, faces) {
-  const block = new FaceBlock(`Face ${place + 1}`, place + 1, { expanded: faces.length <= FEW });
+function faceOf(face, index, faces) {
+  const block = new FaceBlock(`Face ${index + 1}`, index + 1, { expanded: faces.length <= FEW });
   block.show(face);
   if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
   return block.root;

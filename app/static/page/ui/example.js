@@ -17,8 +17,8 @@ export async function showExample({ current }) {
   paint(canvas, picture, faces, width, picture.width, { bold: canvas.parentElement.clientWidth < 600 });
   picture.close();
   canvas.setAttribute("aria-label", `A sample photo with one face: ${faces.map(spoken).join(", ")}`);
-  const blocks = faces.map((face, place) => {
-    const block = new FaceBlock(faces.length > 1 ? `Face ${place + 1}` : "The sample photo", place + 1, { tag: "div", expanded: true });
+  const blocks = faces.map((face, index) => {
+    const block = new FaceBlock(faces.length > 1 ? `Face ${index + 1}` : "The sample photo", index + 1, { tag: "div", expanded: true });
     block.show(face);
     if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
     return block.root;

@@ -38,8 +38,8 @@ function listenToTabs() {
     if (!["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
     event.preventDefault();
     const open = TABS.findIndex((tab) => !byId(`panel-${tab}`).hidden);
-    const place = { ArrowLeft: open - 1, ArrowRight: open + 1, Home: 0, End: TABS.length - 1 }[event.key];
-    choose(TABS[(place + TABS.length) % TABS.length], { focus: true });
+    const index = { ArrowLeft: open - 1, ArrowRight: open + 1, Home: 0, End: TABS.length - 1 }[event.key];
+    choose(TABS[(index + TABS.length) % TABS.length], { focus: true });
   });
 }
 

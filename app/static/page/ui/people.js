@@ -117,8 +117,8 @@ export class People {
   forget(now) {
     const away = [...this.people].filter(([, { seenAt }]) => now - seenAt > AWAY_MS)
       .sort(([, one], [, other]) => other.seenAt - one.seenAt);
-    away.forEach(([track, person], place) => {
-      if (place < MAX_AWAY && now - person.seenAt < REMOVED_MS) return;
+    away.forEach(([track, person], index) => {
+      if (index < MAX_AWAY && now - person.seenAt < REMOVED_MS) return;
       person.root.remove();
       this.people.delete(track);
     });

@@ -67,8 +67,8 @@ export function paint(canvas, picture, faces, width, longSidePx, { bold = false 
   context.drawImage(picture, 0, 0, canvas.width, canvas.height);
   const scale = canvas.width / width;
   const at = ({ x, y, width: wide, height }) => ({ x: x * scale, y: y * scale, width: wide * scale, height: height * scale });
-  const shown = faces.map((face, place) => ({
-    face, number: place + 1, box: at(face.box),
+  const shown = faces.map((face, index) => ({
+    face, number: index + 1, box: at(face.box),
     points: Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, at({ ...point, width: 0, height: 0 })])),
   }));
   const area = { x: 0, y: 0, width: canvas.width, height: canvas.height };

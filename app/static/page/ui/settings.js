@@ -50,7 +50,7 @@ export class Settings {
     this.settleMs = 1000 * byId("smoothing").valueAsNumber;
     const threshold = byId("threshold").valueAsNumber / 100;
     // exact, not rounded to the slider's step
-    this.threshold = choice("threshold") === null ? this.usual ?? threshold : threshold;
+    this.threshold = choice("threshold") === null ? this.modelThreshold ?? threshold : threshold;
     setText(byId("smoothing-value"), this.settleMs ? `${(this.settleMs / 1000).toFixed(2)} s` : "off");
     setText(byId("threshold-value"), percent(this.threshold));
     this.changed(this);
@@ -64,7 +64,7 @@ export class Settings {
 
   /** Start from the model's own threshold, unless another one was chosen. */
   setThreshold(threshold) {
-    this.usual = threshold;
+    this.modelThreshold = threshold;
     if (choice("threshold") === null) byId("threshold").value = Math.round(100 * threshold);
     this.read();
   }
@@ -75,6 +75,6 @@ export class Settings {
       byId(name)[property] = byId(name)[property === "checked" ? "defaultChecked" : "defaultValue"];
     }
     this.mirrors = true;
-    this.setThreshold(this.usual ?? 0);
+    this.setThreshold(this.modelThreshold ?? 0);
   }
 }

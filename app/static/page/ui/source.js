@@ -65,8 +65,8 @@ export class Camera {
 /** List all cameras in the settings; the field is hidden if there is no choice. */
 export async function offerCameras(current) {
   const cameras = await listCameras();
-  const options = cameras.map((camera, place) =>
-    element("option", { value: camera.deviceId, selected: camera.deviceId === current }, camera.label || `Camera ${place + 1}`));
+  const options = cameras.map((camera, index) =>
+    element("option", { value: camera.deviceId, selected: camera.deviceId === current }, camera.label || `Camera ${index + 1}`));
   byId("camera").replaceChildren(...options);
   byId("camera-field").hidden = cameras.length < 2;
   return cameras;

@@ -1,6 +1,6 @@
 // Frames out, results in: one WebSocket, which is reopened whenever it is lost.
 //
-// At most two frames are in flight. The second one is sent when the first has been in flight for half of the usual
+// At most two frames are in flight. The second one is sent when the first has been in flight for half of the mean
 // round trip, so that the service is never idle and no frame waits long behind another.
 
 const QUALITY = 0.8;
@@ -17,7 +17,7 @@ export class FrameStream {
     this.wanted = false;
     this.everOpen = false;
     this.retryMs = FIRST_RETRY_MS;
-    this.usualMs = 100;
+    this.meanMs = 100;
     this.silentMs = SILENT_MS;
     this.reset();
   }
@@ -87,7 +87,7 @@ export class FrameStream {
     if (this.socket?.readyState !== WebSocket.OPEN || this.socket.bufferedAmount > 0) return false;
     if (this.sent.size === 0) return true;
     const [oldest] = this.sent.values();
-    return this.sent.size < IN_FLIGHT && now - oldest > this.usualMs / 2;
+    return this.sent.size < IN_FLIGHT && now - oldest > this.meanMs / 2;
   }
 
   /** A frame as JPEG. */
@@ -107,7 +107,7 @@ export class FrameStream {
     for (const number of this.sent.keys()) if (number <= result.frame) this.sent.delete(number);
     if (sentAt === undefined) return;
     const passed = performance.now() - sentAt;
-    this.usualMs += 0.2 * (passed - this.usualMs);
+    this.meanMs += 0.2 * (passed - this.meanMs);
     this.silentMs = Math.max(SILENT_MS, 2 * passed);
     this.on.answer(result, sentAt);
   }
