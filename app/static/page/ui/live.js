@@ -2,12 +2,10 @@
 
 import { CameraError } from "./camera.js";
 import { choice, keep } from "./choices.js";
-import { descriptorOf } from "../core/descriptor.js";
 import { announce, byId, setText } from "./dom.js";
 import { Frames } from "./frames.js";
-import { similarity } from "../core/align.js";
-import { facts } from "../core/labels.js";
 import { isFaithful } from "../core/pixels.js";
+import { Looks } from "./looks.js";
 import { Announcer, LiveMetrics } from "./metrics.js";
 import { Motion } from "../core/motion.js";
 import { People } from "./people.js";
@@ -38,9 +36,7 @@ export class Live {
     });
     this.motion = new Motion();
     this.tracker = new Tracker();
-    this.pictures = new Map(); // time of a frame without result -> its pixels
-    this.crop = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-    Object.assign(this.crop.canvas, { width: facts.crop.px, height: facts.crop.px });
+    this.looks = new Looks();
     this.metrics = new LiveMetrics();
     this.announcer = new Announcer();
     this.settings = new Settings((settings) => this.apply(settings));
@@ -190,7 +186,7 @@ export class Live {
   forget() {
     this.motion.clear();
     this.tracker.clear();
-    this.drop(Infinity);
+    this.looks.drop(Infinity);
     this.people.pause(false);
     this.metrics.clear();
     this.people.clear();
@@ -254,7 +250,7 @@ export class Live {
     const picture = await createImageBitmap(canvas);
     const frame = await stream.encode(canvas);
     if (!frame || this.state !== "live" || stream !== this.stream) return picture.close();
-    this.pictures.set(takenAt, picture);
+    this.looks.keep(picture, takenAt);
     stream.send(frame, takenAt);
     this.last = { frame, source };
   }
@@ -262,46 +258,21 @@ export class Live {
   answered(result, takenAt) {
     if (this.state !== "live") return;
     if (result.error) {
-      this.drop(takenAt);
+      this.looks.drop(takenAt);
       return this.stage.badge(`Frames are not labeled: ${result.error.detail}`);
     }
     const now = performance.now();
-    const picture = this.pictures.get(takenAt);
-    const faces = this.tracker.update(this.described(result.faces, picture), takenAt);
+    const faces = this.tracker.update(this.looks.describe(result.faces, takenAt), takenAt);
     this.frameSize = { width: result.width, height: result.height };
     this.motion.update(faces, takenAt, now);
     this.people.pause(false);
-    this.people.update(faces, now, picture);
-    this.drop(takenAt);
+    this.people.update(faces, now, this.looks.at(takenAt));
+    this.looks.drop(takenAt);
     this.metrics.add(now, now - takenAt);
     this.announcer.consider(faces, now);
     this.tools.answered(faces, now);
     setText(byId("count"), String(faces.length));
     this.tellWhetherEmpty(faces.length, now);
-  }
-
-  /** The faces of a frame with what the tracker compares them by. */
-  described(faces, picture) {
-    return faces.map((face) => ({ ...face, descriptor: face.descriptor ?? (picture && this.descriptor(picture, Object.values(face.landmarks))) }));
-  }
-
-  /** Drop the pixels of frames up to one. */
-  drop(takenAt) {
-    for (const [at, old] of this.pictures) {
-      if (at > takenAt) continue;
-      old.close();
-      this.pictures.delete(at);
-    }
-  }
-
-  descriptor(picture, landmarks) {
-    const found = similarity(landmarks.map(({ x, y }) => [x, y]), facts.crop);
-    if (!found) return undefined;
-    const [[a, , x], [b, , y]] = found;
-    this.crop.reset();
-    this.crop.setTransform(a, b, -b, a, x, y);
-    this.crop.drawImage(picture, 0, 0);
-    return descriptorOf(this.crop.getImageData(0, 0, facts.crop.px, facts.crop.px));
   }
 
   tellWhetherEmpty(count, now) {
