@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.albums import rows_of, write_photos, write_video
 from tests.support import ROOT, sample_photo
 
 # An audit hook sees every attempt, even if the library suppresses its failure; threads of an import are joined.
@@ -49,6 +50,21 @@ asyncio.run(serve())
 loaded = {forbidden} & sys.modules.keys()
 assert not loaded, loaded
 """
+RUN_COMMANDS = """
+import contextlib
+from mien.app.cli import main
+for command in {commands!r}:
+    sys.argv = ["mien", *command]
+    with contextlib.suppress(SystemExit):
+        main()
+"""
+REVIEW = """
+from fastapi.testclient import TestClient
+from pathlib import Path
+from mien.app.labeling.review.server import create_review_app
+with TestClient(create_review_app(Path("out")), base_url="http://127.0.0.1") as client:
+    assert client.get("/").status_code == 200
+"""
 FORBIDDEN = {"torch", "torchvision", "timm", "albumentations", "onnx", "onnxscript", "sklearn", "yaml", "mien.training"}
 
 
@@ -70,6 +86,18 @@ def test_a_service_labels_a_photo_without_the_network_and_training_libraries(art
     body = SERVE_ONE_PHOTO.format(forbidden=FORBIDDEN, photo=str(sample_photo()))
     result = _run_watched(body, tmp_path, PYTHONWARNINGS="error", **settings)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_labeling_review_and_video_open_no_connection(artifact: Path, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", count=2)
+    write_video(tmp_path / "film.avi", frames=4)
+    commands = [["label", "photos", "--out", "out"], ["webcam", "--source", "film.avi", "--write", "labeled.mp4"]]
+    settings = {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"}
+    body = RUN_COMMANDS.format(commands=commands) + REVIEW
+    result = _run_watched(body, tmp_path, **settings)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert (tmp_path / "labeled.mp4").stat().st_size > 0
+    assert len(rows_of(tmp_path / "out")) == 2
 
 
 def test_the_audit_hook_detects_a_suppressed_attempt(tmp_path: Path) -> None:
