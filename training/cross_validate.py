@@ -14,9 +14,10 @@ import numpy as np
 
 from mien.data.contract import Array
 from mien.data.folds import Grouping
+from mien.training import metrics
 from mien.training.command import command
 from mien.training.config import FoldConfig, Recipe, read_as
-from mien.training.loop import checkpoint, metrics
+from mien.training.loop import checkpoint
 from mien.training.loop.batches import load_faces
 from mien.training.loop.provenance import provenance
 from mien.training.loop.run_folder import untrained_network
