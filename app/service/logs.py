@@ -58,9 +58,10 @@ def _access_fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def log_config(style: Literal["text", "json"]) -> dict[str, Any]:
-    """Configuration for `logging.config`: uvicorn's, with the loggers of this package and request ids."""
+    """Configuration for `logging.config`: uvicorn's, with the loggers of this and other packages, and request ids."""
     chosen: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
     chosen["loggers"]["mien"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    chosen["root"] = {"handlers": ["default"], "level": "WARNING"}  # such as exporters of traces
     chosen["filters"] = {"requests": {"()": OfRequests}}
     for handler in chosen["handlers"].values():
         handler["filters"] = ["requests"]

@@ -29,6 +29,7 @@ from mien.app.service.http_protocol import BoundedProtocol, StreamProtocol
 from mien.app.service.logs import log_config
 from mien.app.service.middleware import MAX_HEAD_BYTES
 from mien.app.settings import Settings, environment, load_settings
+from mien.data.errors import MienError
 
 if sys.platform != "win32":
     import resource
@@ -70,7 +71,7 @@ def run(settings: Settings) -> None:
     """
     options = uvicorn_options(settings)
     logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
-    with reserved_port(settings) as listeners:
+    with _logged_errors(settings), reserved_port(settings) as listeners:
         _raise_file_limit(settings)
         if settings.detector == "auto" and settings.models_dir is not None and best_detector(settings) != "yunet":
             _log.warning(
@@ -97,6 +98,18 @@ def run(settings: Settings) -> None:
         _export(with_precision(settings, precision, provider) if shared else settings)
         del app, labelers, classifiers
         _run_workers(settings, options, listeners)
+
+
+@contextmanager
+def _logged_errors(settings: Settings) -> Iterator[None]:
+    """Log an error that ends the start as JSON if the log is JSON; otherwise, the command prints it."""
+    try:
+        yield
+    except (MienError, OSError) as error:
+        if settings.log_format != "json":
+            raise
+        _log.critical("%s", error)  # without the traceback
+        raise SystemExit(1) from None
 
 
 def _run_workers(settings: Settings, options: dict[str, Any], listeners: list[socket.socket]) -> None:

@@ -1,7 +1,9 @@
 """Options of the uvicorn server, and environment of its worker processes."""
 
+import json
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,6 +100,22 @@ def test_a_port_in_use_ends_the_start_before_models_are_opened(monkeypatch: pyte
         port = other.getsockname()[1]
         with pytest.raises(SettingsError, match=f"MIEN_PORT={port}: Address already in use. Choose another port"):
             server.run(Settings(port=port, workers=workers))
+
+
+@pytest.mark.usefixtures("started")
+def test_an_error_that_ends_the_start_is_json_if_the_log_is(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(SystemExit) as ended:
+        server.run(Settings(port=other.getsockname()[1], log_format="json"))
+    assert ended.value.code == 1
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("CRITICAL", None)]
+    assert "Address already in use" in caplog.text
+
+
+def test_other_packages_log_in_the_format_of_the_service(capfd: pytest.CaptureFixture[str]) -> None:
+    code = "import logging.config, sys; from mien.app.service.logs import log_config; "
+    code += "logging.config.dictConfig(log_config('json')); logging.getLogger('opentelemetry.x').error('not exported')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert json.loads(capfd.readouterr().err)["message"] == "not exported"
 
 
 def test_clients_are_refused_until_the_models_are_open(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
