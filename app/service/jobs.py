@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import sqlite3
 import sys
 import time
@@ -40,6 +39,7 @@ _MAX_KILLS: Final = 2
 _DONE: Final = (0, 3)
 _AGAIN: Final = (4, 5)
 _FAILED: Final = 1
+_KILLED: Final = -9  # by SIGKILL, as the kernel does for lack of memory
 # age_s: seconds in this state while a service ran, which a changed clock does not change
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS jobs(
@@ -280,7 +280,7 @@ class Jobs:
 
     def _record(self, job: Job, code: int | None, stderr: str, *, resumed: bool) -> None:
         """Record how `mien label` ended; a job that has not ended is started again."""
-        killed = code == -signal.SIGKILL
+        killed = code == _KILLED
         if code in _DONE:
             self.end(job, "done", self._truncated(job))
         elif code == _FAILED and resumed:  # labeled with another model, setting or version before

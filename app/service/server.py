@@ -31,9 +31,6 @@ from mien.app.service.middleware import MAX_HEAD_BYTES
 from mien.app.settings import Settings, environment, load_settings
 from mien.data.errors import MienError
 
-if sys.platform != "win32":
-    import resource
-
 _RETRY_S: Final = 1.0
 _OTHER_FILES: Final = 512  # models, libraries, jobs, and images that are being stored
 _COUNTERS_BYTES: Final = 262_144  # files of the counters of one worker
@@ -151,7 +148,9 @@ def reserved_port(settings: Settings) -> Iterator[list[socket.socket]]:
 
 def _raise_file_limit(settings: Settings) -> None:
     """Raise the limit of open files as far as allowed: the default of 1,024 is below that of connections."""
-    if sys.platform == "win32":  # it has no such limit
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = settings.max_connections + _OTHER_FILES

@@ -131,15 +131,15 @@ def test_clients_are_refused_until_the_models_are_open(started: list[str], monke
     assert started == ["one"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 @pytest.mark.parametrize(("hard", "limit", "warnings"), [(4096, 1536, 0), (1200, 1200, 1)])
 @pytest.mark.usefixtures("started")
 def test_the_limit_of_open_files_is_raised_for_all_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hard: int, limit: int, warnings: int
 ) -> None:
+    resource = pytest.importorskip("resource")
     limits: list[tuple[int, int]] = []
-    monkeypatch.setattr(server.resource, "getrlimit", lambda _: (1024, hard))
-    monkeypatch.setattr(server.resource, "setrlimit", lambda _, new: limits.append(new))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.append(new))
     server.run(Settings(port=0, max_connections=1024))
     assert limits == [(limit, hard)]
     assert caplog.text.count("ulimit") == warnings
