@@ -261,15 +261,13 @@ def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, obj
 
 def _parsed(given: object, hint: object) -> object:
     """A list or mapping from a comma-separated text; the keys of a mapping may be numbers in YAML."""
-    parts = [part.strip() for part in given.split(",")] if isinstance(given, str) else []
-    if hint == Sequence[str]:
-        return parts or given
-    if hint == Mapping[str, str] | None:
-        if isinstance(given, Mapping):
-            return {str(key): value for key, value in given.items()}
+    if isinstance(given, str) and hint in (Sequence[str], Mapping[str, str] | None):
+        parts = [part.strip() for part in given.split(",")]
+        if hint == Sequence[str]:
+            return parts
         pairs = (part.partition("=") for part in parts if part)
         return {key.strip(): value.strip() for key, _, value in pairs}
-    return given
+    return {str(key): value for key, value in given.items()} if isinstance(given, Mapping) else given
 
 
 def index_sha256(reader: Reader, split: str) -> str:

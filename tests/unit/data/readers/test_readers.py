@@ -57,6 +57,8 @@ def test_an_empty_folder_is_rejected_with_the_place_to_get_the_set(kind: str, tm
         ("raf_db", {"hold_out_valid": "maybe"}, "expected a bool"),
         ("folders", {"valid_share": "much"}, "expected a float"),
         ("folders", {"valid_share": [0.1]}, "expected a float"),
+        ("folders", {"labels": 5}, "labels=5, expected a"),
+        ("folders", {"labels": ["anger"]}, r"labels=\['anger'\], expected a"),
         ("folders", {"exclude_near_duplicates_of": 5}, "exclude_near_duplicates_of=5, expected a Sequence"),
     ],
 )
