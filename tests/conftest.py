@@ -47,6 +47,9 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny artifact that calls faces small below 200 pixels; a test that changes it writes its own."""
+    """A tiny artifact that corrects for rare classes, softens, and calls faces small below 200 pixels.
+
+    A test that changes it writes its own.
+    """
     folder = tmp_path_factory.mktemp("artifacts") / "tiny.test"
-    return tiny_artifact(folder, conditions=drawn_conditions(small=200))
+    return tiny_artifact(folder, conditions=drawn_conditions(per_px=0.4, small=200))

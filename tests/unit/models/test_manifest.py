@@ -1,13 +1,15 @@
 """Manifests: calibrated probabilities, and folders of named models."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mien.data.contract import LABELS
+from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW, Quality
 from mien.models import manifest as module
-from mien.models.manifest import ArtifactError, Manifest, artifact_dir, read_manifest
+from mien.models.manifest import ArtifactError, Manifest, Softening, artifact_dir, read_manifest
 from tests.support import tiny_artifact
 
 RARE = LABELS.index("disgust")
@@ -27,6 +29,24 @@ def test_balanced_adds_the_correction_to_the_scaled_logits_and_natural_does_not(
     balanced = manifest.probabilities(logits, "balanced")
     assert balanced.dtype == np.float32
     assert balanced[0, RARE] == pytest.approx(np.exp(2) / (np.exp(2) + 6))
+
+
+@pytest.mark.parametrize(
+    ("changes", "factor"),
+    [
+        ({}, 1),
+        ({"softness_px": USUAL_SOFTNESS_PX + 2}, 1 + 0.4 * 2),
+        ({"blur_px": 3.0}, 1 + 0.2 * 3),
+        ({"yaw_degrees": -USUAL_YAW - 10}, 1 + 0.05 * 10),
+        ({"covered": 2.0}, 1 + 0.3 * 2),
+    ],
+)
+def test_each_property_of_a_face_raises_its_temperature(changes: dict[str, float], factor: float) -> None:
+    softening = Softening(per_px=0.4, per_blur_px=0.2, per_degree=0.05, per_covered=0.3)
+    usual = Quality(90.0, USUAL_SOFTNESS_PX, 0.0, USUAL_YAW, 0.5, 0.0)
+    probabilities = np.array([0.02, 0.03, 0.05, 0.6, 0.1, 0.08, 0.12])
+    powers = probabilities ** (1 / factor)
+    assert softening.soften(probabilities, replace(usual, **changes)) == pytest.approx(powers / powers.sum())
 
 
 def test_six_offsets_are_not_a_correction(tmp_path: Path) -> None:

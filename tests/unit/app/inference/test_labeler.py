@@ -101,8 +101,11 @@ def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     tmp_path: Path, threshold: float, uncertain: bool
 ) -> None:
     artifact = tiny_artifact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
-    (labeled,) = drawn(artifact, upright_face(60, 60, 100)).label(gradient_image()).faces
+    labeler = drawn(artifact, upright_face(60, 60, 100))
+    (labeled,) = labeler.label(gradient_image()).faces
     assert labeled.uncertain is uncertain
+    (at_threshold,) = labeler.label(gradient_image(), threshold=labeled.confidence).faces
+    assert not at_threshold.uncertain
 
 
 def test_too_many_bytes_are_rejected(artifact: Path) -> None:

@@ -1,5 +1,6 @@
 """Detection of real faces by every detector, and the choice of a detector."""
 
+import csv
 from pathlib import Path
 
 import cv2
@@ -16,6 +17,7 @@ from mien.data.contract import Array, roll_degrees
 from tests.support import folder_from_environment, sample_photo
 
 ROTATIONS = {cv2.ROTATE_90_CLOCKWISE: 90, cv2.ROTATE_180: 180, cv2.ROTATE_90_COUNTERCLOCKWISE: -90}
+MIN_RECALL = {"builtin": 0.86, "yunet": 0.97}  # of the faces that YuNet found at full size
 MAX_ROLL_ERROR = {"builtin": 20, "yunet": 5}  # degrees
 
 
@@ -80,6 +82,16 @@ def test_a_face_that_fills_the_image_is_found(detector: Detector, photo: Array, 
 @pytest.mark.parametrize("code", ROTATIONS)
 def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: Detector, photo: Array, code: int) -> None:
     assert roll_error(detector, photo, cv2.rotate(photo, code), ROTATIONS[code]) < MAX_ROLL_ERROR[detector.name]
+
+
+def test_the_listed_faces_of_real_photos_are_found(detector: Detector) -> None:
+    folder = folder_from_environment("MIEN_PHOTOS_DIR")
+    with (folder / "photos.csv").open(encoding="utf-8", newline="") as file:
+        listed = {row["file"]: int(row["faces_yunet"]) for row in csv.DictReader(file)}
+    detected = {name: len(detector.detect(contract.decode((folder / name).read_bytes()))) for name in listed}
+    matched = sum(min(detected[name], count) for name, count in listed.items())
+    assert matched >= MIN_RECALL[detector.name] * sum(listed.values())
+    assert sum(detected.values()) - matched <= 0.03 * sum(listed.values())
 
 
 def test_an_unknown_detector_is_rejected_with_the_known_ones() -> None:
