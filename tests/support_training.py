@@ -1,22 +1,22 @@
 """Helpers for training tests: class folders of drawn faces, recipes that take a second, and the metrics of runs."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import torch
 import yaml
 
 from mien.data.contract import LABELS
-from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
 from mien.training.faces import FaceSet, read_faces
-from mien.training.loop.batches import JoinedFaces, load_faces
 from mien.training.loop.machine import Machine
 from mien.training.loop.parallel import World
+from mien.training.loop.run import Run
 from mien.training.loop.run_folder import METRICS_NAME
-from mien.training.loop.session import Session
-from mien.training.loop.supervised import Supervised
 from tests.data_sets import make_folders
 from tests.support_models import DEIT, SMALL
 
@@ -90,12 +90,28 @@ def cpu(world: World | None = None) -> Machine:
     return Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), world or World())
 
 
-def session_of(recipe: Recipe, out: Path, machine: Machine) -> Session:
-    """A session that trains and validates on the first training source of a recipe."""
-    torch.manual_seed(0)
-    part = load_faces(recipe.data.train[0], color="luminance", cache_dir=recipe.data.cache_dir)
-    task = Supervised(recipe, out, FaceNetwork(recipe.model), JoinedFaces([part]), valid=part, machine=machine)
-    return Session(recipe, out, task, machine=machine)
+@contextmanager
+def stopped_after(step: int) -> Iterator[None]:
+    """Interrupt a training in this block after a step, as Ctrl-C does; its checkpoints are of even steps."""
+    end_step = Run.end_step
+
+    def stopping(self: Run, *arguments: Any, **options: Any) -> None:
+        end_step(self, *arguments, **options)
+        if self.step == step:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "end_step", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@contextmanager
+def kept_states() -> Iterator[None]:
+    """Keep the complete state of runs that finish in this block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "finish", lambda _run: None)
+        yield
 
 
 def metric_lines(out: Path) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ from mien.training import metrics
 from mien.training.command import command
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import FaceSet, chosen_source, read_faces
+from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, read_facts
-from mien.training.loop.supervised import predict
 from mien.training.wording import interval, percent
 
 

@@ -98,12 +98,15 @@ class DataSource(StrictModel):
 
 
 class DataConfig(StrictModel):
-    """Training splits, and the split that selects the best epoch; test splits are rejected."""
+    """Training splits, and the split that selects the best epoch; test splits are rejected.
+
+    Without `valid`, as with `select: last`, all labeled faces of a set can be trained on.
+    """
 
     removed: ClassVar[Mapping[str, object]] = {"repeats": 1}
 
     train: tuple[DataSource, ...] = Field(min_length=1)
-    valid: DataSource
+    valid: DataSource | None = None
     cache_dir: LocalPath = Path("cache")
     sampler: Sampler = Field(
         "instance",
@@ -111,9 +114,21 @@ class DataConfig(StrictModel):
     )
     allow_missing_classes: bool = Field(False, description="train even if a class has no faces")
 
+    @property
+    def sources(self) -> tuple[DataSource, ...]:
+        """Training splits, then the validation split, if there is one."""
+        return self.train if self.valid is None else (*self.train, self.valid)
+
+    @property
+    def held_out(self) -> DataSource:
+        """The validation split. Raises: RecipeError, without one."""
+        if self.valid is None:
+            raise RecipeError("data.valid: this recipe has no validation split, which this command needs; add one")
+        return self.valid
+
     @model_validator(mode="after")
     def _no_test_split(self) -> Self:
-        for source in (*self.train, self.valid):
+        for source in self.sources:
             if source.split == "test":
                 raise ValueError(
                     f"{source.kind}: the test split is for the final evaluation only, not for training or selection"
@@ -295,7 +310,15 @@ class Recipe(RunRecipe):
     distillation: DistillationConfig = DistillationConfig()
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
-    select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
+    select: Literal["accuracy", "mean_class_accuracy", "last"] = Field(
+        "accuracy", description="metric on validation that selects epoch and head; last: the last epoch"
+    )
+
+    @model_validator(mode="after")
+    def _selection_is_possible(self) -> Self:
+        if self.data.valid is None and self.select != "last":
+            raise ValueError(f"select {self.select} needs data.valid; set it, or select: last")
+        return self
 
     @model_validator(mode="after")
     def _colors_exist(self) -> Self:

@@ -17,11 +17,10 @@ from mien.data.folds import Grouping
 from mien.training import metrics
 from mien.training.command import command
 from mien.training.config import FoldConfig, Recipe, read_as
-from mien.training.loop import checkpoint
 from mien.training.loop.batches import load_faces
+from mien.training.loop.prediction import predict
 from mien.training.loop.provenance import provenance
-from mien.training.loop.run_folder import untrained_network
-from mien.training.loop.supervised import predict
+from mien.training.loop.run_folder import load_best
 from mien.training.train import train
 from mien.training.wording import interval, percent
 
@@ -38,7 +37,9 @@ def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Reci
             for take in ("others", "fold")
         )
         data = recipe.data.model_copy(update={"train": (rest, *others), "valid": held})
-        recipes.append(recipe.model_copy(update={"name": f"{recipe.name}_fold_{index}", "data": data}))
+        recipes.append(
+            recipe.model_copy(update={"name": f"{recipe.name}_fold_{index}", "data": data, "select": "last"})
+        )
     return recipes
 
 
@@ -57,13 +58,9 @@ def warn_of_known_faces(recipe: Recipe) -> None:
 
 def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     """Predicted and true classes, (N,) each, of the held-out fold."""
-    state = checkpoint.read(folder / checkpoint.LAST)
-    network = untrained_network(recipe.model, len(state["labels"]))
-    network.load_state_dict(state.get("ema", state["network"]))
-    held = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
-    logits = predict(network, held.crops, heads=recipe.distillation.trained_heads)
-    last = list(logits)[-1]  # the mean, if two heads were trained, because nothing selects one of them
-    return logits[last].argmax(axis=1), held.labels
+    network, state = load_best(folder)
+    held = load_faces(recipe.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
+    return predict(network, held.crops, heads=(state["head"],))[state["head"]].argmax(axis=1), held.labels
 
 
 @command("cross-validate", log_level=logging.INFO)

@@ -103,7 +103,7 @@ def read_member(folder: Path) -> Member:
         commit, data = manifest.commit, dict(manifest.data_index_sha256)
     else:
         run, facts = read_run(Recipe, folder), read_facts(folder)
-        valid, recipe = run.data.valid, _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
+        valid, recipe = run.data.held_out, _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
         commit, data = trained_commit(facts), facts["data"]
     return Member(network, ReleasedNetwork(network, head), labels, valid, recipe, commit, data, **recorded(folder))
 

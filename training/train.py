@@ -3,68 +3,239 @@
     mien train training/recipes/ferplus_teacher.yaml [key=value ...] [--out runs/NAME]
     torchrun --nproc-per-node=2 -m mien.training.train ...    # several processes, training/loop/parallel.py
 
-Reads crops (training/loop/batches.py), trains (training/loop/session.py), and writes a run folder: recipe.yaml,
-run.json, metrics.jsonl, last.pt, best.pt. Validation selects the best weights; test splits are never read. Rerun the
-same command to resume.
+`train` is the whole of it: data (loop/batches.py), network, teachers, loop. It writes a run folder (loop/run.py):
+recipe.yaml, run.json, metrics.jsonl, last.pt, best.pt. Validation selects the best weights; test splits are never read.
+Rerun the same command to resume.
 """
 
 import logging
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from timm.utils.model_ema import ModelEmaV3
+from torch import Tensor, nn
 
-from mien.data.contract import EIGHT_LABELS
+from mien.data.contract import EIGHT_LABELS, Array, contract_id
+from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork
+from mien.training import metrics
 from mien.training.command import recipe_command
 from mien.training.config import Recipe, RecipeError, check_weights
-from mien.training.loop.batches import Faces, JoinedFaces, load_faces
+from mien.training.distillation.losses import attention_consistency, cross_entropy, distillation_loss
+from mien.training.distillation.teachers import Teachers, fixed_logits
+from mien.training.loop.batches import FaceBatch, FaceBatches, Faces, JoinedFaces, epoch_order, load_faces
 from mien.training.loop.machine import use_machine
+from mien.training.loop.mixing import mix
+from mien.training.loop.optimizer import build_optimizer, build_scheduler
+from mien.training.loop.prediction import predict
 from mien.training.loop.provenance import data_facts, provenance
+from mien.training.loop.run import Run, check_batch_size, parts_of
 from mien.training.loop.run_folder import parameters
-from mien.training.loop.session import Session
-from mien.training.loop.supervised import Supervised
+from mien.training.loop.sharpness import perturbed_weights
 from mien.training.release.initialization import load_start, model_to_build
 
 logger = logging.getLogger("mien.training")
 
 
-def train(recipe: Recipe, out: Path) -> Path:
+def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (one page, from top to bottom)
     """Run a recipe to its end and return the run folder.
 
-    Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; DatasetError, for missing or damaged data.
+    Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, OutOfMemory; DatasetError, for missing or damaged
+        data.
     """
-    check_weights("distillation.teachers", *recipe.distillation.teachers)
+    optim, runtime, distillation, loss_config = recipe.optim, recipe.runtime, recipe.distillation, recipe.loss
+    check_weights("distillation.teachers", *distillation.teachers)
     model = model_to_build(recipe.model, run=out)
-    with use_machine(recipe.runtime) as machine:
+    with use_machine(runtime) as machine:
+        world, device = machine.world, machine.device
+        check_batch_size(recipe, world.size)
         torch.manual_seed(recipe.seed)
-        sources = (*recipe.data.train, recipe.data.valid)
-        parts = machine.world.first_alone(
-            lambda: [load_faces(part, color=recipe.model.color, cache_dir=recipe.data.cache_dir) for part in sources]
+
+        # faces
+        data, count = recipe.data, len(recipe.data.train)
+        parts = world.first_alone(
+            lambda: [load_faces(part, color=recipe.model.color, cache_dir=data.cache_dir) for part in data.sources]
         )
-        faces, valid = JoinedFaces(parts[:-1]), parts[-1]
-        _check_held_out(parts, recipe)
+        faces, valid = JoinedFaces(parts[:count]), None if data.valid is None else parts[-1]
+        if valid is not None:
+            _check_held_out(parts[:count], valid, recipe)
         _check_classes(faces, valid, recipe)
-        network = FaceNetwork(model, faces.targets.shape[1])
+        labels = EIGHT_LABELS[: faces.targets.shape[1]]
+        steps_per_epoch = len(faces) // recipe.batch_size  # the last, incomplete batch is dropped
+        if steps_per_epoch == 0:
+            raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
+
+        # network
+        network = FaceNetwork(model, len(labels))
         start = load_start(network, recipe.model, run=out)
-        if machine.world.size > 1 and machine.device.type == "cuda":
+        if world.size > 1 and device.type == "cuda":
             # not available on CPUs, where each process normalizes its own part of the batch
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
-        network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        task = Supervised(recipe, out, network, faces, valid=valid, machine=machine)
-        facts = data_facts(sources, parts)
-        learned = dict(list(facts["data"].items())[:-1])
-        facts |= provenance(recipe.model, learned, folders=(*recipe.distillation.teachers, *start))
-        Session(recipe, out, task, machine=machine).run({"parameters": parameters(network), **facts})
-    logger.info("best: epoch %d, validation %s %.2f %%", task.best_epoch + 1, recipe.select, 100 * task.best_score)
+        network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        _check_losses(network, recipe, torch.from_numpy(parts[0].crops[:1].copy()).to(device))
+
+        # teachers
+        teachers = Teachers(distillation).to(device).eval() if distillation.teachers else None
+        if teachers is not None and teachers.num_classes != len(labels):
+            raise RecipeError(f"distillation.teachers: {teachers.num_classes} classes, this recipe has {len(labels)}")
+        if teachers is not None and distillation.views == "fixed":
+            fixed = teachers
+            faces.teacher_logits = world.first_alone(
+                lambda: fixed_logits(fixed, faces, machine=machine, cache_dir=data.cache_dir)
+            )
+            teachers = None
+
+        # optimizer
+        optimizer = build_optimizer(network, optim)
+        scheduler = build_scheduler(optimizer, optim, epochs=recipe.epochs, steps_per_epoch=steps_per_epoch)
+        scaler = torch.amp.GradScaler(device.type, enabled=runtime.precision == "fp16")
+        ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True) if optim.ema_decay is not None else None
+        averaged: nn.Module = network if ema is None else ema.module
+        compiled: Any = torch.compile(network) if runtime.compile else network
+        is_distilled = bool(getattr(network.backbone, "distilled", False))
+        forward: Any = world.wrap(compiled, all_used=distillation.mode.startswith("token-") or not is_distilled)
+        log_frequency = np.log(np.maximum(faces.targets.mean(axis=0), 1e-6))
+        logit_adjustment = torch.from_numpy(loss_config.logit_adjustment * log_frequency).float().to(device)
+
+        def losses_of(part: FaceBatch) -> dict[str, Tensor]:
+            """Loss and its parts; shares of the faces that are predicted correctly, and that have a label."""
+            teacher_logits, crops = part.teacher_logits, part.crops
+            with machine.autocast:
+                if teachers is not None:
+                    with torch.no_grad():
+                        teacher_logits = teachers(crops)
+                if loss_config.attention_consistency:
+                    # one batch with its mirror image, so that several processes synchronize their gradients once
+                    crops = torch.cat([crops, crops.flip(dims=[2])])
+                heads: Heads = forward(crops)
+            losses: dict[str, Tensor] = {}
+            if loss_config.attention_consistency and heads.class_maps is not None:
+                losses["inconsistency"] = attention_consistency(*heads.class_maps.chunk(2))
+                heads = Heads(heads.class_logits.chunk(2)[0])
+            losses["supervised"] = loss = cross_entropy(
+                heads.class_logits,
+                part.targets,
+                logit_adjustment=logit_adjustment,
+                label_smoothing=loss_config.label_smoothing,
+            )
+            losses["distillation"] = torch.zeros_like(loss)
+            if teacher_logits is not None:
+                losses["distillation"] = distillation_loss(heads, teacher_logits, distillation)
+                loss = (1 - distillation.weight) * loss + distillation.weight * losses["distillation"]
+            has_label = part.targets.sum(dim=1) > 0
+            correct = has_label & (heads.class_logits.detach().argmax(dim=1) == part.targets.argmax(dim=1))
+            return losses | {
+                "loss": loss + loss_config.attention_consistency * losses.get("inconsistency", 0.0),
+                "correct": correct.float().mean(),
+                "labeled": has_label.float().mean(),
+            }
+
+        def backward(batch: FaceBatch) -> dict[str, Tensor]:
+            """Accumulate the gradients of a batch in parts; returns its mean losses by name."""
+            means: dict[str, Tensor] = {}
+            for number, (share, part) in enumerate(parts_of(batch, runtime.accumulate), start=1):
+                # the last backward pass of a step averages the gradients of the processes
+                with nullcontext() if number == runtime.accumulate or world.size == 1 else forward.no_sync():
+                    losses = losses_of(part)
+                    scaler.scale(losses["loss"] * share).backward()  # type: ignore[no-untyped-call]
+                means = {name: means.get(name, 0.0) + share * value.detach() for name, value in losses.items()}
+            return means
+
+        def order(epoch: int) -> Array:
+            return epoch_order(faces.drawn_labels, seed=recipe.seed, epoch=epoch, sampler=recipe.data.sampler)
+
+        def names(step: int) -> list[str]:
+            epoch, number = divmod(step, steps_per_epoch)
+            chosen = order(epoch)[number * recipe.batch_size : (number + 1) * recipe.batch_size]
+            return [faces.keys[int(index)] for index in chosen]
+
+        facts = data_facts(data.sources, parts)
+        learned = dict(list(facts["data"].items())[:count])
+        facts |= provenance(recipe.model, learned, folders=(*distillation.teachers, *start))
+        facts["parameters"] = parameters(network)
+        state: dict[str, Any] = {"network": network, "optimizer": optimizer}
+        state |= {"ema": ema.module} if ema is not None else {}
+        state |= {"scaler": scaler} if scaler.is_enabled() else {}
+        length = {"epochs": recipe.epochs, "steps_per_epoch": steps_per_epoch}
+        with Run(recipe, out, facts, state, machine=machine, sample_names=names, **length) as run:
+            for epoch in range(run.step // steps_per_epoch, recipe.epochs):
+                network.train()
+                batches = FaceBatches(faces, recipe, order(epoch), epoch=epoch, world=world)  # augmented
+                for loaded in run.batches(epoch, batches):
+                    scheduler.step_update(run.step)
+                    optimizer.zero_grad(set_to_none=True)
+                    crops, targets = mix(loaded.crops, loaded.targets, recipe.mix, seed=recipe.seed, step=run.step)
+                    batch = loaded._replace(crops=crops, targets=targets)
+                    means = backward(batch)
+                    if optim.sam_rho is not None:
+                        with perturbed_weights(network, optim.sam_rho):
+                            backward(batch)
+                    scaler.unscale_(optimizer)
+                    grad_norm = nn.utils.clip_grad_norm_(network.parameters(), optim.clip_grad_norm or float("inf"))
+                    scaler.step(optimizer)
+                    scaler.update()
+                    if ema is not None:
+                        ema.update(network, step=run.step + 1)
+                    if scaler.is_enabled():  # it skips a step whose gradients are not finite, and scales less
+                        grad_norm = torch.zeros_like(grad_norm)
+                    learning_rate = max(group["lr"] for group in optimizer.param_groups)
+                    run.end_step(means, grad_norm=grad_norm, learning_rate=learning_rate)
+
+                score: dict[str, float] = {}
+                head = distillation.trained_heads[-1] if is_distilled else "class"
+                if world.writes and valid is not None:
+                    logits = predict(averaged, valid.crops, heads=distillation.trained_heads, machine=machine)
+                    scores = {head: _score(of_head, valid.labels) for head, of_head in logits.items()}
+                    if recipe.select != "last":
+                        head = max(scores, key=lambda name: scores[name][recipe.select])
+                    score = scores[head]
+                    run.log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
+                    logger.info(
+                        "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
+                        epoch + 1, 100 * score["accuracy"], 100 * score["mean_class_accuracy"], head,
+                    )  # fmt: skip
+                about = {"head": head, "epoch": epoch, "labels": list(labels), "contract_id": contract_id()}
+                best = {"weights": averaged.state_dict(), **score, **about}
+                run.keep_best(score.get(recipe.select, float(epoch)), epoch, best)
+                run.save_last()
+    if recipe.select != "last":
+        logger.info("best: epoch %d, validation %s %.2f %%", run.best_epoch + 1, recipe.select, 100 * run.best_score)
     return out
 
 
-def _check_held_out(parts: list[Faces], recipe: Recipe) -> None:
-    held_out, keys = recipe.data.valid, set(parts[-1].keys)
-    for source, part in zip(recipe.data.train, parts, strict=False):
+def _score(logits: Array, labels: Array) -> dict[str, float]:
+    counts = metrics.confusion(logits.argmax(axis=1), labels)
+    return {"accuracy": metrics.accuracy(counts), "mean_class_accuracy": metrics.mean_class_accuracy(counts)}
+
+
+def _check_losses(network: FaceNetwork, recipe: Recipe, crop: Tensor) -> None:
+    name, mode = recipe.model.name, recipe.distillation.mode
+    if mode.startswith("token-") and not getattr(network.backbone, "distilled", False):
+        raise RecipeError(
+            f"distillation.mode {mode}: {name} has no distillation token. Choose one of timm's *_distilled_* models, "
+            "or mode soft or hard."
+        )
+    if recipe.optim.sam_rho is not None and recipe.runtime.precision == "fp16":
+        raise RecipeError(
+            "optim.sam_rho does not support the scaled gradients of runtime.precision fp16; use bf16 or fp32"
+        )
+    if recipe.loss.attention_consistency:
+        with torch.no_grad():
+            maps = network.eval()(crop).class_maps
+        if maps is None or getattr(network.backbone, "maps_depend_on_position", False):
+            raise RecipeError(
+                f"loss.attention_consistency: {name} has no class activation maps that mirror with the face; choose a "
+                "CNN with global average pooling"
+            )
+
+
+def _check_held_out(parts: list[Faces], valid: Faces, recipe: Recipe) -> None:
+    held_out, keys = recipe.data.held_out, set(valid.keys)
+    for source, part in zip(recipe.data.train, parts, strict=True):
         same_root = source.resolved_root().resolve() == held_out.resolved_root().resolve()
         both = keys.intersection(part.keys) if same_root else ()
         if both:
@@ -72,8 +243,8 @@ def _check_held_out(parts: list[Faces], recipe: Recipe) -> None:
                 f"data: {len(both)} of {len(keys)} faces of valid are also in train, such as {min(both)}. Give both "
                 "the same options, and different splits."
             )
-    seen = {hash(crop.tobytes()) for part in parts[:-1] for crop in part.crops}
-    same = [key for key, crop in zip(parts[-1].keys, parts[-1].crops, strict=True) if hash(crop.tobytes()) in seen]
+    seen = {hash(crop.tobytes()) for part in parts for crop in part.crops}
+    same = [key for key, crop in zip(valid.keys, valid.crops, strict=True) if hash(crop.tobytes()) in seen]
     if same:
         logger.warning(
             "data: %d of %d faces of valid have the pixels of a training face, such as %s: remove these from train",
@@ -81,8 +252,9 @@ def _check_held_out(parts: list[Faces], recipe: Recipe) -> None:
         )  # fmt: skip
 
 
-def _check_classes(faces: JoinedFaces, valid: Faces, recipe: Recipe) -> None:
-    classes, expected = faces.targets.shape[1], valid.targets.shape[1]
+def _check_classes(faces: JoinedFaces, valid: Faces | None, recipe: Recipe) -> None:
+    classes = faces.targets.shape[1]
+    expected = classes if valid is None else valid.targets.shape[1]
     if classes != expected:
         raise RecipeError(f"data: train has {classes} classes, valid {expected}. Give both the same options.classes.")
     labeled = faces.labels[faces.targets.sum(axis=1) > 0]  # the others have only a teacher

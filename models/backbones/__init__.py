@@ -100,9 +100,11 @@ def read_published(file: Path | str, *, sha256: str, how_to_get: str) -> bytes:
 def class_activation_maps(features: Tensor, classifier: nn.Linear) -> Tensor:
     """Contribution of each position to each logit: (B, C, H, W) features to (B, classes, H, W), float32.
 
-    Without dropout, their mean over the positions is the logit without its bias. Source: Zhou et al. 2016, eq. 2.
+    Without dropout, their mean over the positions is the logit without its bias. Gradients do not reach the classifier:
+    a loss on the maps could be lowered by shrinking its weights. Source: Zhou et al. 2016, eq. 2; EAC's published code
+    (Zhang et al. 2022) detaches them.
     """
-    return torch.einsum("bchw,kc->bkhw", features.float(), classifier.weight.float())
+    return torch.einsum("bchw,kc->bkhw", features.float(), classifier.weight.detach().float())
 
 
 def create_backbone(config: BackboneConfig, num_classes: int = len(LABELS)) -> nn.Module:

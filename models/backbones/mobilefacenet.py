@@ -116,7 +116,12 @@ class Convolutions(nn.Module):
 
 
 class MobileFaceNet(Convolutions):
-    """The convolutions, a depthwise convolution over the whole last map, dropout and a linear head."""
+    """The convolutions, a depthwise convolution over the whole last map, dropout and a linear head.
+
+    Its kernel weighs each position differently, so the class maps of a mirrored face are not the mirrored ones.
+    """
+
+    maps_depend_on_position: Final = True
 
     def __init__(self, config: BackboneConfig, num_classes: int, *, frozen: int = 0) -> None:
         super().__init__(frozen=frozen)

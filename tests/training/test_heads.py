@@ -8,7 +8,7 @@ import torch
 
 from mien.data.contract import Array
 from mien.models.network import FaceNetwork
-from mien.training.loop import checkpoint, supervised
+from mien.training.loop import checkpoint
 from mien.training.train import train
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, metric_lines, small_recipe
 
@@ -36,7 +36,7 @@ def test_only_heads_that_were_trained_are_selected(
     def rising(_logits: Array, _labels: Array) -> dict[str, float]:  # the last candidate is the best one
         return dict.fromkeys(("accuracy", "mean_class_accuracy"), next(scores) / 100)
 
-    monkeypatch.setattr(supervised, "_score", rising)
+    monkeypatch.setattr("mien.training.train._score", rising)
     recipe = small_recipe(
         root,
         model=TINY_DEIT,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from mien.training.loop.supervised import Supervised
 from scipy.special import log_softmax, softmax
 
 from mien.data.contract import LABELS, Array
@@ -15,7 +16,6 @@ from mien.training.config import DistillationConfig
 from mien.training.loop import supervised
 from mien.training.loop.batches import FaceBatch, Faces, JoinedFaces
 from mien.training.loop.checkpoint import BEST, read
-from mien.training.loop.supervised import Supervised
 from tests.support import random_crops
 from tests.support_training import cpu, small_recipe
 

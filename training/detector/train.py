@@ -2,13 +2,14 @@
 
     mien detector train training/recipes/detector/face_fpn_tiny.yaml [key=value ...] [--out runs/NAME]
 
-YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss, training/loop/session.py
-trains. With model.init_from, training starts with the weights of an artifact, and scenes.hard_share of the parts of the
-samples show its false positives (hard.py). The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and
-at the end best.pt with the averaged weights. Rerun the same command to resume.
+YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss. With model.init_from,
+training starts with the weights of an artifact, and scenes.hard_share of the parts of the samples show its false
+positives (hard.py). The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with
+the averaged weights. Rerun the same command to resume.
 """
 
 import sys
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,6 +18,7 @@ import cv2
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
@@ -28,16 +30,16 @@ from mien.training.command import recipe_command
 from mien.training.config import RecipeError, check_weights
 from mien.training.detector.config import DetectorModel, DetectorRecipe
 from mien.training.detector.hard import false_positives
-from mien.training.detector.images import LabeledImages, load_images
+from mien.training.detector.images import load_images
 from mien.training.detector.loss import Targets, losses
 from mien.training.detector.scenes import Scenes
 from mien.training.detector.teacher import Teacher
-from mien.training.loop import checkpoint
-from mien.training.loop.machine import Machine, use_machine
+from mien.training.loop.machine import use_machine
+from mien.training.loop.optimizer import build_optimizer, build_scheduler
 from mien.training.loop.parallel import World
+from mien.training.loop.run import Run, check_batch_size, parts_of
 from mien.training.loop.run_folder import parameters
-from mien.training.loop.session import Session
-from mien.training.loop.task import Forward, Task
+from mien.training.loop.sharpness import perturbed_weights
 from mien.training.release.weights import WEIGHTS_NAME, in_fp32
 
 _FIRST_GAIN: Final = 0.1  # of a block that model.init_from lacks; 0 would leave its ReLU without a gradient
@@ -104,64 +106,87 @@ def start_from(artifact: Path, network: FaceFPN) -> None:
     network.load_state_dict(stored, strict=False)
 
 
-class Detection(Task):
-    """Distillation of a detector: one epoch of composed samples."""
-
-    recipe: DetectorRecipe
-    epochs = 1
-
-    def __init__(self, recipe: DetectorRecipe, out: Path, images: LabeledImages, machine: Machine) -> None:
-        self.recipe, self.out, self.machine, self.steps_per_epoch = recipe, out, machine, recipe.steps
-        network, start = build_detector(recipe.model), recipe.model.init_from
-        if start is not None:
-            start_from(start, network)
-        self.network: nn.Module = network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        weights = {folder.name: folder.weight for folder in recipe.data.folders}
-        hard = false_positives(start, images) if start is not None and recipe.scenes.hard_share else []
-        self.scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed, hard=hard)
-
-    def dataset(self, epoch: int) -> Dataset[SceneBatch]:
-        """This process's samples."""
-        cv2.setNumThreads(1)  # a forked worker would wait forever for threads that exist only here
-        return SceneBatches(self.scenes, self.recipe, self.machine.world)
-
-    def losses(self, forward: Forward, batch: SceneBatch) -> dict[str, Tensor]:
-        """Loss and its parts, each a mean over the positive cells."""
-        targets = [
-            Targets(*(rows[~rows[:, 0].isnan()].cpu() for rows in of_sample))
-            for of_sample in zip(batch.faces, batch.ignored, batch.cells, strict=True)
-        ]
-        with self.machine.autocast:
-            grids = forward(batch.pixels.permute(0, 3, 1, 2).float())  # channels last in memory
-        return losses(grids, targets, self.recipe.loss)
-
-    def end_epoch(self, session: Session, epoch: int) -> None:
-        """Save the averaged weights."""
-        if session.world.writes:
-            state = {"weights": session.averaged.state_dict(), "step": session.step}
-            checkpoint.save(self.out / checkpoint.BEST, state)
-
-
-def train(recipe: DetectorRecipe, out: Path) -> Path:
+def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page, from top to bottom)
     """Train a recipe and return the run folder.
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, DatasetError.
     """
-    check_weights("model.init_from", recipe.model.init_from)
-    with use_machine(recipe.runtime) as machine:
+    start, optim, runtime = recipe.model.init_from, recipe.optim, recipe.runtime
+    check_weights("model.init_from", start)
+    with use_machine(runtime) as machine:
+        check_batch_size(recipe, machine.world.size)
         torch.manual_seed(recipe.seed)
         images = machine.world.first_alone(lambda: load_images(recipe.data, "train"))
-        task = Detection(recipe, out, images, machine)
+        network = build_detector(recipe.model)
+        if start is not None:
+            start_from(start, network)
+        network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        weights = {folder.name: folder.weight for folder in recipe.data.folders}
+        hard = false_positives(start, images) if start is not None and recipe.scenes.hard_share else []
+        scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed, hard=hard)
+        cv2.setNumThreads(1)  # a forked worker would wait forever for threads that exist only here
+        batches = SceneBatches(scenes, recipe, machine.world)
+
+        optimizer = build_optimizer(network, optim)
+        scheduler = build_scheduler(optimizer, optim, epochs=1, steps_per_epoch=recipe.steps)
+        scaler = torch.amp.GradScaler(machine.device.type, enabled=runtime.precision == "fp16")
+        ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True) if optim.ema_decay is not None else None
+        compiled: Any = torch.compile(network) if runtime.compile else network
+        forward: Any = machine.world.wrap(compiled, all_used=True)
+
+        def backward(batch: SceneBatch) -> dict[str, Tensor]:
+            """Accumulate the gradients of a batch in parts; returns its mean losses by name."""
+            means: dict[str, Tensor] = {}
+            for number, (share, part) in enumerate(parts_of(batch, runtime.accumulate), start=1):
+                targets = [
+                    Targets(*(rows[~rows[:, 0].isnan()].cpu() for rows in of_sample))
+                    for of_sample in zip(part.faces, part.ignored, part.cells, strict=True)
+                ]
+                is_last = number == runtime.accumulate or machine.world.size == 1
+                with nullcontext() if is_last else forward.no_sync():
+                    with machine.autocast:
+                        grids = forward(part.pixels.permute(0, 3, 1, 2).float())  # channels last in memory
+                    by_name = losses(grids, targets, recipe.loss)
+                    scaler.scale(by_name["loss"] * share).backward()  # type: ignore[no-untyped-call]
+                means = {name: means.get(name, 0.0) + share * value.detach() for name, value in by_name.items()}
+            return means
+
         teacher = recipe.data.resolved_teacher()
-        facts = {
-            "parameters": parameters(task.network),
+        facts: dict[str, Any] = {
+            "parameters": parameters(network),
             "data": {"images/train": images.index_sha256},
             "images": len(images),
             "teacher": {teacher.name: sha256_of(teacher)},
         }
-        if (start := recipe.model.init_from) is not None:
+        if start is not None:
             facts["init_from"] = {start.name: sha256_of(start / WEIGHTS_NAME)}
-        Session(recipe, out, task, machine=machine).run(facts)
+        state: dict[str, Any] = {"network": network, "optimizer": optimizer}
+        state |= {"ema": ema.module} if ema is not None else {}
+        state |= {"scaler": scaler} if scaler.is_enabled() else {}
+        with Run(recipe, out, facts, state, machine=machine, epochs=1, steps_per_epoch=recipe.steps) as run:
+            if run.finished:
+                return out
+            network.train()
+            for batch in run.batches(0, batches):
+                scheduler.step_update(run.step)
+                optimizer.zero_grad(set_to_none=True)
+                means = backward(batch)
+                if optim.sam_rho is not None:
+                    with perturbed_weights(network, optim.sam_rho):
+                        backward(batch)
+                scaler.unscale_(optimizer)
+                grad_norm = nn.utils.clip_grad_norm_(network.parameters(), optim.clip_grad_norm or float("inf"))
+                scaler.step(optimizer)
+                scaler.update()
+                if ema is not None:
+                    ema.update(network, step=run.step + 1)
+                if scaler.is_enabled():  # it skips a step whose gradients are not finite, and scales less
+                    grad_norm = torch.zeros_like(grad_norm)
+                learning_rate = max(group["lr"] for group in optimizer.param_groups)
+                run.end_step(means, grad_norm=grad_norm, learning_rate=learning_rate)
+            averaged = network if ema is None else ema.module
+            run.keep_best(0.0, 0, {"weights": averaged.state_dict(), "step": run.step})
+            run.save_last()
     return out
 
 

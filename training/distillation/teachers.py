@@ -80,10 +80,11 @@ def _load(folder: Path) -> tuple[nn.Module, Head, tuple[str, ...]]:
 def fixed_logits(teachers: Teachers, faces: JoinedFaces, *, machine: Machine, cache_dir: Path) -> Array:
     """Log of the mean probability of the teachers over each face and its mirror image, (N, K) float32.
 
-    Cached in `cache_dir` until the teachers, the faces, their color or the crop contract change.
+    Cached in `cache_dir` until the teachers, their heads, the precision, the faces, their color or the contract change.
     """
     parts = [f"{part.index_sha256} {part.crops.shape[-1]}" for part in faces.parts]
-    state = hashlib.sha256("".join([contract_id(), *parts, *faces.keys]).encode())
+    precision = machine.autocast.fast_dtype if machine.autocast._enabled else torch.float32
+    state = hashlib.sha256("".join([contract_id(), str(precision), *teachers.heads, *parts, *faces.keys]).encode())
     for name, tensor in teachers.state_dict().items():
         state.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     path = cache_dir / f"teacher_logits-{state.hexdigest()[:16]}.npy"

@@ -143,6 +143,8 @@ class JoinedFaces:
         missing = [(part.targets, classes - part.targets.shape[1]) for part in parts]
         self.targets = np.concatenate([np.pad(targets, ((0, 0), (0, count))) for targets, count in missing])
         self.labels = np.concatenate([part.labels for part in parts])
+        # of the samplers: a label that a source with target `teacher` has is not used
+        self.drawn_labels = np.where(self.targets.any(axis=1), self.labels, -1)
         self.keys = tuple(key for part in parts for key in part.keys)
         self.teacher_logits: Array | None = None  # (N, K) float32, if the teachers see fixed views
 

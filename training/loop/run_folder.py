@@ -46,8 +46,16 @@ def parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
+def create_folder(folder: Path) -> None:
+    """Create the folder of a run, unless it exists. Raises: RunError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out (or --runs).") from error
+
+
 def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
-    """Create the folder of a run, or check that it has the same recipe, data and teachers.
+    """Check that a folder has no run of another recipe, or with other data or teachers.
 
     `runtime` and `data.cache_dir` may differ.
 
@@ -55,10 +63,6 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
         facts: see `record_run`; the hashes of `data` and `weights_from` are compared.
     Raises: RunError.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out (or --runs).") from error
     if (folder / RECIPE_NAME).exists():
         try:  # with defaults for keys added since
             differences = ", ".join(_differences(read_run(type(recipe), folder), recipe))

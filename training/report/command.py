@@ -36,7 +36,7 @@ def gather(folders: list[Path], source: DataSource) -> tuple[list[RunResult], Fa
     faces = read_faces(source)
     results = []
     for folder, recipe in zip(folders, recipes, strict=True):
-        fitting, valid = None, recipe.data.valid
+        fitting, valid = None, recipe.data.held_out
         if valid.fold is not None:
             raise RunError(f"{folder}: a fold of a cross-validation, trained on other faces of this split; no report")
         if source.split == TEST:
@@ -91,7 +91,7 @@ def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -
 
 
 def _run_of_page(result: RunResult, faces: FaceSet, *, show_faces: bool) -> dict[str, Any]:
-    valid, counts = result.recipe.data.valid, np.array(result.evaluation.confusion)
+    valid, counts = result.recipe.data.held_out, np.array(result.evaluation.confusion)
     options = "".join(f", {name}={value}" for name, value in valid.options.items())
     mistakes = []
     for index in most_confident_mistakes(result.predicted, result.confidence, faces.labels) if show_faces else ():
@@ -132,7 +132,7 @@ def choose(
 def main(chosen: Namespace) -> None:
     """Command line."""
     source = choose(
-        read_run(Recipe, chosen.runs[0]).data.valid,
+        read_run(Recipe, chosen.runs[0]).data.held_out,
         data=chosen.data,
         split=chosen.split,
         options=dict(chosen.option),

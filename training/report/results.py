@@ -12,8 +12,8 @@ from mien.training import metrics
 from mien.training.config import Recipe
 from mien.training.evaluate import Evaluation, score
 from mien.training.faces import FaceSet
+from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
-from mien.training.loop.supervised import predict
 from mien.training.release.operating_point import fit_operating_point
 from mien.training.report.history import History, read_history
 

@@ -20,25 +20,15 @@ from mien.training.detector.train import build_detector, start_from, train
 from mien.training.evaluate import open_graph
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import RunError, read_facts
-from mien.training.loop.session import Session
 from tests.support_detector import drawn_face, small_detector_recipe
-from tests.support_training import losses
+from tests.support_training import losses, stopped_after
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_detector_recipe(tmp_path, monkeypatch)
     whole = train(recipe, tmp_path / "whole")
-    learn = Session.optimizer_step
-
-    def stopping(self: Session, batch: tuple[torch.Tensor, ...]) -> dict[str, float]:
-        if self.step == 3:
-            raise KeyboardInterrupt
-        return learn(self, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Session, "optimizer_step", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            train(recipe, tmp_path / "stopped")
+    with stopped_after(3):
+        train(recipe, tmp_path / "stopped")
     train(recipe, tmp_path / "stopped")
     expected, found = (checkpoint.read(folder / "best.pt")["weights"] for folder in (whole, tmp_path / "stopped"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)

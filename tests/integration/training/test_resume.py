@@ -21,7 +21,6 @@ from mien.models.manifest import artifact_dir, sha256_of
 from mien.training.config import Recipe
 from mien.training.loop import checkpoint, run_folder
 from mien.training.loop.run_folder import FACTS_NAME, METRICS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
-from mien.training.loop.supervised import Supervised
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
 from tests.support_training import (
@@ -32,6 +31,7 @@ from tests.support_training import (
     losses,
     metric_lines,
     small_recipe,
+    stopped_after,
     with_runtime,
 )
 
@@ -108,8 +108,11 @@ def test_a_damaged_file_of_a_run_is_named(name: str, trained: Trained, out: Path
 
 
 def test_a_run_of_a_machine_with_more_gpus_is_resumed(
-    trained: Trained, out: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    out = tmp_path / "run"
+    with stopped_after(3):
+        train(trained.teacher_recipe(), out)
     state = checkpoint.read(out / checkpoint.LAST)
     state["cuda_rng"] = [torch.zeros(16, dtype=torch.uint8)] * (torch.cuda.device_count() + 1)
     checkpoint.save(out / checkpoint.LAST, state)
@@ -150,10 +153,10 @@ def test_a_finished_run_is_left_as_it_is_also_of_an_earlier_release_or_with_anot
     del stored["model"]["init_from"]  # added later
     stored |= {"patience_epochs": None, "optim": stored["optim"] | {"momentum": 0.9, "ema_warmup": True}}  # removed
     (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
-    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
     data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache", "allow_missing_classes": True})
     assert train(with_runtime(recipe.model_copy(update={"data": data}), tensorboard=True), out) == out
-    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"} == before
     stored["patience_epochs"] = 3
     (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
     with pytest.raises(RunError, match="another recipe"):
@@ -165,13 +168,27 @@ def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
 ) -> None:
     recipe = with_runtime(small_recipe(drawn_faces(tmp_path / "faces")), checkpoint_every_steps=7)
     with monkeypatch.context() as stopped:
-        stopped.setattr(Supervised, "end_epoch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        stopped.setattr("mien.training.train.predict", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(recipe, tmp_path / "run")
     (tmp_path / "run" / ".a1.part.pt").write_bytes(b"half of a checkpoint")
     train(recipe, tmp_path / "run")
     assert [line["epoch"] for line in metric_lines(tmp_path / "run") if "epoch" in line] == [0, 1]
     assert not list((tmp_path / "run").glob(".*.part*"))
+
+
+def test_a_finished_run_keeps_its_position_and_not_the_state_of_its_optimizer(trained: Trained) -> None:
+    assert not (trained.teacher / checkpoint.PREVIOUS).exists()
+    assert (
+        (trained.teacher / checkpoint.LAST).stat().st_size < 10_000 < (trained.teacher / checkpoint.BEST).stat().st_size
+    )
+    assert checkpoint.read(trained.teacher / checkpoint.LAST)["step"] == 20
+
+
+def test_a_run_locks_its_folder_before_it_reads_the_checkpoint(trained: Trained, out: Path) -> None:
+    (out / checkpoint.LAST).write_bytes(b"half of what another process is writing")
+    with run_lock(out), pytest.raises(RunError, match="another process trains in this folder"):
+        train(trained.teacher_recipe(), out)
 
 
 def test_a_finished_run_needs_no_published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

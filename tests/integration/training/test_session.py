@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from mien.training.loop import checkpoint
+from mien.training.loop.run import OutOfMemory, Run
 from mien.training.loop.run_folder import RunError
-from mien.training.loop.session import OutOfMemory, Session
 from mien.training.report.command import main as report
 from mien.training.report.history import read_history
 from mien.training.train import train
-from tests.support_training import TINY_DEIT, drawn_faces, losses, small_recipe, with_runtime
+from tests.support_training import TINY_DEIT, drawn_faces, kept_states, losses, small_recipe, with_runtime
 
 # fp32 on one thread of an x86-64 CPU
 GOLDEN = {
@@ -40,7 +40,8 @@ def test_two_loader_workers_give_the_losses_of_none(tmp_path: Path) -> None:
 
 def test_without_an_average_the_last_weights_are_validated_and_kept(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    out = train(small_recipe(root, epochs=1, optim={"learning_rate": 3e-3, "ema_decay": None}), tmp_path / "run")
+    with kept_states():
+        out = train(small_recipe(root, epochs=1, optim={"learning_rate": 3e-3, "ema_decay": None}), tmp_path / "run")
     last, best = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / checkpoint.BEST)
     assert "ema" not in last
     assert all(torch.equal(best["weights"][name], value) for name, value in last["network"].items())
@@ -63,7 +64,7 @@ def test_out_of_memory_points_at_accumulation_and_other_errors_do_not(
         (RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"), OutOfMemory),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), RuntimeError),
     ):
-        monkeypatch.setattr(Session, "optimizer_step", lambda *_, error=error: (_ for _ in ()).throw(error))
+        monkeypatch.setattr(Run, "end_step", lambda *_, error=error, **_options: (_ for _ in ()).throw(error))
         with pytest.raises(reported, match="mat1" if reported is RuntimeError else r"runtime\.accumulate=2"):
             train(recipe, tmp_path / "run")
 

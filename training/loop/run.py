@@ -1,0 +1,278 @@
+"""A run while it trains: lock, exact resume, checkpoints, metrics, progress and speed.
+
+training/train.py and training/detector/train.py have a loop each and share this. Order, augmentation and random numbers
+depend only on the seed and the step, so a resumed run has the same losses as an uninterrupted one.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from mien.data.contract import contract_id
+from mien.data.errors import MienError
+from mien.training.config import RecipeError, RunRecipe
+from mien.training.loop import checkpoint
+from mien.training.loop.machine import Machine
+from mien.training.loop.run_folder import METRICS_NAME, check_run, create_folder, record_run, run_lock
+from mien.training.loop.throughput import Clock, MetricsLogger, TrainingDiverged, progress_bar, warn_of_slow_bf16
+from mien.training.loop.trackers import open_trackers
+
+logger = logging.getLogger("mien.training")
+B = TypeVar("B")  # a NamedTuple of tensors of length B, or None
+
+
+class OutOfMemory(MienError):
+    """A batch that does not fit in the memory of the device."""
+
+
+class Stateful(Protocol):
+    """A network, an optimizer, or anything else that a checkpoint contains."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to save."""
+
+    def load_state_dict(self, state_dict: Any, /) -> Any:
+        """Restore the result of `state_dict`."""
+
+
+def check_batch_size(recipe: RunRecipe, processes: int) -> None:
+    """Check that processes and parts can share a batch. Raises: RecipeError."""
+    if processes > 1 and recipe.batch_size % (2 * processes):
+        raise RecipeError(
+            f"batch_size {recipe.batch_size}: expected a multiple of {2 * processes} for {processes} processes"
+        )
+    if (least := 2 * processes * recipe.runtime.accumulate) > recipe.batch_size:
+        raise RecipeError(
+            f"batch_size {recipe.batch_size}: expected at least {least}, two samples for each part of each process"
+        )
+
+
+def parts_of(batch: B, count: int) -> Iterator[tuple[float, B]]:
+    """Split a batch into `count` parts, each with its share of the batch."""
+    tensors: Any = batch
+    split = [None if tensor is None else tensor.tensor_split(count) for tensor in tensors]
+    for number in range(count):
+        part = tensors._make(None if pieces is None else pieces[number] for pieces in split)
+        yield len(part[0]) / len(tensors[0]), part
+
+
+class Run:
+    """A run folder that this process trains in, as a context manager.
+
+    Attributes:
+        step: number of steps done.
+        best_score, best_epoch: of `keep_best`; -1 before the first.
+    """
+
+    def __init__(  # noqa: PLR0913 (what a loop needs of its run)
+        self,
+        recipe: RunRecipe,
+        out: Path,
+        facts: Mapping[str, Any],
+        state: Mapping[str, Stateful],
+        *,
+        machine: Machine,
+        epochs: int,
+        steps_per_epoch: int,
+        sample_names: Callable[[int], list[str]] = lambda _step: [],
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            recipe, out: recipe and folder.
+            facts: for `run.json`, see `record_run`.
+            state: what checkpoints contain, by name.
+            machine: device and processes.
+            epochs, steps_per_epoch: length of the run.
+            sample_names: names of the samples in the batch of a step, to find the cause of a loss that is not finite.
+        """
+        self.recipe, self.out, self.facts, self.stateful = recipe, out, dict(facts), dict(state)
+        self.machine, self.world, self.device = machine, machine.world, machine.device
+        self.epochs, self.steps_per_epoch, self.sample_names = epochs, steps_per_epoch, sample_names
+        self.step, self.best_score, self.best_epoch = 0, -1.0, -1
+        self._metrics: MetricsLogger | None = None
+        self._clock = Clock()
+        self._note = ""
+        self._diverged = torch.full((), -1, device=self.device)  # first step whose loss or gradient is not finite
+        self._cleanup = ExitStack()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self.step == self.steps_per_epoch * self.epochs
+
+    def __enter__(self) -> Self:
+        """Lock the folder, check that it has this recipe and this data, and resume from its newest checkpoint.
+
+        Raises: RunError, CheckpointError.
+        """
+        with ExitStack() as cleanup:
+            if self.world.writes:
+                create_folder(self.out)
+                cleanup.enter_context(run_lock(self.out))
+                check_run(self.out, self.recipe, self.facts)
+            self._resume()
+            if self.finished:
+                logger.info("%s: finished", self.out)
+            elif self.world.writes:
+                for part in self.out.glob(".*.part.*"):  # a checkpoint during which the run was killed
+                    part.unlink()
+                record_run(self.out, self.recipe, {**self.facts, "processes": self.world.size})
+                trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
+                self._metrics = MetricsLogger(self.out / METRICS_NAME, step=self.step, trackers=trackers)
+                cleanup.callback(self._metrics.close)
+            if not self.finished and self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
+                warn_of_slow_bf16()
+            self._cleanup = cleanup.pop_all()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        """Finish and unlock. Raises: OutOfMemory, in place of the error of a device whose memory is full."""
+        with self._cleanup:
+            if error is None and self._metrics is not None:
+                self.finish()
+        # of CUDA a subclass, of the CPU's allocator not
+        if isinstance(error, torch.OutOfMemoryError) or (
+            isinstance(error, RuntimeError) and "allocate memory" in str(error)
+        ):
+            raise OutOfMemory(
+                f"out of memory on {self.device} at batch_size {self.recipe.batch_size}. Split each batch with "
+                f"runtime.accumulate={2 * self.recipe.runtime.accumulate}, or reduce batch_size or the size of the "
+                "images."
+            ) from error
+
+    def batches(self, epoch: int, dataset: Dataset[B]) -> Iterator[B]:
+        """Yield the batches of an epoch that are left, on the device; `end_step` follows each.
+
+        Args:
+            epoch: number of the epoch.
+            dataset: map-style dataset of this process's part of the batches of the epoch.
+        """
+        first, workers, length = self.step - epoch * self.steps_per_epoch, self.recipe.runtime.workers, len(dataset)  # type: ignore[arg-type]
+        loader: DataLoader[B] = DataLoader(
+            dataset,
+            batch_size=None,
+            sampler=range(first, length),
+            num_workers=workers,
+            prefetch_factor=4 if workers else None,
+            pin_memory=self.device.type == "cuda",
+            # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
+            generator=torch.Generator().manual_seed(self.recipe.seed),
+        )
+        self._clock = Clock()
+        with progress_bar(shown=self.world.writes) as progress:
+            self._cleanup.callback(progress.stop)
+            bar = progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=length, completed=first, note="")
+            for loaded in loader:
+                self._clock.batch_loaded()
+                tensors: Any = loaded
+                yield tensors._make(None if t is None else t.to(self.device, non_blocking=True) for t in tensors)
+                progress.update(bar, advance=1, note=self._note)
+        self._check_finite()
+        if self._clock.faces:
+            rates = self._clock.rates()
+            self.log(rates)
+            share = 100 * rates["data_wait_share"]
+            logger.info("%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], share)
+
+    def end_step(self, losses: Mapping[str, Tensor], *, grad_norm: Tensor, learning_rate: float) -> None:
+        """Count a step, and log and save it where the recipe says so. Every process must call it.
+
+        Reads values from the device for a logged step only, as each read waits for it.
+
+        Args:
+            losses: means over the batch, scalars; `loss` is the one that is minimized, `correct` and `labeled`, if any,
+                are the shares of the batch that are predicted correctly and that have a label.
+            grad_norm: norm of the gradients.
+            learning_rate: largest learning rate.
+        Raises: TrainingDiverged, at the next logged or saved step after a loss or a norm that is not finite.
+        """
+        means = self.world.mean(torch.stack(list(losses.values())))
+        is_finite = means[list(losses).index("loss")].isfinite() & grad_norm.isfinite()
+        self._diverged = torch.where(is_finite | (self._diverged >= 0), self._diverged, self.step)
+        self.step += 1
+        self._clock.step_done(self.recipe.batch_size)
+        runtime, ends_epoch = self.recipe.runtime, self.step % self.steps_per_epoch == 0
+        # a report needs at least one line, also of a short epoch
+        if self.step % runtime.log_every_steps == 0 or (ends_epoch and self.steps_per_epoch < runtime.log_every_steps):
+            self._check_finite()
+            values = dict(zip(losses, means.tolist(), strict=True))
+            correct, labeled = values.pop("correct", 0.0), values.pop("labeled", 0.0)
+            if labeled:
+                values["accuracy"] = correct / labeled
+            rates = self._clock.rates()
+            self._note = f"loss {values['loss']:.3f}  {rates['faces_per_s']:.0f} images/s"
+            self.log({**values, "lr": learning_rate, **rates})
+        # the last step of an epoch is saved after its validation, which a resumed run would skip otherwise
+        if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
+            self.save_last()
+
+    def _check_finite(self) -> None:
+        step = int(self._diverged)
+        if step < 0:
+            return
+        remedy = "Reduce optim.learning_rate" if step else "Check the initial weights"
+        inspect = ", or inspect this batch: " + ", ".join(names) if (names := self.sample_names(step)) else ""
+        raise TrainingDiverged(f"step {step}: loss or gradient is not finite. {remedy}{inspect}")
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Add a line of metrics at the current step; only rank 0 writes."""
+        if self._metrics is not None:
+            self._metrics.add({"step": self.step, **values})
+
+    def keep_best(self, score: float, epoch: int, state: Mapping[str, Any]) -> None:
+        """Save weights as `best.pt` if they are the best so far; only rank 0 writes."""
+        if self.world.writes and score > self.best_score:
+            self.best_score, self.best_epoch = score, epoch
+            checkpoint.save(self.out / checkpoint.BEST, dict(state))
+
+    def save_last(self) -> None:
+        """Save the complete state; every process must call it, and rank 0 writes."""
+        self._check_finite()
+        own: dict[str, Any] = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
+        state: dict[str, Any] = {name: stateful.state_dict() for name, stateful in self.stateful.items()}
+        state |= {**own, **self._position()}
+        if self.world.size > 1:
+            state["ranks"] = self.world.gather(own)
+        if self.world.writes:
+            checkpoint.save_last(self.out, state)
+
+    def _position(self) -> dict[str, Any]:
+        best = {"best": self.best_score, "best_epoch": self.best_epoch}
+        return {"contract_id": contract_id(), "step": self.step, **best}
+
+    def finish(self) -> None:
+        """Leave only the position in the checkpoint: the state of the optimizer is of no use any more."""
+        checkpoint.save(self.out / checkpoint.LAST, self._position())
+        (self.out / checkpoint.PREVIOUS).unlink(missing_ok=True)
+
+    def _resume(self) -> None:
+        """Load the newest intact checkpoint, if there is one, and set the state of the random numbers."""
+        state = checkpoint.read_newest(self.out)
+        if state is not None:
+            self.step, self.best_score, self.best_epoch = (
+                state["step"], state.get("best", -1.0), state.get("best_epoch", -1)
+            )  # fmt: skip
+            if self.finished:
+                return
+            for name, stateful in self.stateful.items():
+                stateful.load_state_dict(state[name])
+            logger.info("resumed at step %d of %d", self.step, self.steps_per_epoch * self.epochs)
+        ranks = [] if state is None else state.get("ranks", [state])
+        if self.world.rank < len(ranks):
+            own = ranks[self.world.rank]
+            torch.set_rng_state(own["rng"])
+            if own["cuda_rng"]:  # maybe of a machine with more GPUs
+                torch.cuda.set_rng_state_all(own["cuda_rng"][: torch.cuda.device_count()])
+        elif self.world.rank:  # each process has its own dropout
+            torch.manual_seed(int(np.random.SeedSequence([self.recipe.seed, self.world.rank]).generate_state(1)[0]))
