@@ -42,7 +42,7 @@ def test_without_validation_all_faces_are_trained_on_and_the_last_epoch_is_kept(
     run = train(recipe, tmp_path / "run")
     _, state = load_best(run)
     assert (state["epoch"], state["head"], len(state["labels"])) == (1, "class", 7)
-    assert sum(read_facts(run)["faces"].values()) == 21
+    assert sum(read_facts(run)["faces"].values()) == 23
     assert read_facts(run)["learned_from"].keys() == {"folders/train", "folders/valid"}
     assert not [line for line in metric_lines(run) if "valid_accuracy" in line]
     with pytest.raises(RecipeError, match=r"select accuracy needs data\.valid"):

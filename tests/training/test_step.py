@@ -1,0 +1,146 @@
+"""One training step: its losses by an own formula, what teacher and student see, and values that are not finite."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+from torch import nn
+
+from mien.data.contract import LABELS, Array
+from mien.models.backbones import Heads
+from mien.models.manifest import artifact_dir
+from mien.models.network import FaceNetwork
+from mien.training.config import Recipe, RecipeError
+from mien.training.loop import checkpoint
+from mien.training.loop.batches import JoinedFaces, load_faces
+from mien.training.loop.mixing import mix
+from mien.training.loop.throughput import TrainingDiverged
+from mien.training.train import train
+from tests.data_sets import make_folders
+from tests.support_training import TINY_CNN, metric_lines, small_recipe, with_runtime
+
+COUNTS = np.array([20, 3, 3, 9, 9, 6, 6])
+
+
+class Spy(nn.Module):
+    """A teacher with drawn probabilities, and records of what teacher, mixing and student had in each step."""
+
+    num_classes = len(LABELS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+        self.mixed: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.student: list[tuple[torch.Tensor, Heads]] = []
+
+    def forward(self, crops: torch.Tensor) -> torch.Tensor:
+        self.seen.append(crops)
+        return torch.from_numpy(np.random.default_rng(1).normal(size=(len(crops), len(LABELS)))).float()
+
+
+@pytest.fixture
+def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
+    spy, forward = Spy(), FaceNetwork.forward
+
+    def mixing(*arguments: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        spy.mixed.append(mix(*arguments, **options))
+        return spy.mixed[-1]
+
+    def student(network: FaceNetwork, crops: torch.Tensor) -> Heads:
+        heads = forward(network, crops)
+        if network.training:
+            spy.student.append((crops, heads))
+        return heads
+
+    monkeypatch.setattr("mien.training.train.Teachers", lambda _config: spy)
+    monkeypatch.setattr("mien.training.train.mix", mixing)
+    monkeypatch.setattr(FaceNetwork, "forward", student)
+    return spy
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    counts = dict(zip(LABELS, COUNTS.tolist(), strict=True))
+    return make_folders(tmp_path / "faces", {"train": counts, "valid": dict.fromkeys(LABELS, 1)})
+
+
+def taught(root: Path, weight: float, **changes: object) -> Recipe:
+    distillation = {"mode": "soft", "weight": weight, "temperature": 2.0, "teachers": [str(artifact_dir(None))]}
+    return small_recipe(root, epochs=1, batch_size=28, distillation=distillation, **changes)
+
+
+def supervised(logits: Array, targets: Array, *, tau: float) -> float:
+    log_probabilities = log_softmax(logits + tau * np.log(COUNTS / COUNTS.sum()), axis=1)
+    return float(-(targets * log_probabilities).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize(("tau", "weight"), [(0.0, 0.5), (0.5, 0.0), (0.5, 0.5), (1.0, 1.0)])
+def test_loss_has_the_adjustment_and_the_share_of_the_teacher(
+    root: Path, spy: Spy, tmp_path: Path, tau: float, weight: float
+) -> None:
+    run = train(taught(root, weight, loss={"logit_adjustment": tau}), tmp_path / "run")
+    crops, heads = spy.student[0]
+    logits = heads.class_logits.detach().numpy()
+    teacher = Spy()(crops).numpy() / 2
+    divergence = (softmax(teacher, axis=1) * (log_softmax(teacher, axis=1) - log_softmax(logits / 2, axis=1))).sum(1)
+    hard = supervised(logits, spy.mixed[0][1].numpy(), tau=tau)
+    first = metric_lines(run)[0]
+    assert first["supervised"] == pytest.approx(hard, rel=1e-4)
+    assert first["loss"] == pytest.approx((1 - weight) * hard + weight * 4 * divergence.mean(), rel=1e-4)
+
+
+def test_teacher_and_student_see_the_same_mixed_crops(root: Path, spy: Spy, tmp_path: Path) -> None:
+    train(taught(root, 0.5, mix={"mixup": 0.8, "probability": 1.0}), tmp_path / "run")
+    assert len(spy.seen) == len(spy.student) == len(spy.mixed) == 2
+    for seen, (crops, _), (mixed, targets) in zip(spy.seen, spy.student, spy.mixed, strict=True):
+        assert torch.equal(seen, crops)
+        assert torch.equal(seen, mixed)
+        assert not np.isin(targets.numpy(), (0, 1)).all()
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduled: list[int] = []
+
+    def clip(parameters: Any, _norm: float) -> torch.Tensor:
+        scheduled.append(len(scheduled))
+        if len(scheduled) == 3:
+            for weight in parameters:
+                weight.grad.fill_(torch.nan)
+            return torch.tensor(torch.nan)
+        return torch.tensor(1.0)
+
+    monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", clip)
+    recipe = with_runtime(small_recipe(root), log_every_steps=5)  # checkpoints of steps 2, 4, ...
+    with pytest.raises(TrainingDiverged, match=r"step 2: loss or gradient is not finite.*inspect this batch: folders/"):
+        train(recipe, tmp_path / "run")
+    state = checkpoint.read(tmp_path / "run" / checkpoint.LAST)
+    assert state["step"] == 2
+    assert all(value.isfinite().all() for value in state["network"].values() if value.is_floating_point())
+
+
+def test_samplers_do_not_use_labels_of_a_source_that_only_the_teacher_labels(root: Path, tmp_path: Path) -> None:
+    source = small_recipe(root).data.train[0]
+    parts = [
+        load_faces(source.model_copy(update={"target": target}), color="luminance", cache_dir=tmp_path / "cache")
+        for target in ("label", "teacher")
+    ]
+    drawn = JoinedFaces(parts).drawn_labels
+    assert np.bincount(drawn + 1).tolist() == [56, *COUNTS]
+
+
+def test_attention_consistency_does_not_shrink_the_classifier_and_needs_maps_that_mirror(
+    root: Path, tmp_path: Path
+) -> None:
+    network = FaceNetwork(small_recipe(root, model=TINY_CNN).model)
+    maps = network(torch.randint(0, 256, (2, 112, 112, 1), dtype=torch.uint8)).class_maps
+    maps.square().sum().backward()
+    assert network.backbone.network.fc.weight.grad is None
+    model = {"family": "mobilefacenet", "name": "mobilefacenet", "normalization": "fixed"}
+    recipe = small_recipe(root, model=model, loss={"attention_consistency": 5.0})
+    with pytest.raises(RecipeError, match="no class activation maps that mirror with the face"):
+        train(recipe, tmp_path / "run")
