@@ -184,6 +184,10 @@ def test_a_card_shows_three_expressions_and_all_seven_on_demand(scene: Tab) -> N
     tab.page.click(".face .more")
     assert rows.count() == 7
     assert tab.page.get_attribute(".face .more", "aria-expanded") == "true"
+    tab.page.click(".face .more")
+    show(tab, person(2, 400, 100, anger=0.98))  # 0.3 % for each other expression
+    tab.wait_until("document.querySelectorAll('.face .bars li.none').length === 6")
+    assert rows.count() == 1
 
 
 def test_hovering_over_the_timeline_shows_the_probabilities(scene: Tab) -> None:

@@ -5,6 +5,7 @@ import { LABELS, brief, percent, ranked } from "../core/labels.js";
 import { hintOf } from "../core/reasons.js";
 
 const SHORT = 3;
+const LEAST = 0.01; // less is not shown unless all are
 
 /** A block with number, label and bars: the three most probable expressions, or all. `show(face)` fills it. */
 export class FaceBlock {
@@ -45,6 +46,7 @@ export class FaceBlock {
       const value = face.probabilities[label];
       row.fill.style.width = `${(100 * value).toFixed(1)}%`;
       row.item.hidden = !this.expanded && rank >= SHORT;
+      row.item.classList.toggle("none", value < LEAST);
       row.item.style.order = this.expanded ? 0 : rank;
       row.item.classList.toggle("lead", label === face.label);
       setText(row.value, percent(value));

@@ -72,7 +72,7 @@ export class Mode {
     byId("card").title = model.name;
     if (this.isLocal) return setText(byId("runs"), this.runs ?? " in this tab");
     const device = status?.ready.provider.replace("ExecutionProvider", "");
-    setText(byId("runs"), status ? ` in ${status.ready.precision} on ${device}, faces by ${status.ready.detector}` : "");
+    setText(byId("runs"), status ? ` in ${status.ready.precision} on ${device}, faces by ${detectorName(status.ready.detector)}` : "");
   }
 
   /** Progress of loading. */
@@ -90,12 +90,14 @@ export class Mode {
   }
 
   opened({ precision, provider, detector }) {
-    this.runs = ` in ${precision} in this tab (${provider}), faces by ${detector}`;
+    this.runs = ` in ${precision} in this tab (${provider}), faces by ${detectorName(detector)}`;
     if (!this.isLocal) return;
     this.show();
     announce("Local mode is ready");
   }
 }
+
+const detectorName = (detector) => (detector === "builtin" ? "the built-in detector" : detector);
 
 /** Accuracy on the first test set of the manifest. */
 function accuracyOf({ metrics }) {
