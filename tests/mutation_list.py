@@ -275,19 +275,20 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "test_options.py",
     ),
     # evaluation and release
-    ("metrics: intervals of 90 %", "training/loop", "[2.5, 97.5]", "[5.0, 95.0]", "test_metrics.py"),
+    ("metrics: intervals of 90 % of shares", "training/metrics.py", "ci(0.95", "ci(0.90", "test_metrics.py"),
+    ("metrics: intervals of 90 %", "training/metrics.py", "[2.5, 97.5]", "[5.0, 95.0]", "test_metrics.py"),
     (
         "metrics: bins of the calibration error",
-        "training/loop",
+        "training/metrics.py",
         "ECE_BINS: Final = 15",
         "ECE_BINS: Final = 10",
         "test_metrics.py",
     ),
     (
-        "metrics: the first threshold",
-        "training/loop",
-        "confidence[reached[-1]]",
-        "confidence[reached[0]]",
+        "metrics: the risk that faces above the threshold are worse",
+        "training/metrics.py",
+        "<= _RISK / steps",
+        "<= 0.5",
         "test_metrics.py",
     ),
     (

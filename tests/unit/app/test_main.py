@@ -196,8 +196,12 @@ def test_every_response_has_security_headers_and_a_request_id(client: TestClient
     for path in ("/health", "/nope", "/docs", "/v1/models"):
         headers = client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert len(headers["x-request-id"]) == 32
+    headers = client.get("/v1/models").headers
+    assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert headers["cache-control"] == "no-store"
     given = client.get("/health", headers={"x-request-id": "trace-1"}).headers["x-request-id"]
     assert given == "trace-1"
     forged = client.get("/health", headers={"x-request-id": "a b;<script>"}).headers["x-request-id"]
