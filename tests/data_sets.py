@@ -13,11 +13,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from mien.data.contract import LABELS, LANDMARKS, RAF_DB_IDS, Array
+from mien.data.contract import LABELS, LANDMARKS, Array
 from mien.data.contract.align import TEMPLATE_PX
-from mien.data.readers.affectnet import EXPRESSIONS as AFFECTNET_EXPRESSIONS
-from mien.data.readers.expw import EXPRESSIONS as EXPW_EXPRESSIONS
-from mien.data.readers.ferplus import COLUMNS
 
 # mouth curve (up is positive), mouth opening, brow tilt (inner ends up is positive), eye opening
 _EXPRESSIONS = {
@@ -29,7 +26,11 @@ _EXPRESSIONS = {
     "anger": (-0.4, 0.1, -1.0, 0.7),
     "neutral": (0.0, 0.0, 0.0, 0.6),
 }
-_NUMBERS = {label: number for number, label in RAF_DB_IDS.items()}
+# The numbers and columns of the published sets, not those of the readers.
+_NUMBERS = {"surprise": 1, "fear": 2, "disgust": 3, "happiness": 4, "sadness": 5, "anger": 6, "neutral": 7}  # RAF-DB
+AFFECTNET_EXPRESSIONS = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
+EXPW_EXPRESSIONS = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
+COLUMNS = ("neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF")
 _MUXSPACE_COLUMNS = (
     "file", "emotion", "source", "user", "box_x", "box_y", "box_w", "box_h", "right_eye_x", "right_eye_y", "left_eye_x",
     "left_eye_y", "nose_x", "nose_y", "right_mouth_x", "right_mouth_y", "left_mouth_x", "left_mouth_y", "score",

@@ -3,7 +3,7 @@
 from mien.data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
 from mien.data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
 from mien.data.contract.identity import contract_id
-from mien.data.contract.labels import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, by_label, parse_label
+from mien.data.contract.labels import EIGHT_LABELS, LABELS, UnknownLabel, by_label, parse_label
 from mien.data.contract.probabilities import softmax
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "EIGHT_LABELS",
     "LABELS",
     "LANDMARKS",
-    "RAF_DB_IDS",
     "Array",
     "DecodeError",
     "DegenerateLandmarks",

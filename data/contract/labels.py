@@ -12,7 +12,6 @@ from mien.data.errors import MienError
 
 LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
 EIGHT_LABELS: Final = (*LABELS, "contempt")
-RAF_DB_IDS: Final = dict(enumerate(LABELS, start=1))
 
 # Spellings found in RAF-DB, FERPlus, FER2013, AffectNet, CK+ and ExpW, and common names of class folders.
 _SPELLINGS: Final = {

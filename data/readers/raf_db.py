@@ -20,11 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
-from mien.data.contract import LABELS, RAF_DB_IDS
+from mien.data.contract import LABELS
 from mien.data.readers.base import Point, Reader, Sample
 from mien.data.split import hold_out
 
 VALID_SHARE: Final = 0.1
+_LABEL_OF: Final = dict(enumerate(LABELS, start=1))  # by the set's numbers, whose order is ours
 # Table of the paper's basic-emotion subset; in the order of LABELS.
 PUBLISHED: Final = {
     "train": dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)),
@@ -216,7 +217,7 @@ class RafDbKaggle(RafDbReader):
 
 
 def _label_of(number: str) -> str | None:
-    return RAF_DB_IDS.get(int(number)) if number.strip().isdecimal() else None
+    return _LABEL_OF.get(int(number)) if number.strip().isdecimal() else None
 
 
 def _id_of(key: str) -> str:
