@@ -26,6 +26,7 @@ from mien.app.settings import Settings
 FIELD: Final = "images"
 _MULTIPART: Final = "multipart/form-data"
 _JSON: Final = "application/json"
+_OCTETS: Final = "application/octet-stream"
 # A parsed value takes up to 300 bytes, where it may be two in the body ("[,[,"); images are few and long.
 _MAX_JSON_VALUES: Final = 10_000
 _JSON_COPIES: Final = 3  # copies of a body during parsing: bytes, text, images
@@ -46,7 +47,15 @@ CONTAINERS: Final = {
     "video/mpeg": ".mpg",
     "video/x-m4v": ".m4v",
     "video/3gpp": ".3gp",
+    _OCTETS: "",  # as many clients send any file: its first bytes say what it is
 }
+_SIGNATURES: Final = (
+    (0, b"PK\x03\x04", ".zip"),
+    (4, b"ftyp", ".mp4"),
+    (0, b"\x1aE\xdf\xa3", ".mkv"),
+    (0, b"RIFF", ".avi"),
+    (0, b"\x00\x00\x01\xba", ".mpg"),
+)
 _MAX_LENGTH_DIGITS: Final = 18
 
 
@@ -83,7 +92,7 @@ async def read_uploads(
     Raises: UnsupportedContent, PayloadTooLarge, TooManyImages, InvalidRequest.
     """
     media_type = _media_type(headers)
-    if media_type not in (_MULTIPART, _JSON, "application/octet-stream") and not media_type.startswith("image/"):
+    if media_type not in (_MULTIPART, _JSON, _OCTETS) and not media_type.startswith("image/"):
         raise UnsupportedContent(
             f"Content-Type {media_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, {_JSON} with "
             "base64, or one image as the body with an image/* type or application/octet-stream"
@@ -125,6 +134,8 @@ async def save_uploads(
             await asyncio.to_thread(file.write, chunk)
         if not file.path.stat().st_size:
             raise InvalidRequest("empty body: expected the bytes of a zip file or a video")
+        if not file.path.suffix:
+            file.path = await asyncio.to_thread(_with_suffix, file.path)
         if file.path.suffix == ".zip" and not await asyncio.to_thread(zipfile.is_zipfile, file.path):
             raise InvalidRequest("not a zip file, or truncated: send it again")
         return {}
@@ -135,6 +146,16 @@ async def save_uploads(
 
     files = await _ImageParser(headers, chunks, settings.max_job_images, new_file).files()
     return {file.path.name: file.name for file in files if file.name}
+
+
+def _with_suffix(path: Path) -> Path:
+    """Rename a file after its content. Raises: UnsupportedContent."""
+    with path.open("rb") as file:
+        head = file.read(16)
+    for start, signature, suffix in _SIGNATURES:
+        if head[start:].startswith(signature):
+            return path.rename(path.with_suffix(suffix))
+    raise UnsupportedContent(f"{_OCTETS}: neither a zip file nor a video. Send images as form parts named {FIELD!r}")
 
 
 def _media_type(headers: Headers) -> str:

@@ -1,12 +1,14 @@
 """Queue of jobs on the disk."""
 
 import asyncio
+import io
 import json
 import os
 import re
 import signal
 import sqlite3
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,13 @@ from tests.support import encoded, gradient_image
 from tests.unit.app.conftest import Connect
 
 PHOTO = encoded(gradient_image(160, 120), "PNG")
+
+
+def zipped(photo: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.png", photo)
+    return buffer.getvalue()
 
 
 def submitted(jobs: Jobs, client: str = "client", images: int = 1) -> Job:
@@ -228,6 +237,36 @@ def test_a_repeated_request_gets_the_job_of_the_first_one(connect: Connect, tmp_
     assert len({first, *others}) == 4
     counts = re.findall(r'mien_jobs\{state="\w+"\} (\d)', client.get("/metrics").text)
     assert sum(map(int, counts)) == 4
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "status", "file"),
+    [
+        ("application/x-zip-compressed", zipped(PHOTO), 202, "0.zip"),
+        ("application/x-zip", zipped(PHOTO), 202, "0.zip"),
+        ("application/octet-stream", zipped(PHOTO), 202, "0.zip"),
+        ("application/octet-stream", zipped(PHOTO)[:-9], 422, None),
+        ("application/octet-stream", b"\x00\x00\x00\x20ftypisom and more", 202, "0.mp4"),
+        ("application/octet-stream", PHOTO, 415, None),
+        ("video/mpeg", b"a video", 202, "0.mpg"),
+        ("video/x-m4v", b"a video", 202, "0.m4v"),
+        ("video/3gpp", b"a video", 202, "0.3gp"),
+        ("text/plain", b"a text", 415, None),
+    ],
+)
+def test_a_job_is_stored_under_a_name_that_labeling_reads(
+    connect: Connect,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    media_type: str,
+    body: bytes,
+    status: int,
+    file: str | None,
+) -> None:
+    monkeypatch.setattr(Jobs, "start_next", lambda _: None)  # it stays in the queue
+    response = connect(jobs_dir=tmp_path).post("/v1/jobs", content=body, headers={"content-type": media_type})
+    assert response.status_code == status, response.text
+    assert [path.name for path in tmp_path.glob("*/input/*")] == ([] if file is None else [file])
 
 
 def test_only_keys_list_jobs(connect: Connect, tmp_path: Path) -> None:
