@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mien.app.service.metrics import Metrics
-from mien.app.service.problems import INTERNAL, PROBLEMS, QUOTA
+from mien.app.service.problems import INTERNAL, PROBLEMS
 from mien.app.settings import Settings
 from tests.serving import Server
 from tests.support import ROOT, output_of
@@ -48,7 +48,7 @@ def test_an_example_runs(language: str, text: str, common: Server) -> None:
 
 def test_every_problem_of_the_service_is_in_the_guide() -> None:
     guide = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    for problem in (*(row for _, row in PROBLEMS), QUOTA, INTERNAL):
+    for problem in (*(row for _, row in PROBLEMS), INTERNAL):
         assert f"`{problem.slug}`" in guide, problem
         assert re.search(rf"^\| [\d, ]*\b{problem.status}\b", guide, flags=re.MULTILINE), problem
 
