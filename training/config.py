@@ -21,6 +21,7 @@ from mien.models.strict import LocalPath, StrictModel
 Sampler = Literal["instance", "class", "square_root"]
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
+_SYNONYMS: Final = {"lr": "learning_rate", "min_lr": "min_learning_rate", "wd": "weight_decay", "bs": "batch_size"}
 WEIGHT_SUFFIXES: Final = (".safetensors", ".pth", ".pt", ".bin")
 
 
@@ -424,7 +425,8 @@ def _explain(schema: type[BaseModel], problem: Any) -> str:
     if problem["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
         return ": ".join(filter(None, (where, problem["msg"].removeprefix("Value error, "))))
     known = _known_keys(schema, problem["loc"][:-1])
-    nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.4)
+    name = str(problem["loc"][-1])
+    nearest = difflib.get_close_matches(_SYNONYMS.get(name, name), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
     return f"unknown key {where!r}: {hint}"
 

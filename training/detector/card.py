@@ -15,8 +15,8 @@ _DATA: Final = (
     "Boxes and landmarks are means of YuNet's detections in up to eleven views of each image (scaled, mirrored, "
     "shifted). What only a part of these or views rotated by 90 degrees show is neither a face nor background. There "
     "are no human annotations, so faces that YuNet misses were not learned. Selected by file hash, a twentieth of each "
-    "folder was held out for the score threshold, and another one for the metrics below. The same person can appear in "
-    "all parts."
+    "folder was held out for the score threshold and the metrics below, and another one for the test by `mien detector "
+    "evaluate`. The same person can appear in all parts."
 )
 _LIMITS: Final = (
     "It misses most faces below 24 px and sometimes detects faces of animals. A higher threshold gives fewer false "
@@ -38,7 +38,7 @@ def render(manifest: DetectorManifest, metrics: dict[str, list[DetectorMetric]])
         f"scores at strides {', '.join(map(str, manifest.strides))}. Input: BGR, 0 to 255, sides multiples of 32."
     )
     command = (
-        f"The score threshold, {manifest.score_threshold}, was selected on other images. Command: "
+        f"The score threshold, {manifest.score_threshold}, was selected on the same images. Test: "
         "`mien detector evaluate --artifact DIR`."
     )
     rows = [

@@ -194,9 +194,10 @@ def _error(name: str, views: list[Matches]) -> DetectorMetric:
     return _ratio(name, views, [(matches.errors.sum(), len(matches.errors)) for matches in views])
 
 
-def evaluate_graph(graph: Path, name: str, threshold: float, data: DetectorData) -> dict[str, list[DetectorMetric]]:
+def evaluate_graph(
+    graph: Path, name: str, threshold: float, images: LabeledImages, data: DetectorData
+) -> dict[str, list[DetectorMetric]]:
     """Metrics of a detector's graph, and of YuNet on a single view, by name. Raises: DatasetError, RecipeError."""
-    images = load_images(data, "test")
     detectors: dict[str, tuple[Path | bytes, float]] = {
         name: (graph, threshold),
         "YuNet": (dynamic_graph(data.resolved_teacher()), TEACHER_THRESHOLD),
@@ -213,7 +214,8 @@ def main(options: Namespace) -> None:
     folder = options.artifact or default_detector_dir()
     manifest = load_detector(folder)
     data = DetectorRecipe.model_validate(manifest.recipe).data
-    metrics = evaluate_graph(folder / manifest.graph.file, manifest.name, manifest.score_threshold, data)
+    graph, images = folder / manifest.graph.file, load_images(data, "test")
+    metrics = evaluate_graph(graph, manifest.name, manifest.score_threshold, images, data)
     table = Table("on held-out images", "faces", *metrics)
     for row in zip(*metrics.values(), strict=True):
         estimates = (metric.estimate for metric in row)

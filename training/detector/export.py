@@ -3,8 +3,9 @@
     mien detector export runs/face_fpn_tiny --tag mine [--threshold 0.8] [--default]
 
 Writes models/artifacts/<arch>.<tag>/ with model.onnx, model.safetensors, manifest.json and card.md, evaluated on the
-test split. Without --threshold, the score threshold for serving is the lowest with less than one false positive per 100
-faces of the validation split. --default writes the artifact's name to models/artifacts/DEFAULT_DETECTOR.
+validation split; only `mien detector evaluate` reads the test split. Without --threshold, the score threshold for
+serving is the lowest with less than one false positive per 100 faces of the validation split. --default writes the
+artifact's name to models/artifacts/DEFAULT_DETECTOR.
 """
 
 import logging
@@ -76,7 +77,7 @@ def export(run: Path, tag: str, *, threshold: float | None = None, artifacts_dir
             run_graph = open_graph(graph, threads=1).run
             threshold = select_threshold(lambda image, least: detect_rows(run_graph, image, threshold=least), images)
             logger.info("score threshold: %.2f", threshold)
-        metrics = evaluate_graph(graph, final.name, threshold, recipe.data)
+        metrics = evaluate_graph(graph, final.name, threshold, images, recipe.data)
         manifest = DetectorManifest(
             name=final.name,
             graph=GraphFile(file=_GRAPH, sha256=sha256_of(graph)),

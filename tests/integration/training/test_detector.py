@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -16,6 +17,7 @@ from mien.training.detector import evaluate as evaluate_command
 from mien.training.detector import export as export_command
 from mien.training.detector.config import TEACHER_FILE, DetectorRecipe
 from mien.training.detector.evaluate import THRESHOLDS
+from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector, start_from, train
 from mien.training.evaluate import open_graph
 from mien.training.loop import checkpoint
@@ -79,7 +81,12 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     logged = list(losses(run).values())
     assert np.mean(logged[-10:]) < 0.85 * np.mean(logged[:10])
     options = [str(run), "--tag", "v1", "--artifacts", str(artifacts), "--default"]
-    assert export_command.main(options) == 0
+    with monkeypatch.context() as patch:
+        read = Mock(wraps=load_images)
+        for module in (export_command, evaluate_command):
+            patch.setattr(module, "load_images", read)
+        assert export_command.main(options) == 0
+    assert {call.args[1] for call in read.call_args_list} == {"valid"}  # the test split is for the end
     folder = default_detector_dir(artifacts)
     manifest = load_detector(folder)
     assert manifest.name == folder.name == "tiny.v1"
@@ -121,4 +128,4 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     assert set(metrics) == {"tiny.v1", "YuNet"}
     values = [metric["estimate"]["value"] for metric in metrics["tiny.v1"]]
     measured = [value for value in values if np.isfinite(value)]
-    assert measured == pytest.approx([metric.estimate.value for metric in manifest.metrics])
+    assert measured

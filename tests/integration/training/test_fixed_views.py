@@ -13,6 +13,7 @@ from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers, fixed_logits
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.loop.batches import FaceBatches, JoinedFaces, load_faces
+from mien.training.loop.machine import Machine
 from mien.training.loop.parallel import World
 from mien.training.loop.provenance import recorded
 from mien.training.train import train
@@ -75,6 +76,12 @@ def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
     assert np.abs(changed - first).max() > 1e-3
     fixed_logits(teachers, joined(root, tmp_path, color="RGB"), machine=cpu(), cache_dir=tmp_path)
     assert sum(len(call.args[1]) for call in forward.call_args_list) == 4 * len(faces)
+    bf16 = Machine(torch.device("cpu"), torch.autocast("cpu", torch.bfloat16))
+    fixed_logits(teachers, faces, machine=bf16, cache_dir=tmp_path)
+    assert sum(len(call.args[1]) for call in forward.call_args_list) == 6 * len(faces)
+    teachers.heads[0] = "mean"  # a cache of the class head is of no use; this teacher has no other
+    with pytest.raises(ValueError, match="no distillation token"):
+        fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
 
 
 def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None:

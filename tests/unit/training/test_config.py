@@ -25,6 +25,7 @@ def minimal() -> dict[str, Any]:
     [
         ({"epoch": 3}, "epochs"),
         ({"optim": {"learning_rat": 1e-3}}, "learning_rate"),
+        ({"optim": {"lr": 1e-3}}, "learning_rate"),
         ({"augment": {"flipp": 0.5}}, "flip"),
         ({"distillation": {"temprature": 2.0}}, "temperature"),
         ({"mix": {"cut_mix": 1.0}}, "cutmix"),
