@@ -13,7 +13,8 @@ from mien.models.strict import expand_home
 Parser = argparse.ArgumentParser
 AddArguments = Callable[[Parser], None]
 PARSERS: Final[dict[str, Parser]] = {}  # by command
-_FIGURES: Final = (".png", ".svg")
+_FIGURES: Final = (".png", ".svg", ".pdf")
+_TABLES: Final = (".csv", ".tex", ".md")
 _RECIPES: Final = Path(__file__).resolve().with_name("recipes")
 
 
@@ -32,10 +33,16 @@ def _key_and_value(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _figure(text: str) -> Path:
-    if not text.endswith(_FIGURES):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends with {' or '.join(_FIGURES)}")
-    return Path(text)
+def _named(suffixes: tuple[str, ...]) -> Callable[[str], Path]:
+    def path(text: str) -> Path:
+        if not text.endswith(suffixes):
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends with {' or '.join(suffixes)}")
+        return Path(text)
+
+    return path
+
+
+_figure, _table = _named(_FIGURES), _named(_TABLES)
 
 
 def _at_least(minimum: int) -> Callable[[str], int]:
@@ -76,6 +83,11 @@ def _add_runs(parser: Parser, default: str) -> None:
     parser.add_argument("--runs", type=Path, default=default, help="folder of the run folders (default: %(default)s)")
 
 
+def _add_results(parser: Parser) -> None:
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
+    parser.add_argument("--table", type=_table, metavar="FILE", help="also write the table, as .csv, .tex or .md")
+
+
 def _add_artifacts(parser: Parser) -> None:
     parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="parent folder of artifacts")
 
@@ -102,10 +114,12 @@ def _train(parser: Parser) -> None:
 def _evaluate(parser: Parser) -> None:
     parser.add_argument("--artifact", required=True, help="artifact folder, or the name of a model, such as fast")
     _add_data(parser)
-    parser.add_argument("--json", type=Path, help="write all metrics to this file")
+    _add_results(parser)
     parser.add_argument("--corruptions", action="store_true", help="also measure corrupted faces, balanced prior")
     parser.add_argument("--faces", type=_at_least(1), metavar="N", help="random faces to corrupt (default: all)")
-    parser.add_argument("--plot", type=_figure, metavar="FILE", help="draw the results of --corruptions, .png or .svg")
+    parser.add_argument(
+        "--plot", type=_figure, metavar="FILE", help="draw the results of --corruptions: .png, .svg, .pdf"
+    )
 
 
 @_command("compare", "Compare two artifacts or runs.")
@@ -116,6 +130,7 @@ def _compare(parser: Parser) -> None:
         "--prior", choices=get_args(Prior), default="balanced", help="of artifacts (default: %(default)s)"
     )
     _add_data(parser)
+    _add_results(parser)
 
 
 @_command("cross-validate", "Cross-validate a recipe.")
@@ -124,6 +139,7 @@ def _cross_validate(parser: Parser) -> None:
     parser.add_argument("--folds", type=_at_least(2), default=5)
     parser.add_argument("--group-by", choices=get_args(Grouping), default="none", help="what stays in one fold")
     _add_runs(parser, "runs/cross_validation")
+    _add_results(parser)
 
 
 @_command("experiment", "Train rows and compare them.")
@@ -135,8 +151,9 @@ def _experiment(parser: Parser) -> None:
     )
     parser.add_argument("--seeds", type=_at_least(1), metavar="N", help="seeds 0 to N-1 (default: those of the file)")
     _add_runs(parser, "runs/experiments")
-    parser.add_argument("--plot", type=_figure, metavar="FILE", help="also draw the results, as .png or .svg")
+    parser.add_argument("--plot", type=_figure, metavar="FILE", help="also draw the results, as .png, .svg or .pdf")
     parser.add_argument("--curves", type=_figure, metavar="FILE", help="also draw accuracy over training")
+    _add_results(parser)
 
 
 @_command("export", "Release runs as an artifact.")

@@ -22,7 +22,7 @@ from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import FaceSet, chosen_source, read_faces
 from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, read_facts
-from mien.training.wording import interval, percent
+from mien.training.wording import interval, percent, write_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,19 @@ def main(chosen: Namespace) -> None:
         predict_classes(artifact_dir(model), faces, prior=chosen.prior) for model in (chosen.before, chosen.after)
     )
     print(f"before: {before.name}\nafter: {after.name}")
-    table = Table("metric", "before", "after", "gain (95 % interval)", title=faces.title)
-    for row in compare(before.classes, after.classes, faces.labels):
-        table.add_row(row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
+    gains = compare(before.classes, after.classes, faces.labels)
+    heads = ("metric", "before", "after", "gain (95 % interval)")
+    rows = [
+        (gain.name, percent(gain.before, 2), percent(gain.after, 2), interval(gain.gain, sign="+")) for gain in gains
+    ]
+    table = Table(*heads, title=faces.title)
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
-    right = before.classes == faces.labels, after.classes == faces.labels
-    print(f"McNemar's test: p = {metrics.mcnemar_p(*right):.2g}")
+    mcnemar_p = metrics.mcnemar_p(before.classes == faces.labels, after.classes == faces.labels)
+    print(f"McNemar's test: p = {mcnemar_p:.2g}")
+    results = {"before": before.name, "after": after.name, "faces": len(faces), "mcnemar_p": mcnemar_p, "gains": gains}
+    write_results(chosen, heads, rows, results)
     for side in (before, after):
         if side.warning:
             print(f"warning: {side.name}: {side.warning}", file=sys.stderr)

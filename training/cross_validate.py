@@ -22,7 +22,7 @@ from mien.training.loop.prediction import predict
 from mien.training.loop.provenance import provenance
 from mien.training.loop.run_folder import load_best
 from mien.training.train import train
-from mien.training.wording import interval, percent
+from mien.training.wording import interval, percent, write_results
 
 logger = logging.getLogger("mien.training")
 
@@ -71,7 +71,13 @@ def main(options: Namespace) -> None:
     recipes = fold_recipes(recipe, folds=options.folds, group_by=options.group_by)
     scored = [_score(fold, train(fold, options.runs / fold.name)) for fold in recipes]
     predicted, labels = (np.concatenate(parts) for parts in zip(*scored, strict=True))
-    for name, share in zip(("accuracy", "mean class accuracy"), metrics.accuracies(predicted, labels), strict=True):
+    shares = dict(zip(("accuracy", "mean class accuracy"), metrics.accuracies(predicted, labels), strict=True))
+    for name, share in shares.items():
         print(f"{name}, %: {interval(share)}, {len(labels)} faces")
-    by_fold = (float((classes == actual).mean()) for classes, actual in scored)
+    by_fold = [float((classes == actual).mean()) for classes, actual in scored]
     print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in by_fold))
+    rows = [(name, interval(share)) for name, share in shares.items()]
+    rows += [(f"accuracy, fold {number}", percent(share, 2)) for number, share in enumerate(by_fold)]
+    confusion = metrics.confusion(predicted, labels).tolist()
+    results = {**shares, "faces": len(labels), "accuracy by fold": by_fold, "confusion": confusion}
+    write_results(options, ("metric", "%"), rows, results)

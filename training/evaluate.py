@@ -7,11 +7,9 @@ detect near-duplicates, on its clean faces: those that resemble no face of the t
 (training/metrics.py). --corruptions also measures corrupted faces (training/robustness.py).
 """
 
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final, get_args
 
@@ -20,14 +18,13 @@ import onnxruntime
 from rich.console import Console
 from rich.table import Table
 
-from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS, LABELS, Array
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
 from mien.training import metrics, robustness
 from mien.training.arguments import PARSERS
 from mien.training.command import command
 from mien.training.faces import FaceSet, chosen_source, read_faces
-from mien.training.wording import metric_cells, plain_interval
+from mien.training.wording import metric_cells, plain_interval, write_results
 
 _BATCH: Final = 128
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
@@ -135,6 +132,13 @@ def evaluate(folder: Path, faces: FaceSet) -> tuple[Manifest, list[Evaluation], 
     return manifest, score_logits(run_graph(session, faces.crops), manifest, faces), session
 
 
+def results_table(evaluations: list[Evaluation]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: metrics of all faces and of the clean ones, with each prior."""
+    columns = [metric_cells(evaluation) for evaluation in evaluations]
+    heads = [f"{'clean, ' if scored.clean else ''}{scored.prior}, {scored.faces} faces" for scored in evaluations]
+    return ["metric", *heads], [[name, *(column.get(name, "") for column in columns)] for name in columns[0]]
+
+
 def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
     """Print metrics in percent with 95 % intervals: one table for all faces and one for clean ones."""
     for clean in sorted({evaluation.clean for evaluation in evaluations}):
@@ -169,11 +173,10 @@ def main(chosen: Namespace) -> None:
         robustness.print_rows(rows, title=title)
         if chosen.plot:
             robustness.write_figure(chosen.plot, rows, title=title)
-    if chosen.json:
-        scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
-        results = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
-        results |= {"corruptions": [asdict(row) for row in rows]} if rows else {}
-        results |= {"warning": warning} if warning else {}
-        write_atomic(chosen.json, json.dumps(results, indent=2) + "\n")
+    scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
+    results: dict[str, object] = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
+    results |= {"corruptions": rows} if rows else {}
+    results |= {"warning": warning} if warning else {}
+    write_results(chosen, *results_table(evaluations), results)
     if warning:
         print(f"warning: {manifest.name}: {warning}", file=sys.stderr)

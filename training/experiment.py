@@ -23,10 +23,11 @@ from mien.training.config import Recipe, read_as
 from mien.training.loop.batches import load_faces
 from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, parameters
-from mien.training.report.comparison import Figures, Result, as_markdown, write_curves, write_figure
+from mien.training.report.comparison import Figures, Result, as_table, write_curves, write_figure
 from mien.training.report.history import read_history
 from mien.training.train import train
 from mien.training.variants import Experiment, recipes_of
+from mien.training.wording import markdown_table, write_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,9 @@ def main(options: Namespace) -> None:
         for recipe in of_seeds:
             train(recipe, options.runs / recipe.name)
     results = compare(recipes, options.runs)
-    print(as_markdown(results))
+    headings, cells = as_table(results)
+    print(markdown_table(headings, cells))
+    write_results(options, headings, cells, results)
     plot = read_as(Experiment, options.experiment, []).plot
     if options.plot:
         write_figure(options.plot, results, plot)

@@ -1,9 +1,16 @@
-"""Percentages, their intervals, and confusions in tables, cards and reports."""
+"""Percentages, their intervals, and confusions in tables, cards and reports, and files of tables."""
 
+import csv
+import io
+import json
+import re
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 import numpy as np
 
+from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.models.manifest import Interval, SplitMetrics
 
@@ -56,3 +63,29 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown; vertical bars in cells are escaped."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def latex_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for LaTeX with the package booktabs."""
+
+    def line(cells: Sequence[str]) -> str:
+        escaped = [re.sub(r"([%&_#$])", r"\\\1", cell).replace("±", r"$\pm$") for cell in cells]
+        return " & ".join(escaped) + r" \\"
+
+    body = [line(heads), r"\midrule", *map(line, rows)]
+    lines = [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(lines)
+
+
+def write_results(options: Namespace, heads: Sequence[str], rows: Sequence[Sequence[str]], results: object) -> None:
+    """Write what `--table` and `--json` of a command ask for: the table, and all results."""
+    if options.table:
+        if options.table.suffix == ".csv":
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([heads, *rows])
+            write_atomic(options.table, text.getvalue())
+        else:
+            render = latex_table if options.table.suffix == ".tex" else markdown_table
+            write_atomic(options.table, render(heads, rows) + "\n")
+    if options.json:
+        write_atomic(options.json, json.dumps(results, indent=2, default=asdict) + "\n")

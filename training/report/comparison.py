@@ -15,7 +15,7 @@ from mien.models.network import Head
 from mien.training.report.figures import COLORS, in_style, percent_axis, save
 from mien.training.report.history import History
 from mien.training.variants import Plot
-from mien.training.wording import interval, markdown_table, percent
+from mien.training.wording import interval, percent
 
 _MARKERS: Final = ("o", "s", "D", "^")
 
@@ -50,13 +50,13 @@ class Result:
     minutes: float  # training time for one seed
 
 
-def as_markdown(results: list[Result]) -> str:
-    """Table for docs/experiments.md, in percent; `*` marks the head selected by validation."""
-    headings = (
+def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and rows of the table for docs/experiments.md, in percent; `*` marks the head selected by validation."""
+    headings: tuple[str, ...] = (
         "row", "head", "parameters", "seeds", "accuracy", "mean class accuracy", "gain over the first row",
         "McNemar p by seed", "minutes",
     )  # fmt: skip
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             result.row, f"{result.head}{' *' if result.chosen else ''}", f"{result.parameters / 1e6:.2f} M",
             str(len(result.accuracy.by_seed)), str(result.accuracy), str(result.mean_class_accuracy),
@@ -65,7 +65,7 @@ def as_markdown(results: list[Result]) -> str:
         )
         for result in results
     ]  # fmt: skip
-    return markdown_table(headings, rows)
+    return headings, rows
 
 
 def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:

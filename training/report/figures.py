@@ -39,6 +39,8 @@ STYLE: Final[Any] = {
     "text.parse_math": False,  # names may contain dollar signs
 }
 
+_UNDATED: Final = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -123,9 +125,9 @@ def _svg(drawn: Figure, alt: str) -> Picture:
 
 
 def save(drawn: Figure, path: Path) -> None:
-    """Write a figure as PNG or SVG; the same figure gives the same bytes."""
+    """Write a figure as PNG, SVG or PDF; the same figure gives the same bytes."""
     with atomic_path(path) as part:
-        drawn.savefig(part, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
+        drawn.savefig(part, metadata=_UNDATED[path.suffix])
 
 
 def in_style() -> Any:

@@ -1,5 +1,7 @@
 """Experiments: variants of a recipe, trained on drawn faces and compared in one table."""
 
+import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +28,9 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
         "rows": {"learned": [], "none": ["model.options.position=none"]},
     }
     experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-    plot, curves = tmp_path / "plot.png", tmp_path / "curves.png"
-    drawn = ["--plot", str(plot), "--curves", str(curves)]
+    plot, curves = tmp_path / "plot.pdf", tmp_path / "curves.png"
+    written, results = tmp_path / "table.csv", tmp_path / "results.json"
+    drawn = ["--plot", str(plot), "--curves", str(curves), "--table", str(written), "--json", str(results)]
     assert main([str(experiment), "--reduced", "--seeds", "2", "--runs", str(runs), *drawn]) == 0
     assert min(plot.stat().st_size, curves.stat().st_size) > 5000
     assert {path.name for path in runs.iterdir()} == {
@@ -35,6 +38,11 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     }
     table = capsys.readouterr().out
     assert "±" in table
+    assert [line["row"] for line in csv.DictReader(written.read_text(encoding="utf-8").splitlines())] == [
+        "learned",
+        "none",
+    ]
+    assert len(json.loads(results.read_text(encoding="utf-8"))[1]["accuracy"]["by_seed"]) == 2
     assert table.count("\n| ") == 3
     recipes = recipes_of(experiment, reduced=True, seeds=range(2), runs=runs)
     results = compare(recipes, runs)

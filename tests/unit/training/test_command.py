@@ -19,7 +19,7 @@ from tests.support_training import small_recipe, write_recipe
         ("train", "", str(ROOT / "training" / "recipes")),
         ("cross-validate", "recipe.yaml --folds 1", "expected at least 2"),
         ("experiment", "file.yaml --seeds 0", "expected at least 1"),
-        ("experiment", "file.yaml --plot figure.xls", "ends with .png or .svg"),
+        ("experiment", "file.yaml --plot figure.xls", "ends with .png or .svg or .pdf"),
         ("evaluate", "--artifact a --data ferplus", "expected KIND=ROOT"),
         ("report", "run --option classes", "expected KEY=VALUE"),
         ("detector export", "run --tag mine --threshold 1.5", "expected a number between 0 and 1"),

@@ -8,9 +8,10 @@ import pytest
 
 from mien.models.manifest import Interval
 from mien.models.network import Head
-from mien.training.report.comparison import Figures, Result, as_markdown, write_curves, write_figure
+from mien.training.report.comparison import Figures, Result, as_table, write_curves, write_figure
 from mien.training.report.history import History
 from mien.training.variants import Plot
+from mien.training.wording import markdown_table
 
 
 def result(row: str, value: float, *, head: Head = "class", chosen: bool = True) -> Result:
@@ -30,7 +31,7 @@ PLOT = Plot(
 
 
 def test_the_table_has_intervals_and_marks_the_selected_head() -> None:
-    table = as_markdown([result("a", 0.5), result("a", 0.4, head="mean", chosen=False)])
+    table = markdown_table(*as_table([result("a", 0.5), result("a", 0.4, head="mean", chosen=False)]))
     assert "| a | class * | 2.70 M | 2 | 50.0 ± 1.4 (48.0 to 53.0) |" in table
     assert "| a | mean | 2.70 M |" in table
     assert "| +1.0 (-1.0 to +2.0) | 0.5, 0.04 | 3 |" in table
