@@ -1,0 +1,36 @@
+"""Columns of a face, by their literal names."""
+
+from mien.app.labeling.columns import face_values
+from tests.support import face_of
+
+
+def test_each_value_has_its_column() -> None:
+    probabilities = {
+        "surprise": 0.01, "fear": 0.02, "disgust": 0.03, "happiness": 0.04, "sadness": 0.05, "anger": 0.6,
+        "neutral": 0.15, "contempt": 0.1,
+    }  # fmt: skip
+    landmarks = {
+        "left_eye": (1, 2),
+        "right_eye": (31, 4),
+        "nose": (16, 20),
+        "mouth_left": (5, 30),
+        "mouth_right": (25, 33),
+    }
+    face = face_of(
+        probabilities, box=(10.04, 20, 30, 40), landmarks=landmarks, reasons=("small", "dark"), roll_degrees=3.8
+    )
+    values = face_values(face)
+    assert {name: value for name, value in values.items() if name.startswith("p_")} == {
+        "p_surprise": 0.01, "p_fear": 0.02, "p_disgust": 0.03, "p_happiness": 0.04, "p_sadness": 0.05, "p_anger": 0.6,
+        "p_neutral": 0.15, "p_contempt": 0.1,
+    }  # fmt: skip
+    assert [values[name] for name in ("x", "y", "width", "height")] == [10.0, 20.0, 30.0, 40.0]
+    assert [values[name] for name in ("label", "confidence", "uncertain", "detection_score")] == [
+        "anger",
+        0.6,
+        False,
+        0.9,
+    ]
+    assert [values[name] for name in ("roll", "reasons")] == [3.8, "small dark"]
+    points = [name for name in values if name.endswith(("_x", "_y"))]
+    assert [values[name] for name in points] == [1, 2, 31, 4, 16, 20, 5, 30, 25, 33]
