@@ -14,9 +14,10 @@ JobState = Literal["queued", "running", "done", "failed", "canceled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-# A PNG of 8x8 pixels, so that the example of the API description can be sent
+# A gray PNG of 112x112 pixels, so that the example of the API description can be sent, also with `aligned=true`
 _EXAMPLE: Final = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFUlEQVR42mOsaOphwAaYGHCAwSkBADSnAZYBZFwqAAAAAElFTkSuQmCC"
+    "iVBORw0KGgoAAAANSUhEUgAAAHAAAABwCAAAAADji6uXAAAASElEQVR42u3NMREAAAgEoNfUxreF5wAFqMmtjl"
+    "AoFAqFQqFQKBQKhUKhUCgUCoVCoVAoFAqFQqFQKBQKhUKhUCgUCoVC4etwAQEbAViznIoGAAAAAElFTkSuQmCC"
 )
 
 

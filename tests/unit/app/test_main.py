@@ -53,7 +53,7 @@ def test_the_example_of_the_description_can_be_sent(client: TestClient) -> None:
     example = schemas["EncodedImage"]["properties"]["base64"]["example"]
     for image in (example, f"data:image/png;base64,{example}"):
         response = client.post("/v1/expressions", json={"images": [{"base64": image}]})
-        assert (response.status_code, response.json()["images"][0]["width"]) == (200, 8)
+        assert (response.status_code, response.json()["images"][0]["width"]) == (200, 112)
 
 
 def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
