@@ -311,7 +311,7 @@ class Recipe(RunRecipe):
     distillation: DistillationConfig = DistillationConfig()
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
-    select: Literal["accuracy", "mean_class_accuracy", "last"] = Field(
+    select: Literal["accuracy", "mean_class_accuracy", "negative_log_likelihood", "last"] = Field(
         "accuracy", description="metric on validation that selects epoch and head; last: the last epoch"
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
@@ -48,6 +49,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         data.
     """
     optim, runtime, distillation, loss_config = recipe.optim, recipe.runtime, recipe.distillation, recipe.loss
+    sign = -1 if recipe.select == "negative_log_likelihood" else 1
     check_weights("distillation.teachers", *distillation.teachers)
     model = model_to_build(recipe.model, run=out)
     with use_machine(runtime) as machine:
@@ -191,7 +193,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
                     logits = predict(averaged, valid.crops, heads=distillation.trained_heads, machine=machine)
                     scores = {head: _score(of_head, valid.labels) for head, of_head in logits.items()}
                     if recipe.select != "last":
-                        head = max(scores, key=lambda name: scores[name][recipe.select])
+                        head = max(scores, key=lambda name: sign * scores[name][recipe.select])
                     score = scores[head]
                     run.log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
                     logger.info(
@@ -200,16 +202,22 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
                     )  # fmt: skip
                 about = {"head": head, "epoch": epoch, "labels": list(labels), "contract_id": contract_id()}
                 best = {"weights": averaged.state_dict(), **score, **about}
-                run.keep_best(score.get(recipe.select, float(epoch)), epoch, best)
+                run.keep_best(sign * score[recipe.select] if recipe.select in score else epoch, epoch, best)
                 run.save_last()
     if recipe.select != "last":
-        logger.info("best: epoch %d, validation %s %.2f %%", run.best_epoch + 1, recipe.select, 100 * run.best_score)
+        best_score = f"{100 * run.best_score:.2f} %" if sign > 0 else f"{-run.best_score:.3f}"
+        logger.info("best: epoch %d, validation %s %s", run.best_epoch + 1, recipe.select, best_score)
     return out
 
 
 def _score(logits: Array, labels: Array) -> dict[str, float]:
     counts = metrics.confusion(logits.argmax(axis=1), labels)
-    return {"accuracy": metrics.accuracy(counts), "mean_class_accuracy": metrics.mean_class_accuracy(counts)}
+    nll = metrics.negative_log_likelihood(softmax(logits, axis=1), labels)
+    return {
+        "accuracy": metrics.accuracy(counts),
+        "mean_class_accuracy": metrics.mean_class_accuracy(counts),
+        "negative_log_likelihood": float(nll.mean()),
+    }
 
 
 def _check_losses(network: FaceNetwork, recipe: Recipe, crop: Tensor) -> None:

@@ -8,6 +8,7 @@ import torch
 from mien.data.contract import Array
 from mien.training.config import RecipeError
 from mien.training.loop import checkpoint
+from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.train import train
 from tests.support_training import data_of, drawn_faces, metric_lines, small_recipe, stopped_after
@@ -47,3 +48,39 @@ def test_without_validation_all_faces_are_trained_on_and_the_last_epoch_is_kept(
     assert not [line for line in metric_lines(run) if "valid_accuracy" in line]
     with pytest.raises(RecipeError, match=r"select accuracy needs data\.valid"):
         small_recipe(root, data=data | {"valid": None})
+
+
+def test_the_lowest_negative_log_likelihood_selects_epoch_and_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accuracies, likelihoods = iter([0.5, 0.7, 0.9]), iter([2.5, 1.9, 2.2])
+
+    def scripted(_logits: Array, _labels: Array) -> dict[str, float]:
+        shares = dict.fromkeys(("accuracy", "mean_class_accuracy"), next(accuracies))
+        return shares | {"negative_log_likelihood": next(likelihoods)}
+
+    monkeypatch.setattr("mien.training.train._score", scripted)
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    run = train(small_recipe(root, epochs=3, select="negative_log_likelihood"), tmp_path / "run")
+    assert checkpoint.read(run / checkpoint.BEST)["epoch"] == 1
+    assert [line["valid_negative_log_likelihood"] for line in metric_lines(run) if "epoch" in line] == [2.5, 1.9, 2.2]
+
+
+def test_validation_reports_the_likelihood_of_the_labels(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    recipe = small_recipe(root, epochs=1)
+    network, state = load_best(train(recipe, tmp_path / "run"))
+    valid = load_faces(recipe.data.held_out, color="luminance", cache_dir=recipe.data.cache_dir)
+    with torch.no_grad():
+        logits = network(torch.from_numpy(valid.crops.copy())).class_logits
+    expected = torch.nn.functional.cross_entropy(logits, torch.from_numpy(valid.labels))
+    assert state["negative_log_likelihood"] == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_a_log_without_a_terminal_says_how_far_the_training_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("mien.training.loop.run._PRINT_EVERY_S", 0.0)
+    train(small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1), tmp_path / "run")
+    assert "minutes left" in caplog.text

@@ -5,11 +5,14 @@ depend only on the seed and the step, so a resumed run has the same losses as an
 """
 
 import logging
+import math
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +29,7 @@ from mien.training.loop.throughput import Clock, MetricsLogger, TrainingDiverged
 from mien.training.loop.trackers import open_trackers
 
 logger = logging.getLogger("mien.training")
+_PRINT_EVERY_S: Final = 60.0
 B = TypeVar("B")  # a NamedTuple of tensors of length B, or None
 
 
@@ -69,7 +73,7 @@ class Run:
 
     Attributes:
         step: number of steps done.
-        best_score, best_epoch: of `keep_best`; -1 before the first.
+        best_score, best_epoch: of `keep_best`; -inf and -1 before the first.
     """
 
     def __init__(  # noqa: PLR0913 (what a loop needs of its run)
@@ -97,10 +101,11 @@ class Run:
         self.recipe, self.out, self.facts, self.stateful = recipe, out, dict(facts), dict(state)
         self.machine, self.world, self.device = machine, machine.world, machine.device
         self.epochs, self.steps_per_epoch, self.sample_names = epochs, steps_per_epoch, sample_names
-        self.step, self.best_score, self.best_epoch = 0, -1.0, -1
+        self.step, self.best_score, self.best_epoch = 0, -math.inf, -1
         self._metrics: MetricsLogger | None = None
         self._clock = Clock()
         self._note = ""
+        self._printed_at = time.monotonic()
         self._diverged = torch.full((), -1, device=self.device)  # first step whose loss or gradient is not finite
         self._cleanup = ExitStack()
 
@@ -213,6 +218,10 @@ class Run:
             rates = self._clock.rates()
             self._note = f"loss {values['loss']:.3f}  {rates['faces_per_s']:.0f} images/s"
             self.log({**values, "lr": learning_rate, **rates})
+            if not sys.stderr.isatty() and time.monotonic() - self._printed_at > _PRINT_EVERY_S:  # no progress bar
+                self._printed_at, total = time.monotonic(), self.steps_per_epoch * self.epochs
+                minutes = (total - self.step) * self.recipe.batch_size / max(rates["faces_per_s"], 1e-9) / 60
+                logger.info("step %d of %d: %s, %.0f minutes left", self.step, total, self._note, minutes)
         # the last step of an epoch is saved after its validation, which a resumed run would skip otherwise
         if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
             self.save_last()
@@ -261,7 +270,7 @@ class Run:
         state = checkpoint.read_newest(self.out)
         if state is not None:
             self.step, self.best_score, self.best_epoch = (
-                state["step"], state.get("best", -1.0), state.get("best_epoch", -1)
+                state["step"], state.get("best", -math.inf), state.get("best_epoch", -1)
             )  # fmt: skip
             if self.finished:
                 return
