@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mien.data.contract import CROP_PX, Array
 from mien.data.quality import AMBIGUOUS_BELOW
@@ -97,7 +98,7 @@ class Face:
     uncertain: bool
     reasons: tuple[str, ...]
     roll_degrees: float
-    crop: Array = field(default_factory=partial(np.empty, (0, 0, 3), np.uint8), compare=False, repr=False)
+    crop: NDArray[np.uint8] = field(default_factory=partial(np.empty, (0, 0, 3), np.uint8), compare=False, repr=False)
     index: int = 0
     track: int = 0
     sharpness: float = 0.0
