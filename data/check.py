@@ -139,8 +139,8 @@ def _photo_problems(
     if len(photos) > len(part) / 2:
         yield (
             f"{split}: {len(photos)} of {len(part)} images examined have no face of at least {_MIN_FACE_SHARE:.0%} of "
-            f"their width: {_listed(photos)}. Whole photos are not cropped; `mien label PHOTOS --out FOLDER` finds "
-            "their faces, and `mien review FOLDER` exports them as class folders"
+            f"their width: {_listed(photos)}. Whole photos in class folders need the faces that `mien label` finds: "
+            "see images=photos in data/README.md"
         )
 
 

@@ -6,6 +6,11 @@ folders is one split, `all`. Kaggle's copies of FER2013 and AffectNet have this 
 The `manifest.csv` of an export of `mien review` tells the photo or video of each face and, in videos, the person.
 
     mien data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
+
+Whole photos instead of crops (`images=photos`) are aligned by the landmarks of their largest face, as in serving, which
+`mien label` has found:
+
+    mien label path/to/photos --out found --write csv && cp found/labels.csv path/to/photos/
 """
 
 import logging
@@ -17,7 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
 from mien.data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
-from mien.data.readers.base import Reader, Sample
+from mien.data.readers.base import Point, Reader, Sample
+from mien.data.readers.photos import TABLE, landmarks_of
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
 
@@ -36,6 +42,7 @@ class Folders(Reader):
     """Reader of class folders.
 
     Options:
+        images: crops, or photos with a labels.csv of `mien label` at the root. Photos without a face are left out.
         valid_share, test_share: share of each class of `all` (or else of train) that is held out, by the SHA-256 of
             the file's name with its class folder. The rest of `all` becomes train.
         labels: the expression of class folders whose names are numbers or in another language, spelled as on disk:
@@ -56,10 +63,11 @@ class Folders(Reader):
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
     can_exclude: ClassVar[bool] = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is an option)
         self,
         root: Path | str,
         *,
+        images: Literal["crops", "photos"] = "crops",
         valid_share: float = 0.0,
         test_share: float = 0.0,
         labels: Mapping[str, str] | None = None,
@@ -81,6 +89,7 @@ class Folders(Reader):
             except UnknownLabel as error:
                 raise DatasetError(f"folders: labels={name}={label}: {error}") from error
         self._by_split[_ALL] = []
+        self._landmarks = self._detected() if images == "photos" else None  # by file; None without a face
         self._collect()
         for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):
             self._hold_out(split, share)
@@ -105,6 +114,22 @@ class Folders(Reader):
             person = row.get("name") or (f"{row['file']} {row['person']}" if row.get("person") else "")
             sources[PurePosixPath(row["image"]).name] = {"photo": row["file"]} | ({"person": person} if person else {})
         return sources
+
+    def _detected(self) -> dict[str, tuple[Point, ...] | None]:
+        """Landmarks of the largest face of each photo by its name in the tree; None for a photo without a face."""
+        if TABLE not in self.tree:
+            raise self.error(
+                f"images=photos needs a {TABLE} at the root of {self.root}: run `mien label {self.root} --out found "
+                f"--write csv` and copy found/{TABLE} there"
+            )
+        found: dict[str, tuple[Point, ...] | None] = {}
+        for line, row in enumerate(self.tree.read_csv(TABLE), start=2):
+            try:
+                if not row["face"] or int(row["face"]) == 0:  # they are numbered from the largest
+                    found[row["file"]] = landmarks_of(row) if row["face"] else None
+            except (KeyError, TypeError, ValueError) as error:
+                raise self.error(f"{TABLE} line {line}: {error!r} in {row}") from error
+        return found
 
     def _collect(self) -> None:
         files = [name for name in self.tree.names if "/" in name]
@@ -160,7 +185,17 @@ class Folders(Reader):
                 self._label_of[name] = parse_label(name, self.labels)
             except UnknownLabel as error:
                 raise self.error(f"{key}: {error}") from error
-        self._by_split[split].append(Sample(key, split, self._label_of[name], attributes=attributes))
+        landmarks_px = None
+        if self._landmarks is not None:
+            file = self._prefix + key
+            if file not in self._landmarks:
+                raise self.error(f"{file} is not in {TABLE}. Run `mien label` again, and copy its table")
+            landmarks_px = self._landmarks[file]
+            if landmarks_px is None:
+                self._left_out[split]["no face"] += 1
+                return
+        label = self._label_of[name]
+        self._by_split[split].append(Sample(key, split, label, landmarks_px=landmarks_px, attributes=attributes))
 
     def _hold_out(self, split: str, share: float) -> None:
         if not share:

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final
 
 from mien.data.contract import LANDMARKS
-from mien.data.readers.base import Reader, Sample
+from mien.data.readers.base import Point, Reader, Sample
 
-_TABLE: Final = "labels.csv"
+TABLE: Final = "labels.csv"
 
 
 class Photos(Reader):
@@ -36,7 +36,7 @@ class Photos(Reader):
     def __init__(self, root: Path | str, *, min_face_px: float = 32.0, min_score: float = 0.8) -> None:
         super().__init__(root)
         self.min_face_px, self.min_score = min_face_px, min_score
-        self._prefix = self.folder_of(_TABLE)
+        self._prefix = self.folder_of(TABLE)
 
     def splits(self) -> tuple[str, ...]:
         """Return train: photos without labels cannot be used for evaluation."""
@@ -47,15 +47,15 @@ class Photos(Reader):
         return self._prefix + sample.key.rpartition("#")[0]
 
     def _read_split(self, split: str) -> list[Sample]:
-        name = self._prefix + _TABLE
+        name = self._prefix + TABLE
         samples = []
         for line, row in enumerate(self.tree.read_csv(name), start=2):
             try:
                 if reason := self._reason_against(row):
                     self._left_out[split][reason] += 1
                 else:
-                    points = tuple((float(row[f"{name}_x"]), float(row[f"{name}_y"])) for name in LANDMARKS)
-                    samples.append(Sample(f"{row['file']}#{int(row['face']):03}", split, None, landmarks_px=points))
+                    key = f"{row['file']}#{int(row['face']):03}"
+                    samples.append(Sample(key, split, None, landmarks_px=landmarks_of(row)))
             except (KeyError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
         return samples
@@ -70,3 +70,8 @@ class Photos(Reader):
         if min(float(row["width"]), float(row["height"])) < self.min_face_px:
             return f"smaller than {self.min_face_px:g} px"
         return "" if float(row["detection_score"]) >= self.min_score else f"score below {self.min_score:g}"
+
+
+def landmarks_of(row: Mapping[str, str]) -> tuple[Point, ...]:
+    """Five points of a face in the table, pixels. Raises: KeyError, ValueError."""
+    return tuple((float(row[f"{name}_x"]), float(row[f"{name}_y"])) for name in LANDMARKS)

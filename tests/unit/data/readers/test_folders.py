@@ -1,15 +1,17 @@
 """Class folders with custom images."""
 
+import csv
 import shutil
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mien.data.contract import EIGHT_LABELS, LABELS
+from mien.data.contract import EIGHT_LABELS, LABELS, align
 from mien.data.readers.base import Reader, open_reader
 from mien.data.tree import DatasetError
-from tests.data_sets import make_folders
+from tests.data_sets import draw_face, make_folders, make_photos, write_csv
 
 
 def _counts(reader: Reader, split: str) -> dict[str | None, int]:
@@ -76,6 +78,47 @@ def test_images_that_no_reader_opens_are_named_and_heic_is_not_skipped(tmp_path:
     reader = open_reader("folders", root)
     assert _counts(reader, "all") == {"happiness": 3, "sadness": 3}
     assert reader.notes[1:] == ["2 files ignored: .CR2 is not a supported image"]
+
+
+def _whole_photos(root: Path, *, around: str = "") -> Path:
+    """Two classes of photos with a face off center, one of them without, and the table of `mien label`."""
+    drawn = make_photos(root / "drawn", faces=4)
+    with (drawn / "labels.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    table: list[tuple[object, ...]] = [tuple(head)]
+    for folder, (file_name, number, *rest) in zip(("happy", "happy", "happy", "sad"), rows, strict=True):
+        target = root / around / folder / file_name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(drawn / file_name, target)
+        name = target.relative_to(root).as_posix()
+        table += [(name, number, *rest), (name, 1, *(float(value) / 2 for value in rest))]  # and a smaller face
+    empty = root / around / "sad" / "empty.png"
+    shutil.copy(root / around / "sad" / "003.png", empty)
+    table.append((empty.relative_to(root).as_posix(), *[""] * (len(head) - 1)))
+    write_csv(root / "labels.csv", table)
+    shutil.rmtree(drawn)
+    return root
+
+
+@pytest.mark.parametrize("around", ["", "archive/mine"])
+def test_the_largest_face_of_whole_photos_is_aligned_by_the_table_of_mien_label(tmp_path: Path, around: str) -> None:
+    root = _whole_photos(tmp_path, around=around)
+    reader = open_reader("folders", root, images="photos")
+    assert _counts(reader, "all") == {"happiness": 3, "sadness": 1}
+    assert reader.left_out("all") == {"no face": 1}
+    for number, sample in enumerate(reader.samples("all")):
+        face, points = draw_face("neutral", number, size_px=80)
+        assert np.abs(reader.crop(sample).astype(int) - align(face, points)).mean() < 8
+
+
+def test_photos_need_a_table_that_knows_them(tmp_path: Path) -> None:
+    root = _whole_photos(tmp_path)
+    shutil.copy(root / "happy" / "000.png", root / "happy" / "new.png")
+    with pytest.raises(DatasetError, match=r"happy/new\.png is not in labels\.csv. Run `mien label` again"):
+        open_reader("folders", root, images="photos")
+    (root / "labels.csv").unlink()
+    with pytest.raises(DatasetError, match=r"images=photos needs a labels\.csv .*run `mien label"):
+        open_reader("folders", root, images="photos")
 
 
 def test_unknown_classes_can_be_ignored(tmp_path: Path) -> None:
