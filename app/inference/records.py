@@ -1,7 +1,6 @@
 """Records on the way of a photo: detections, the prepared photo, and the labeled photo with its faces."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,6 +10,10 @@ from mien.data.contract import CROP_PX, Array
 from mien.data.quality import AMBIGUOUS_BELOW
 
 NO_CROPS: Final = np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
+
+
+def _no_crop() -> NDArray[np.uint8]:
+    return np.empty((0, 0, 3), np.uint8)
 
 
 class Box(NamedTuple):
@@ -98,7 +101,7 @@ class Face:
     uncertain: bool
     reasons: tuple[str, ...]
     roll_degrees: float
-    crop: NDArray[np.uint8] = field(default_factory=partial(np.empty, (0, 0, 3), np.uint8), compare=False, repr=False)
+    crop: NDArray[np.uint8] = field(default_factory=_no_crop, compare=False, repr=False)
     index: int = 0
     track: int = 0
     sharpness: float = 0.0
