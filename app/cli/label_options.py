@@ -1,5 +1,6 @@
 """Flags and help of the options of `mien label`, by field of `LabelOptions`, which has their types and defaults."""
 
+import codecs
 import dataclasses
 import inspect
 from collections.abc import Callable
@@ -26,6 +27,13 @@ def _names(values: list[str]) -> list[str]:
     return names
 
 
+def _encoding(name: str | None) -> str | None:
+    try:
+        return name and codecs.lookup(name).name
+    except LookupError:
+        raise typer.BadParameter(f"{name} is not an encoding that Python knows, such as cp932, gbk or cp1251") from None
+
+
 _OPTIONS: Final[dict[str, Any]] = {
     "inputs": typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns, s3:// URLs."),
     "out": typer.Option(
@@ -44,6 +52,9 @@ _OPTIONS: Final[dict[str, Any]] = {
     "every": _input(min=1, metavar="N", help="Every N-th video frame."),
     "per_second": _input(min=0.001, metavar="N", help="N video frames per second."),
     "scenes": _input("--scenes", help="The first video frame of every scene."),
+    "zip_encoding": _input(
+        metavar="NAME", callback=_encoding, help="Encoding of names in zip files that lack it: cp932, gbk, cp1251, ..."
+    ),
     "outputs": _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs."),
     "spreadsheet_safe": _output(
         "--spreadsheet-safe",

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import io
 import itertools
+import logging
 import lzma
 import math
 import os.path
@@ -39,11 +40,13 @@ from mien.app.labeling.reading import (
 from mien.app.labeling.records import Failure, Input
 from mien.app.labeling.scan import printable
 from mien.app.settings import InferenceSettings
+from mien.app.wording import counted
 from mien.data.contract import Array, DecodeError
 from mien.data.contract.decode import upright_rgb
 from mien.data.errors import MienError
 
 IsDone = Callable[[Input], bool]
+_log: Final = logging.getLogger(__name__)
 
 # About a million members; a member takes ten times as much memory as its entry in this list.
 MAX_DIRECTORY_BYTES: Final = 100_000_000
@@ -65,6 +68,10 @@ _MISSING_S: Final = 0.5
 _CUT: Final = 27.0
 _SCENE_S: Final = 0.6
 _ENCRYPTED: Final = Failure("encrypted", "the member is encrypted; no password can be given")
+_UTF8_FLAG: Final = 0x800
+_DOS: Final = (0, 10, 14)  # FAT, NTFS and VFAT, as the systems that made an archive
+_UNICODE_PATH: Final = 0x7075  # of Info-ZIP
+_EXTRA: Final = struct.Struct("<HH")
 _SPECIAL: Final = Failure("special_file", "a pipe or device in an archive", "skipped")
 
 
@@ -84,6 +91,7 @@ class _Member:
     size: int
     read: Callable[[], bytes]
     failure: Failure | None = None
+    decoded: bool = True  # whether the encoding of its name is known
 
 
 def open_container(
@@ -103,10 +111,10 @@ def open_container(
 def _images(
     container: Input, path: bytes, options: LabelOptions, limits: InferenceSettings, is_done: IsDone
 ) -> Iterator[tuple[Input, bool]]:
-    names = set[str]()
+    names, unknown = set[str](), 0
     try:
         with open_file(path) as file:
-            for index, member in enumerate(_members(file, container.kind)):
+            for index, member in enumerate(_members(file, container.kind, options.zip_encoding)):
                 name = _name_of(member.name, options) if member else None
                 if member is None or name is None:
                     continue
@@ -115,6 +123,7 @@ def _images(
                     number += 1
                     unique = f"{stem}~{number}{suffix}"
                 names.add(unique)
+                unknown += not member.decoded
                 child = replace(
                     container,
                     name=f"{container.name}/{unique}",
@@ -136,17 +145,21 @@ def _images(
                     yield child, False
     except _ARCHIVE_ERRORS as error:
         raise BrokenContainer(f"archive cannot be read to its end ({error})") from error
+    if unknown:
+        message = "%s: %s in an unknown encoding. Add --zip-encoding NAME, such as cp932 or gbk."
+        _log.warning(message, container.name, counted(unknown, "name"))
 
 
-def _members(file: IO[bytes], kind: str) -> Iterator[_Member | None]:
+def _members(file: IO[bytes], kind: str, zip_encoding: str | None = None) -> Iterator[_Member | None]:
     """Members of an archive, with None for those that are not files."""
     if kind == "zip":
         _check_directory(file)
         with zipfile.ZipFile(file) as archive:
             for info in archive.infolist():
+                name, decoded = _zip_name(info, zip_encoding)
                 read = partial(archive.read, info)
                 failure = _ENCRYPTED if info.flag_bits & 1 else None
-                yield None if info.is_dir() else _Member(info.filename, info.file_size, read, failure)
+                yield None if name.endswith("/") else _Member(name, info.file_size, read, failure, decoded)
         return
     with tarfile.open(fileobj=file, mode="r|*") as tar:
         for entry in tar:
@@ -154,6 +167,37 @@ def _members(file: IO[bytes], kind: str) -> Iterator[_Member | None]:
             link = Failure("link", f"a link to {printable(entry.linkname)} in the archive", "skipped")
             failure = None if entry.isfile() else link if entry.issym() or entry.islnk() else _SPECIAL
             yield None if entry.isdir() else _Member(entry.name, entry.size, read, failure)
+
+
+def _zip_name(info: zipfile.ZipInfo, encoding: str | None) -> tuple[str, bool]:
+    """Name of a member with forward slashes, and whether its encoding is known.
+
+    Without the flag for UTF-8, archivers write the encoding of their system, and do not name it. A backslash separates
+    folders only in an archive of DOS or Windows, and can be half a character in a name that was not decoded.
+    """
+    name, decoded = info.orig_filename, True
+    if not info.flag_bits & _UTF8_FLAG:
+        raw = name.encode("cp437")  # as `zipfile` decoded it
+        candidates = (raw.decode, "utf-8"), (_unicode_path(info.extra, raw).decode, "utf-8"), (raw.decode, encoding)
+        for decode, candidate in candidates:
+            with contextlib.suppress(UnicodeDecodeError):
+                if candidate and (text := decode(candidate)):
+                    name = text
+                    break
+        else:
+            decoded = False
+    name = name.split("\0")[0]
+    return name.replace("\\", "/") if decoded and info.create_system in _DOS else name, decoded
+
+
+def _unicode_path(extra: bytes, raw: bytes) -> bytes:
+    """The UTF-8 name in the extra field 0x7075 of a member, if it belongs to its name; otherwise empty."""
+    while len(extra) >= _EXTRA.size:
+        kind, length = _EXTRA.unpack_from(extra)
+        value, extra = extra[_EXTRA.size : _EXTRA.size + length], extra[_EXTRA.size + length :]
+        if kind == _UNICODE_PATH and value[:5] == struct.pack("<BI", 1, zlib.crc32(raw)):
+            return value[5:]
+    return b""
 
 
 def _check_directory(file: IO[bytes]) -> None:
@@ -171,7 +215,7 @@ def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
 
 def _name_of(member: str, options: LabelOptions) -> str | None:
     """Name of a member in the outputs, without parts that lead upward; None if it is left out."""
-    parts = [part for part in member.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    parts = [part for part in member.split("/") if part not in ("", ".", "..")]
     name = printable("/".join(parts)).replace("\0", "\\x00")
     if not parts or any(is_hidden(part, options) for part in parts) or is_ignored(name, options):
         return None
@@ -190,6 +234,9 @@ def _with_payload(member: _Member, child: Input, max_bytes: int) -> Input:
         return replace(child, failure=failure)
     try:
         return replace(child, payload=member.read())
+    except NotImplementedError as error:  # Deflate64, which Windows uses above 2 GB, Zstandard, PPMd
+        message = f"the member cannot be unpacked ({error}): unpack the archive, or repack it with Deflate"
+        return replace(child, failure=Failure("unsupported", message))
     except _ARCHIVE_ERRORS as error:
         if child.kind == "tar":  # nothing after the damage can be read
             raise

@@ -29,6 +29,7 @@ class LabelOptions:
     every: int = 1
     per_second: float | None = None
     scenes: bool = False
+    zip_encoding: str | None = None
 
     outputs: list[str] = field(default_factory=list)
     spreadsheet_safe: bool = False
@@ -58,7 +59,8 @@ class LabelOptions:
     @property
     def selection(self) -> str:
         """Description of the selection of members; part of the signature of an archive."""
-        return f"{'hidden ' if self.hidden else ''}{' '.join(self.ignore)}"
+        encoding = f" names in {self.zip_encoding}" if self.zip_encoding else ""
+        return f"{'hidden ' if self.hidden else ''}{' '.join(self.ignore)}{encoding}"
 
     @property
     def drawing(self) -> str:

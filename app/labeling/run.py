@@ -41,8 +41,8 @@ from mien.data.atomic import write_atomic
 from mien.models.manifest import artifact_dir, read_manifest
 
 _RECORDED: Final = (
-    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "limit", "annotated_px",
-    "min_face_px", "min_confidence", "spreadsheet_safe",
+    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "zip_encoding", "limit",
+    "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe",
 )  # fmt: skip
 
 

@@ -1,0 +1,91 @@
+"""Names and packing of members of zip files, as archivers of several systems write them."""
+
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from tests.albums import face_photo
+from tests.integration.labeling.conftest import Mien
+from tests.support import encoded
+
+PLACEHOLDER = b"@"
+UNIX, WINDOWS = 3, 0
+
+
+def write_zip(path: Path, names: list[bytes], *, system: int = WINDOWS, unicode_path: str = "") -> None:
+    """A zip file of photos whose names have these bytes, and no flag that names their encoding."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for number, name in enumerate(names):
+            info = zipfile.ZipInfo((PLACEHOLDER + b"%d" % number).decode().ljust(len(name), "@"))
+            info.create_system = system
+            if unicode_path:
+                value = struct.pack("<BI", 1, zlib.crc32(name)) + unicode_path.encode()
+                info.extra = struct.pack("<HH", 0x5455, 1) + b"\0" + struct.pack("<HH", 0x7075, len(value)) + value
+            archive.writestr(info, encoded(face_photo(variant=number), "JPEG"))
+    payload = path.read_bytes()
+    for number, name in enumerate(names):
+        payload = payload.replace((PLACEHOLDER + b"%d" % number).ljust(len(name), b"@"), name)
+    path.write_bytes(payload)
+
+
+@pytest.mark.parametrize(
+    ("names", "system", "options", "expected"),
+    [
+        (["代表.jpg".encode("cp932"), "in\\表紙.jpg".encode("cp932")], WINDOWS, ["--zip-encoding", "cp932"],
+         {"代表.jpg", "in/表紙.jpg"}),
+        (["中文.jpg".encode("gbk")], WINDOWS, ["--zip-encoding", "gbk"], {"中文.jpg"}),
+        (["Лицо.jpg".encode("cp1251")], WINDOWS, ["--zip-encoding", "cp1251"], {"Лицо.jpg"}),
+        (["Лицо.jpg".encode(), b"in\\a.jpg"], WINDOWS, ["--zip-encoding", "cp1251"], {"Лицо.jpg", "in/a.jpg"}),
+        ([b"a\\b.jpg"], UNIX, [], {"a\\b.jpg"}),
+    ],
+)  # fmt: skip
+def test_names_are_decoded_as_utf_8_or_as_the_option_says(
+    mien: Mien,
+    tmp_path: Path,
+    names: list[bytes],
+    system: int,
+    options: list[str],
+    expected: set[str],
+) -> None:
+    write_zip(tmp_path / "a.zip", names, system=system)
+    rows = mien.label(tmp_path / "a.zip", "--write", "csv", *options, out=tmp_path / "out")
+    assert {row["file"]: row["status"] for row in rows} == {f"a.zip/{name}": "ok" for name in expected}
+
+
+def test_a_name_is_taken_from_the_extra_field_if_it_belongs_to_it(mien: Mien, tmp_path: Path) -> None:
+    write_zip(tmp_path / "a.zip", ["表紙.jpg".encode("cp932")], unicode_path="表紙.jpg")
+    (row,) = mien.label(tmp_path / "a.zip", "--write", "csv", out=tmp_path / "out")
+    assert row["file"] == "a.zip/表紙.jpg"
+
+
+def test_photos_with_names_in_an_unknown_encoding_are_labeled_and_renamed_by_the_option(
+    mien: Mien,
+    tmp_path: Path,
+) -> None:
+    write_zip(tmp_path / "a.zip", ["代表.jpg".encode("cp932"), "表紙.jpg".encode("cp932")])
+    assert [row["status"] for row in mien.label(tmp_path / "a.zip", out=tmp_path / "out")] == ["ok", "ok"]
+    rows = mien.label(tmp_path / "a.zip", "--zip-encoding", "shift-jis", out=tmp_path / "out")
+    assert [row["file"] for row in rows] == ["a.zip/代表.jpg", "a.zip/表紙.jpg"]
+    said = mien("label", tmp_path / "a.zip", "--zip-encoding", "none", "--out", tmp_path / "out")
+    assert said.exit_code == 2
+
+
+@pytest.mark.parametrize("method", [9, 93, 98])
+def test_members_in_a_packing_that_is_not_read_are_unsupported(
+    mien: Mien,
+    tmp_path: Path,
+    method: int,
+) -> None:
+    """Deflate64, Zstandard and PPMd."""
+    write_zip(tmp_path / "a.zip", [b"0.jpg", b"1.jpg"])
+    payload = bytearray((tmp_path / "a.zip").read_bytes())
+    payload[8:10] = struct.pack("<H", method)
+    central = payload.index(b"PK\x01\x02")
+    payload[central + 10 : central + 12] = struct.pack("<H", method)
+    (tmp_path / "a.zip").write_bytes(payload)
+    first, second = mien.label(tmp_path / "a.zip", out=tmp_path / "out", exit_code=3)
+    assert (first["reason"], second["status"]) == ("unsupported", "ok")
+    assert "repack" in first["error"]
