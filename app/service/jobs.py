@@ -105,8 +105,8 @@ class Jobs:
                 "INSERT INTO jobs(id, client, created, state, idempotency_key) VALUES(?, ?, ?, 'uploading', ?)",
                 (folder.name, client, time.time(), idempotency_key),
             )
-        folder.mkdir(mode=0o700)
-        (folder / "input").mkdir()
+            folder.mkdir(mode=0o700)  # in the transaction, which a full disk rolls back
+            (folder / "input").mkdir()
         return folder
 
     def discard(self, folder: Path) -> None:
@@ -265,7 +265,7 @@ class Jobs:
                 if not canceled and (await asyncio.to_thread(self.get, job.id)).cancel and process.returncode is None:
                     canceled = True
                     process.terminate()  # once: a second signal aborts the images in progress
-        except asyncio.CancelledError:  # the service stops; the job continues at the next start
+        except BaseException:  # such as a canceled task: the service stops; the job continues at the next start
             if process.returncode is None:
                 process.terminate()
             await output

@@ -1,6 +1,7 @@
 """Queue of jobs on the disk."""
 
 import asyncio
+import errno
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import time
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -165,6 +167,42 @@ def test_a_canceled_job_gets_one_signal(tmp_path: Path, labeling: Path) -> None:
     asyncio.run(jobs.label(job))
     assert jobs.get(job.id).state == "canceled"
     assert log.read_text() == "term\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of a POSIX shell")
+def test_labeling_ends_with_the_service_or_with_an_error_of_the_table(
+    tmp_path: Path, labeling: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(tmp_path / "jobs", Settings())
+    submitted(jobs)
+    job = jobs.start_next()
+    assert job is not None
+    log = tmp_path / "signals"
+    write(labeling, f"trap 'echo term >> {log}; exit 4' TERM\nfor i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; done")
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "get", Mock(side_effect=sqlite3.OperationalError("disk I/O error")))
+        with pytest.raises(sqlite3.Error):
+            asyncio.run(jobs.label(job))
+
+    async def stop() -> None:
+        task = asyncio.create_task(jobs.label(job))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(stop())
+    assert log.read_text() == "term\nterm\n"
+    assert jobs.get(job.id).state == "running", "it continues at the next start"
+
+
+def test_an_upload_that_cannot_be_stored_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs(tmp_path, Settings(max_jobs=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(OSError, match="No space"):
+            jobs.begin_upload("client")
+    assert jobs.begin_upload("client").exists()
 
 
 def test_a_job_that_another_setting_interrupted_starts_again(tmp_path: Path, artifact: Path) -> None:
