@@ -70,9 +70,9 @@ class Person {
     this.thumbAt = now;
     const side = Math.max(box.width, box.height) * 1.25;
     const [x, y] = [box.x + (box.width - side) / 2, box.y + (box.height - side) / 2];
-    const context = this.thumb.getContext("2d");
+    const [context, scale] = [this.thumb.getContext("2d"), THUMB_PX / side];
     context.clearRect(0, 0, THUMB_PX, THUMB_PX);
-    context.drawImage(picture, x, y, side, side, 0, 0, THUMB_PX, THUMB_PX);
+    context.drawImage(picture, -x * scale, -y * scale, picture.width * scale, picture.height * scale); // WebKit draws no part that leaves the picture
   }
 }
 
