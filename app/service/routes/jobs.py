@@ -7,7 +7,8 @@ import io
 import json
 import logging
 import sqlite3
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import Annotated, Final
 
@@ -121,20 +122,23 @@ async def job_results(
     check_unique(request)
     job, after = await _own(request, service, job_id), _position(page.after)
     jobs = _jobs(service)
+    compressed = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if compressed else {})
     if page.format == "json":
-        body = await asyncio.to_thread(_page, jobs, job, after, page.limit)
-        return Response(body, media_type="application/json")
+        body = await asyncio.to_thread(lambda: b"".join(_encoded([_page(jobs, job, after, page.limit)], compressed)))
+        return Response(body, media_type="application/json", headers=headers)
     lines = _csv_rows(_images(jobs, job, after)) if page.format == "csv" else _json_lines(_images(jobs, job, after))
     with ExitStack() as cleanup:
         cleanup.enter_context(service.admission.stream(client_of(request)))
-        return _HeldStream(_chunks(lines), f"{page.media_type}; charset=utf-8", cleanup.pop_all())
+        chunks = _encoded(_chunks(lines), compressed)
+        return _HeldStream(chunks, headers | {"Content-Type": f"{page.media_type}; charset=utf-8"}, cleanup.pop_all())
 
 
 class _HeldStream(StreamingResponse):
     """A streamed response, which counts as a stream until it has been sent."""
 
-    def __init__(self, chunks: Iterator[str], media_type: str, cleanup: ExitStack) -> None:
-        super().__init__(chunks, media_type=media_type)  # Starlette iterates in a thread
+    def __init__(self, chunks: Iterator[bytes], headers: dict[str, str], cleanup: ExitStack) -> None:
+        super().__init__(chunks, headers=headers)  # Starlette iterates in a thread
         self._cleanup = cleanup
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -237,6 +241,17 @@ def _chunks(lines: Iterator[str]) -> Iterator[str]:
             yield "".join(joined)
             joined, size = [], 0
     yield "".join(joined)
+
+
+def _encoded(texts: Iterable[str], compressed: bool) -> Iterator[bytes]:
+    """Encode texts, with gzip if the client accepts it: most of them are names of fields."""
+    if not compressed:
+        yield from (text.encode() for text in texts)
+        return
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS + 16)
+    for text in texts:
+        yield packer.compress(text.encode())
+    yield packer.flush()
 
 
 def _image(names: dict[str, str], result: Result) -> JobImage:

@@ -239,6 +239,13 @@ def test_pages_and_streams_of_results_are_complete_and_in_order(
     assert [json.loads(line) for line in lines.text.splitlines()] == [
         image for page in pages for image in page["images"]
     ]
+    for form in ("json", "ndjson", "csv"):
+        plain, packed = (
+            client.get(f"{url}/results?format={form}", headers={"accept-encoding": encoding})
+            for encoding in ("identity", "gzip")
+        )
+        assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
+        assert packed.content == plain.content
     table = client.get(f"{url}/results", params={"format": "csv", "after": pages[0]["next"]}).text.splitlines()
     assert table[0].startswith("name,frame,time_s,face,x,y,width,height,label,confidence,uncertain,p_surprise")
     assert [row.split(",")[0] for row in table[1:]] == names[2:]
