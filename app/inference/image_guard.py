@@ -105,7 +105,7 @@ def _jpeg_scans(payload: bytes) -> int:
 
 
 def _check_tiff(payload: bytes) -> None:
-    with suppress(struct.error):  # the decoder reports a file that ends early
+    with suppress(struct.error, OverflowError):  # the decoder reports a file that ends early
         if any(kind in _RATIONALS and count > MAX_RATIONALS for _, kind, count, _ in tiff_entries(payload)):
             raise DecodeError(f"TIFF with a tag of more than {MAX_RATIONALS:,} values. Save it again without metadata.")
 

@@ -123,7 +123,7 @@ class _Reader(io.BytesIO):
 def tiff_entries(header: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """Tag, type, number of values, and the value or its position, of the first directory of a TIFF or EXIF header.
 
-    Raises: struct.error, if it ends early.
+    Raises: struct.error or OverflowError, if it ends early.
     """
     order = "<" if header.startswith(b"II") else ">"
     is_big = header[2:4] in (b"\x2b\0", b"\0\x2b")

@@ -145,7 +145,16 @@ def test_as_much_metadata_as_real_photos_carry_is_accepted(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", [b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"II\x2b\0", b"MM\0\x2b", b"\xff\xd8\xff\xda"]
+    "head",
+    [
+        b"\xff\xd8",
+        b"\x89PNG\r\n\x1a\n",
+        b"GIF89a",
+        b"II\x2b\0",
+        b"MM\0\x2b",
+        b"\xff\xd8\xff\xda",
+        b"II\x2b\0\x08\0\0\0" + b"\xff" * 16,  # its directory is beyond any file
+    ],
 )
 def test_a_file_that_ends_early_is_unreadable(head: bytes) -> None:
     with pytest.raises(DecodeError):
