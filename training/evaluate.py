@@ -9,7 +9,9 @@ detect near-duplicates, on its clean faces: those that resemble no face of the t
 
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, get_args
 
@@ -18,12 +20,15 @@ import onnxruntime
 from rich.console import Console
 from rich.table import Table
 
-from mien.data.contract import EIGHT_LABELS, LABELS, Array
-from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
+from mien.data.contract import EIGHT_LABELS, LABELS, Array, softmax
+from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
+from mien.models.network import Head
 from mien.training import metrics, robustness
 from mien.training.arguments import PARSERS
 from mien.training.command import command
 from mien.training.faces import FaceSet, chosen_source, read_faces
+from mien.training.loop.prediction import predict
+from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.wording import metric_cells, plain_interval, write_results
 
 _BATCH: Final = 128
@@ -51,6 +56,51 @@ def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
     name = session.get_inputs()[0].name
     batches = [np.ascontiguousarray(crops[start : start + _BATCH]) for start in range(0, len(crops), _BATCH)]
     return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A released artifact, by its fp32 graph, or the best weights of a run, which have no temperature or correction.
+
+    Attributes:
+        logits: (N, K) float32 of crops (N, 112, 112, 3) uint8, RGB.
+        trained_with: hash of each data set's index, by kind/split.
+    """
+
+    name: str
+    classes: int
+    logits: Callable[[Array], Array]
+    manifest: Manifest | None
+    trained_with: Mapping[str, str]
+
+    def title(self, prior: Prior) -> str:
+        """Display name, with the prior that matters for an artifact only."""
+        return f"{self.name}, {prior}" if self.manifest else self.name
+
+    def predict(self, faces: FaceSet) -> Array:
+        """Logits (N, K) of faces. Raises: DatasetError, if they have a class that the model lacks."""
+        faces.check_classes(self.classes, of=self.name)
+        return self.logits(faces.crops)
+
+    def probabilities(self, logits: Array, prior: Prior) -> Array:
+        """Probabilities (N, K) of logits, as served."""
+        return self.manifest.probabilities(logits, prior) if self.manifest else softmax(logits)
+
+
+def open_model(folder: Path) -> Model:
+    """Open a verified artifact or a run. Raises: ArtifactError, RunError, CheckpointError."""
+    if (folder / MANIFEST_NAME).exists():
+        manifest = load_artifact(folder)
+        session = open_graph(folder / manifest.graph("fp32").file)
+        logits = partial(run_graph, session)
+        return Model(manifest.name, len(manifest.labels), logits, manifest, manifest.data_index_sha256)
+    network, state = load_best(folder)
+    head: Head = state["head"]
+
+    def logits_of_head(crops: Array) -> Array:
+        return predict(network, crops, heads=(head,))[head]
+
+    return Model(f"run {folder.name}", len(state["labels"]), logits_of_head, None, read_facts(folder)["data"])
 
 
 def score(

@@ -29,7 +29,7 @@ from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
 from mien.training.command import command
-from mien.training.compare import compare as compare_classes
+from mien.training.compare import compare as compare_faces
 from mien.training.config import DataSource
 from mien.training.evaluate import Evaluation, open_graph, run_graph, score_logits
 from mien.training.faces import read_faces
@@ -163,9 +163,10 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, valid: DataSource, *, ro
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
     logits = [run_graph(session, faces.crops) for session in sessions]
     evaluations = [score_logits(logits_of_graph, manifest, faces) for logits_of_graph in logits]
-    predicted = [manifest.probabilities(logits_of_graph, "balanced").argmax(axis=1) for logits_of_graph in logits]
+    probabilities = [manifest.probabilities(logits_of_graph, "balanced") for logits_of_graph in logits]
+    predicted = [of_graph.argmax(axis=1) for of_graph in probabilities]
 
-    gains = {row.name: row.gain for row in compare_classes(predicted[0], predicted[1], faces.labels)}
+    gains = {row.name: row.gain for row in compare_faces(probabilities[0], probabilities[1], faces.labels)}
     timed = {batch: median_ms(sessions, np.ascontiguousarray(faces.crops[:batch]), rounds=rounds) for batch in BATCHES}
     return Comparison(
         fp32=tuple(evaluations[0]),

@@ -44,9 +44,9 @@ def metric_cells(scored: SplitMetrics) -> dict[str, str]:
     }
 
 
-def plain_interval(figure: Interval) -> str:
+def plain_interval(figure: Interval, *, sign: str = "") -> str:
     """Format a value that is not a share, and its interval."""
-    return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})"
+    return f"{figure.value:{sign}.3f} ({figure.low:{sign}.3f} to {figure.high:{sign}.3f})"
 
 
 def most_confused(counts: Array, labels: Sequence[str]) -> str:

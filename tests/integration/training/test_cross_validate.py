@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from mien.models.manifest import artifact_dir, load_artifact
-from mien.training.compare import compare, predict_classes
+from mien.training.compare import compare
 from mien.training.compare import main as compare_main
 from mien.training.config import DistillationConfig
 from mien.training.cross_validate import main, warn_of_known_faces
-from mien.training.evaluate import PRIORS, open_graph, run_graph
+from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
 from mien.training.export import export
 from mien.training.loop.run_folder import read_facts
 from mien.training.release.graphs import ExportError
@@ -50,7 +50,11 @@ def test_gains_are_paired_by_face() -> None:
     labels = np.repeat([0, 1], 50)
     before, after = labels.copy(), labels.copy()
     before[:10] = after[:5] = 1
-    found = {row.name: row for row in compare(before, after, labels)}
+    sides = [0.8 * np.eye(2)[classes] + 0.1 for classes in (before, after)]
+    found = {row.name: row for row in compare(sides[0], sides[1], labels)}
+    loss = found["negative log likelihood"]
+    assert loss.gain.value == pytest.approx(-0.05 * np.log(0.9 / 0.1))
+    assert loss.gain.low < loss.gain.value < loss.gain.high < 0
     assert (found["accuracy"].before, found["accuracy"].after) == (0.9, 0.95)
     assert found["accuracy"].gain.value == pytest.approx(0.05)
     assert 0 <= found["accuracy"].gain.low < found["accuracy"].gain.high < 0.12
@@ -72,7 +76,8 @@ def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
     assert "run own" in shown
     assert "natural" in shown
     faces = valid_faces(root)
-    natural, balanced = (predict_classes(Path(artifact), faces, prior=prior).classes for prior in PRIORS)
+    model = open_model(Path(artifact))
+    natural, balanced = (model.probabilities(model.predict(faces), prior).argmax(axis=1) for prior in PRIORS)
     manifest = load_artifact(Path(artifact))
     logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), faces.crops)
     assert natural.tolist() == logits.argmax(axis=1).tolist()
