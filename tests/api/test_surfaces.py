@@ -1,0 +1,118 @@
+"""One photo has the same labels through REST, stream, job, table, Python and video."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from websockets.sync.client import connect
+
+from mien import Analyzer
+from mien.app.inference.labeler import Labeler
+from mien.app.live.video import Frame, Source
+from mien.app.live.views import Moment
+from mien.app.live.webcam import label_video
+from mien.app.settings import load_settings
+from tests.albums import label_folder, rows_of
+from tests.serving import Server, serving
+from tests.support import encoded, eventually, sample_photo
+
+Faces = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def photo() -> bytes:
+    """A photo without loss, whose face is smaller than the artifact's limit and is softened."""
+    with Image.open(sample_photo()) as image:
+        return encoded(image.convert("RGB").resize((400, 400)), "PNG")
+
+
+@pytest.fixture(scope="module")
+def settings(artifact: Path) -> dict[str, Any]:
+    return {"model": artifact, "detector": "builtin", "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def expected(settings: dict[str, Any], photo: bytes) -> Faces:
+    faces = [face.to_dict() for face in Analyzer(**settings).analyze(photo)]
+    assert [face["reasons"][0] for face in faces] == ["small"]
+    return faces
+
+
+@pytest.fixture(scope="module")
+def server(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    with serving(folder, artifact, detector="builtin", jobs_dir=folder / "jobs") as running:
+        yield running
+
+
+def from_rest(server: Server, photo: bytes) -> Faces:
+    headers = {"content-type": "image/png"}
+    response = httpx.post(f"{server.url}/v1/expressions", content=photo, headers=headers, timeout=60)
+    return response.raise_for_status().json()["images"][0]["faces"]
+
+
+def from_stream(server: Server, photo: bytes) -> Faces:
+    with connect(server.url.replace("http", "ws") + "/v1/stream") as stream:
+        stream.send(photo)
+        return json.loads(stream.recv(timeout=60))["faces"]
+
+
+def from_job(server: Server, photo: bytes) -> Faces:
+    submitted = httpx.post(f"{server.url}/v1/jobs", files=[("images", ("a.png", photo))], timeout=60)
+    url = server.url + submitted.raise_for_status().headers["location"]
+    eventually(lambda: httpx.get(url).json()["state"] == "done")
+    return httpx.get(f"{url}/results").raise_for_status().json()["images"][0]["faces"]
+
+
+@pytest.mark.parametrize("ask", [from_rest, from_stream, from_job])
+def test_service_labels_as_python_does(ask: Any, server: Server, photo: bytes, expected: Faces) -> None:
+    faces = ask(server, photo)
+    for face in faces:
+        face.pop("track", None)
+        assert face.pop("top")[0] == {"label": face["label"], "probability": face["confidence"]}
+    assert faces == expected
+
+
+def test_video_labels_as_python_does(settings: dict[str, Any], photo: bytes, expected: Faces) -> None:
+    class OnePhoto(Source):
+        def frames(self) -> Iterator[Frame]:
+            yield Frame(0.0, np.asarray(Image.open(io.BytesIO(photo))))
+
+        def close(self) -> None:
+            pass
+
+    class Recorder:
+        def show(self, moment: Moment) -> bool:
+            faces.extend(face.to_dict() for face in moment.photo.faces)
+            return True
+
+        def close(self, *, complete: bool) -> None:
+            pass
+
+    faces: Faces = []
+    label_video(Labeler.open(load_settings(**settings)), OnePhoto("photo", 25.0), [Recorder])
+    assert [face.pop("track") for face in faces] == [1]
+    assert faces == expected
+
+
+def test_table_labels_as_python_does(settings: dict[str, Any], photo: bytes, expected: Faces, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_bytes(photo)
+    label_folder(tmp_path / "photos", tmp_path / "out", load_settings(**settings), "csv")
+    (row,) = rows_of(tmp_path / "out")
+    (face,) = expected
+    assert {label: float(row[f"p_{label}"]) for label in face["probabilities"]} == face["probabilities"]
+    assert (row["label"], row["uncertain"], row["reasons"].split()) == (
+        face["label"],
+        str(face["uncertain"]).lower(),
+        face["reasons"],
+    )
+    assert [float(row[name]) for name in ("x", "y", "width", "height")] == pytest.approx(
+        list(face["box"].values()), abs=0.06
+    )
