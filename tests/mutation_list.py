@@ -183,7 +183,7 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     (
         "mix: the targets stay",
         "training/loop",
-        "targets * share + targets.flip(0) * (1 - share)",
+        "targets * lam + targets.flip(0) * (1 - lam)",
         "targets",
         "test_mixing.py",
     ),
@@ -191,7 +191,7 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "mix: share of a clipped box",
         "training/loop",
         "1 - (bottom - top) * (right - left) / (height * width)",
-        "share",
+        "lam",
         "test_mixing.py",
     ),
     (

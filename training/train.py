@@ -59,7 +59,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
 
         # faces
         data, count = recipe.data, len(recipe.data.train)
-        parts = world.first_alone(
+        parts = world.main_process_first(
             lambda: [load_faces(part, color=recipe.model.color, cache_dir=data.cache_dir) for part in data.sources]
         )
         faces, valid = JoinedFaces(parts[:count]), None if data.valid is None else parts[-1]
@@ -86,7 +86,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
             raise RecipeError(f"distillation.teachers: {teachers.num_classes} classes, this recipe has {len(labels)}")
         if teachers is not None and distillation.views == "fixed":
             fixed = teachers
-            faces.teacher_logits = world.first_alone(
+            faces.teacher_logits = world.main_process_first(
                 lambda: fixed_logits(fixed, faces, machine=machine, cache_dir=data.cache_dir)
             )
             teachers = None
@@ -189,7 +189,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
 
                 score: dict[str, float] = {}
                 head = distillation.trained_heads[-1] if is_distilled else "class"
-                if world.writes and valid is not None:
+                if world.is_main_process and valid is not None:
                     logits = predict(averaged, valid.crops, heads=distillation.trained_heads, machine=machine)
                     scores = {head: _score(of_head, valid.labels) for head, of_head in logits.items()}
                     if recipe.select != "last":

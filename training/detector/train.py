@@ -66,7 +66,7 @@ class SceneBatches(Dataset[SceneBatch]):
     def __getitem__(self, number: int) -> SceneBatch:
         cv2.setNumThreads(1)  # in a spawned worker
         size = self._recipe.batch_size
-        chosen = self._world.mine(np.arange(number * size, (number + 1) * size))
+        chosen = self._world.shard(np.arange(number * size, (number + 1) * size))
         scenes = [self._scenes(int(index)) for index in chosen]
         pixels = torch.from_numpy(np.stack([scene.pixels for scene in scenes]))
         faces, ignored = [scene.faces for scene in scenes], [scene.ignored for scene in scenes]
@@ -116,7 +116,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
     with use_machine(runtime) as machine:
         check_batch_size(recipe, machine.world.size)
         torch.manual_seed(recipe.seed)
-        images = machine.world.first_alone(lambda: load_images(recipe.data, "train"))
+        images = machine.world.main_process_first(lambda: load_images(recipe.data, "train"))
         network = build_detector(recipe.model)
         if start is not None:
             start_from(start, network)

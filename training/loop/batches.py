@@ -186,7 +186,7 @@ class FaceBatches(Dataset[FaceBatch]):
             cv2.setNumThreads(0)
             self._augment = Augment(self.recipe.augment)
         size = self.recipe.batch_size
-        places = self.world.mine(np.arange(number * size, (number + 1) * size))
+        places = self.world.shard(np.arange(number * size, (number + 1) * size))
         chosen, crops = self.order[places], []
         for face, repeat in zip(chosen.tolist(), self.repeats[places].tolist(), strict=True):
             seed = np.random.SeedSequence([self.recipe.seed, self.epoch, face, repeat]).generate_state(1)[0]

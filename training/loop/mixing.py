@@ -27,18 +27,18 @@ def mix(crops: Tensor, targets: Tensor, config: MixConfig, *, seed: int, step: i
         return crops, targets
     use_cutmix = bool(config.cutmix) and (not config.mixup or rng.random() < 0.5)
     alpha = config.cutmix if use_cutmix else config.mixup
-    share = float(rng.beta(alpha, alpha))
+    lam = float(rng.beta(alpha, alpha))
     if use_cutmix:
-        crops, share = _cutmix(crops, share, rng)
+        crops, lam = _cutmix(crops, lam, rng)
     else:
-        crops = (crops.float() * share + crops.flip(0).float() * (1 - share)).round().to(crops.dtype)
-    return crops, targets * share + targets.flip(0) * (1 - share)
+        crops = (crops.float() * lam + crops.flip(0).float() * (1 - lam)).round().to(crops.dtype)
+    return crops, targets * lam + targets.flip(0) * (1 - lam)
 
 
-def _cutmix(crops: Tensor, share: float, rng: np.random.Generator) -> tuple[Tensor, float]:
+def _cutmix(crops: Tensor, lam: float, rng: np.random.Generator) -> tuple[Tensor, float]:
     """Paste a box from the reversed batch; returns the share of pixels that remain, as the box is clipped."""
     height, width = crops.shape[1:3]
-    half_y, half_x = (int(side * math.sqrt(1 - share)) // 2 for side in (height, width))
+    half_y, half_x = (int(side * math.sqrt(1 - lam)) // 2 for side in (height, width))
     y, x = int(rng.integers(height)), int(rng.integers(width))
     top, bottom = max(0, y - half_y), min(height, y + half_y)
     left, right = max(0, x - half_x), min(width, x + half_x)

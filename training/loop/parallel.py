@@ -27,11 +27,11 @@ class World:
     size: int = 1
 
     @property
-    def writes(self) -> bool:
+    def is_main_process(self) -> bool:
         """Whether this process writes files and logs."""
         return self.rank == 0
 
-    def mine(self, batch: Array) -> Array:
+    def shard(self, batch: Array) -> Array:
         """This process's part of a batch of indices, (B / size,).
 
         Mixing combines faces i and B - 1 - i, so both are in the same part.
@@ -56,9 +56,9 @@ class World:
             distributed.all_gather_object(values, value)
         return values
 
-    def first_alone(self, work: Callable[[], Value]) -> Value:
+    def main_process_first(self, work: Callable[[], Value]) -> Value:
         """Run `work` on rank 0, then on the others, which can use its files."""
-        if not self.writes:
+        if not self.is_main_process:
             distributed.barrier()
             return work()
         done = work()

@@ -120,14 +120,14 @@ class Run:
         Raises: RunError, CheckpointError.
         """
         with ExitStack() as cleanup:
-            if self.world.writes:
+            if self.world.is_main_process:
                 create_folder(self.out)
                 cleanup.enter_context(run_lock(self.out))
                 check_run(self.out, self.recipe, self.facts)
             self._resume()
             if self.finished:
                 logger.info("%s: finished", self.out)
-            elif self.world.writes:
+            elif self.world.is_main_process:
                 for part in self.out.glob(".*.part.*"):  # a checkpoint during which the run was killed
                     part.unlink()
                 record_run(self.out, self.recipe, {**self.facts, "processes": self.world.size})
@@ -175,7 +175,7 @@ class Run:
             generator=torch.Generator().manual_seed(self.recipe.seed),
         )
         self._clock = Clock()
-        with progress_bar(shown=self.world.writes) as progress:
+        with progress_bar(shown=self.world.is_main_process) as progress:
             self._cleanup.callback(progress.stop)
             bar = progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=length, completed=first, note="")
             for loaded in loader:
@@ -241,7 +241,7 @@ class Run:
 
     def keep_best(self, score: float, epoch: int, state: Mapping[str, Any]) -> None:
         """Save weights as `best.pt` if they are the best so far; only rank 0 writes."""
-        if self.world.writes and score > self.best_score:
+        if self.world.is_main_process and score > self.best_score:
             self.best_score, self.best_epoch = score, epoch
             checkpoint.save(self.out / checkpoint.BEST, dict(state))
 
@@ -253,7 +253,7 @@ class Run:
         state |= {**own, **self._position()}
         if self.world.size > 1:
             state["ranks"] = self.world.gather(own)
-        if self.world.writes:
+        if self.world.is_main_process:
             checkpoint.save_last(self.out, state)
 
     def _position(self) -> dict[str, Any]:
