@@ -27,11 +27,11 @@ def render(journal: Journal) -> None:
         write_entries(file, (json.dumps(_task(journal, image), ensure_ascii=False) for image in labeled_files(journal)))
         file.write("]\n")
     with open_output(journal, config) as file:
-        file.write('<Journal>\n  <Image name="image" value="$image"/>\n')
+        file.write('<View>\n  <Image name="image" value="$image"/>\n')
         file.write('  <RectangleLabels name="expression" toName="image">\n')
         for label in journal.expressions:
             file.write(f'    <Label value={quoteattr(label)} background="{hex_color(label)}"/>\n')
-        file.write("  </RectangleLabels>\n</Journal>\n")
+        file.write("  </RectangleLabels>\n</View>\n")
 
 
 def _task(journal: Journal, image: Result) -> dict[str, Any]:

@@ -101,7 +101,8 @@ def test_label_studio_tasks_count_in_percent_and_have_their_configuration(finish
     assert region["value"]["x"] * region["original_width"] / 100 == pytest.approx(float(row["x"]), abs=0.06)
     assert region["value"]["rectanglelabels"] == [row["label"]]
     config = ET.fromstring((finished.out / "label_studio.xml").read_text(encoding="utf-8"))  # noqa: S314  # our own
-    assert [one.get("value") for one in config.iter("Label")] == list(LABELS)
+    assert config.tag == "View", "of Label Studio's configurations"
+    assert [label.get("value") for label in config.iter("Label")] == list(LABELS)
 
 
 def test_fiftyone_labels_count_in_fractions_and_name_existing_files(finished: Labeled) -> None:
