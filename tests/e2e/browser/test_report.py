@@ -34,7 +34,7 @@ def face(number: int) -> Face:
     side = 20.0 if number % 10 == 0 else 90.0
     thumb = encoded(gradient_image(96, 96), "JPEG", quality=85)
     found = labeled_face((0, 0, side, side), uncertain=confidence < 0.5, **{LABELS[label]: confidence})
-    return replace(found, flaws=("small",) if side < 24 else (), thumb=thumb)
+    return replace(found, reasons=("small",) if side < 24 else (), thumb=thumb)
 
 
 @pytest.fixture(scope="module")
