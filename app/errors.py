@@ -54,6 +54,14 @@ class InvalidRequest(RequestError):
     """An invalid option or body."""
 
 
+class InvalidBox(InvalidRequest):
+    """Given boxes of faces that cannot be used; `indexes` are their positions in the list."""
+
+    def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.indexes = indexes
+
+
 class UnsupportedContent(RequestError):
     """A body with an unsupported media type."""
 

@@ -3,19 +3,19 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from opentelemetry import trace
 
 from mien.app.errors import InvalidRequest
+from mien.app.inference.boxes import detections_at, differs_in_framing, whole_face
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import Decoded, decode
 from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Photo, Prepared, with_ambiguity
 from mien.app.settings import InferenceSettings, ServiceSettings
-from mien.data.contract import CROP_PX, LANDMARKS, Array, align, roll_degrees
-from mien.data.contract.align import TEMPLATE_PX
+from mien.data.contract import CROP_PX, LANDMARKS, Array, align, fit, roll_degrees
 from mien.data.contract.decode import Probe
 from mien.data.quality import measure
 from mien.models.manifest import artifact_dir
@@ -36,18 +36,9 @@ class Labeler:
         """Open the detector and the model named in the settings. Raises: StartupError and subclasses, ArtifactError."""
         return cls(create_detector(settings), Classifier(settings), settings)
 
-    def label(
-        self,
-        image: bytes | Array,
-        *,
-        aligned: bool = False,
-        min_face_px: float = 0.0,
-        keep_pixels: bool = False,
-        threshold: float | None = None,
-    ) -> Photo:
+    def label(self, image: bytes | Array, *, threshold: float | None = None, **options: Any) -> Photo:
         """Label every face of one image. Arguments and errors: see `prepare` and `classify`."""
-        prepared = self.prepare(image, aligned=aligned, min_face_px=min_face_px, keep_pixels=keep_pixels)
-        (photo,) = self.classify([prepared], threshold=threshold)
+        (photo,) = self.classify([self.prepare(image, **options)], threshold=threshold)
         return photo
 
     def prepare(
@@ -55,6 +46,8 @@ class Labeler:
         image: bytes | Array,
         *,
         aligned: bool = False,
+        whole: bool = False,
+        boxes: Sequence[Box | Detection] | None = None,
         min_face_px: float = 0.0,
         keep_pixels: bool = False,
         admit: Callable[[Probe], None] | None = None,
@@ -64,26 +57,44 @@ class Labeler:
         Args:
             image: the bytes of a file, or (H, W, 3) uint8 RGB pixels.
             aligned: the image is an aligned face already, such as a crop of `mien label`; nothing is detected.
-            min_face_px: ignore faces whose shorter side is smaller; those below the setting are always ignored.
+            whole: the image is one face, brow to chin with a margin, of any size; nothing is detected.
+            boxes: the faces, instead of detected ones; the result has one face for each, in this order. Boxes are in
+                pixels of the upright photo; a Detection has landmarks, too (`boxes.py`).
+            min_face_px: ignore detected faces whose shorter side is smaller; those below the setting are always
+                ignored.
             keep_pixels: keep the pixels in the result.
             admit: for the bytes of an untrusted sender: see `decode`.
-        Raises: PayloadTooLarge, DecodeError and its subclasses; InvalidRequest, for an aligned image of another size.
+        Raises: PayloadTooLarge, DecodeError and its subclasses; InvalidRequest, for an aligned image of another size
+            or options that exclude each other; InvalidBox.
         """
+        if aligned + whole + (boxes is not None) > 1:
+            raise InvalidRequest("aligned, whole and boxes: choose one of them")
         timings_ms: dict[str, float] = {}
+        detects = not (aligned or whole or boxes is not None)
         with timed(timings_ms, "decode"):
-            reduced = self.settings.reduced_decode and not aligned
-            decoded = self._decoded(image, reduced=reduced, admit=admit)
-        if aligned:
-            return _prepared_crop(decoded.image, timings_ms)
+            decoded = self._decoded(image, reduced=self.settings.reduced_decode and detects, admit=admit)
+        detections: tuple[Detection, ...]
+        notes: tuple[str, ...] = ()
         with timed(timings_ms, "detect"):
-            detections = self._detect(decoded, min_face_px)
+            if aligned:
+                detections = (_aligned_face(decoded.image),)
+            elif whole:
+                detections = (whole_face(decoded.image),)
+                notes = ("framing",) if differs_in_framing(decoded.image, self.detector) else ()
+            elif boxes is not None:
+                detections = self._at_boxes(decoded.image, boxes)
+            else:
+                detections, notes = self._detect(decoded, min_face_px)
         smallest_px = min((face.box.short_side_px for face in detections), default=np.inf)
         if decoded.scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * decoded.scale:
             with timed(timings_ms, "decode"):
                 decoded = self._decoded(image)
         share = 1 / decoded.scale
         with timed(timings_ms, "align"):
-            crops = [align(decoded.image, face.scaled(share, share).landmarks_px) for face in detections]
+            if aligned or whole:
+                crops = [fit(decoded.image)]
+            else:
+                crops = [align(decoded.image, face.scaled(share, share).landmarks_px) for face in detections]
         return Prepared(
             decoded.width,
             decoded.height,
@@ -91,6 +102,7 @@ class Labeler:
             np.stack(crops) if crops else NO_CROPS,
             decoded.image if keep_pixels else None,
             timings_ms,
+            notes,
         )
 
     def _decoded(
@@ -100,11 +112,18 @@ class Labeler:
             return decode(image, self.settings, reduced=reduced, admit=admit)
         return Decoded(image, width=image.shape[1], height=image.shape[0])
 
-    def _detect(self, decoded: Decoded, min_face_px: float) -> tuple[Detection, ...]:
-        """Faces of at least `min_face_px`, in pixels of the photo, largest first, at most `max_faces`."""
+    def _detect(self, decoded: Decoded, min_face_px: float) -> tuple[tuple[Detection, ...], tuple[str, ...]]:
+        """Faces of at least `min_face_px`, in pixels of the photo, largest first, at most `max_faces`; and notes."""
         smallest = max(min_face_px, self.settings.min_face_px)
         faces = [face.scaled(decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
-        return tuple([face for face in faces if face.box.short_side_px >= smallest][: self.settings.max_faces])
+        faces = [face for face in faces if face.box.short_side_px >= smallest]
+        limit = self.settings.max_faces
+        return tuple(faces[:limit]), ("more_faces",) if len(faces) > limit else ()
+
+    def _at_boxes(self, image: Array, boxes: Sequence[Box | Detection]) -> tuple[Detection, ...]:
+        if len(boxes) > self.settings.max_faces:
+            raise InvalidRequest(f"boxes: {len(boxes):,}, at most {self.settings.max_faces:,} per image (max_faces)")
+        return detections_at(image, boxes, self.detector)
 
     def classify(self, photos: Sequence[Prepared], *, threshold: float | None = None) -> list[Photo]:
         """Label the faces of prepared photos, in one call of the classifier.
@@ -125,7 +144,7 @@ class Labeler:
                 for index, values in enumerate(zip(photo.detections, photo.crops, rows[first:last], strict=True))
             )
             timings = photo.timings_ms | {"classify": timings_ms["classify"] * part}
-            labeled.append(Photo(photo.width, photo.height, faces, photo.pixels, timings))
+            labeled.append(Photo(photo.width, photo.height, faces, photo.pixels, timings, photo.notes))
             first = last
         return labeled
 
@@ -158,12 +177,11 @@ class Labeler:
         )
 
 
-def _prepared_crop(crop: Array, timings_ms: dict[str, float]) -> Prepared:
+def _aligned_face(crop: Array) -> Detection:
     if crop.shape != (CROP_PX, CROP_PX, 3):
         size = f"{crop.shape[1]}x{crop.shape[0]}"
         raise InvalidRequest(f"aligned: image of {size} px, expected a face of {CROP_PX}x{CROP_PX} px")
-    face = Detection(Box(0.0, 0.0, float(CROP_PX), float(CROP_PX)), np.array(TEMPLATE_PX, np.float32), 1.0)
-    return Prepared(CROP_PX, CROP_PX, (face,), crop[None], crop, timings_ms)
+    return whole_face(crop)
 
 
 @contextmanager

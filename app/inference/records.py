@@ -9,6 +9,11 @@ from numpy.typing import NDArray
 from mien.data.contract import CROP_PX, Array
 from mien.data.quality import AMBIGUOUS_BELOW
 
+# Notes about a photo whose labels are valid, by their stable code
+NOTES: Final = {
+    "more_faces": "the photo has more faces than the limit (MIEN_MAX_FACES); the largest are labeled",
+    "framing": "the face fills less of the image, or another part of it, than in the faces that the model learned from",
+}
 NO_CROPS: Final = np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
 
 
@@ -37,7 +42,8 @@ class Detection:
     landmarks_px: (5, 2) float32, x then y: image-left eye, image-right eye, nose, image-left mouth corner,
         image-right mouth corner. "Image-left" refers to an upright head: in an upside-down face, this eye is on
         the right.
-    score: confidence of the detector, 0 to 1; not comparable between detectors.
+    score: confidence of the detector, 0 to 1; not comparable between detectors. 1 for a face that was given with
+        its landmarks, 0 for a given box in which the detector found none.
     """
 
     box: Box
@@ -61,6 +67,7 @@ class Prepared:
         crops: (N, 112, 112, 3) uint8 RGB.
         pixels: (H, W, 3) uint8 RGB, on request; smaller than the photo if it was decoded at reduced size.
         timings_ms: decode, detect, align.
+        notes: codes of `NOTES`.
     """
 
     width: int
@@ -69,6 +76,7 @@ class Prepared:
     crops: Array
     pixels: Array | None = None
     timings_ms: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,7 @@ class Photo:
         faces: largest first.
         pixels: (H, W, 3) uint8 RGB, on request; smaller than the photo if it was decoded at reduced size.
         timings_ms: decode, detect, align, classify.
+        notes: codes of `NOTES`.
     """
 
     width: int
@@ -144,6 +153,7 @@ class Photo:
     faces: tuple[Face, ...]
     pixels: Array | None = None
     timings_ms: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def with_ambiguity(reasons: tuple[str, ...], probabilities: dict[str, float]) -> tuple[str, ...]:
