@@ -1,4 +1,4 @@
-"""Where batches are labeled: on threads of this process, or by actors on the machines of a Ray cluster.
+"""Where batches are labeled: on threads of this process, or by tasks on the machines of a Ray cluster.
 
 An executor labels batches in order, a few at a time. The driver of a run forms the batches and commits their results to
 the journal, whatever the executor is.
@@ -10,17 +10,20 @@ import importlib.util
 import logging
 import math
 import os
+import pickle
 import socket
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.batch import BatchLabeler, BatchResult
-from mien.app.labeling.facts import facts_of, open_pipeline, resumed
+from mien.app.labeling.facts import facts_of, open_pipeline, with_recorded_precision
 from mien.app.labeling.files import STATE_DIR, LabelingError
 from mien.app.labeling.images import ANNOTATED, CROPS
 from mien.app.labeling.journal import Journal
@@ -32,7 +35,7 @@ from mien.app.labeling.store import is_url
 from mien.app.settings import Settings
 
 RUN_ID: Final = "run-id"  # file in the state folder, by which workers recognize the output folder of their run
-_ATTEMPTS: Final = 5
+_RETRIES: Final = 4
 _START_S: Final = 300.0
 _STARTS: Final = 3
 _CONNECT_S: Final = 10.0
@@ -67,7 +70,21 @@ def open_executor(options: LabelOptions, settings: Settings, signals: Interrupts
         yield Threads(options, settings)
         return
     with _connected(options) as ray, signals.installed():  # Ray installs its own handlers when it starts
-        yield RayActors(ray, options, settings)
+        yield RayTasks(ray, options, settings)
+
+
+def _in_order(
+    batches: Iterable[Batch], submit: Callable[[Batch], Callable[[], BatchResult]], ahead: int
+) -> Generator[tuple[Batch, BatchResult], None, None]:
+    """Submit batches, at most `ahead` before the one whose result is awaited, and yield them with their results."""
+    pending: deque[tuple[Batch, Callable[[], BatchResult]]] = deque()
+    for batch in batches:
+        pending.append((batch, submit(batch)))
+        if len(pending) > ahead:
+            first, result = pending.popleft()
+            yield first, result()
+    for last, result in pending:
+        yield last, result()
 
 
 class Threads:
@@ -83,17 +100,13 @@ class Threads:
 
     def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
         """Label batches in order."""
-        pending: deque[tuple[Batch, Any]] = deque()
         with ThreadPoolExecutor(self.workers, thread_name_prefix="label") as pool:
             try:
-                for batch in batches:
-                    pending.append((batch, pool.submit(self._labeler.label, batch.inputs, journal.earlier)))
-                    if len(pending) > self.workers + 2:
-                        first, future = pending.popleft()
-                        yield first, future.result()
-                while pending:
-                    first, future = pending.popleft()
-                    yield first, future.result()
+                yield from _in_order(
+                    batches,
+                    lambda batch: pool.submit(self._labeler.label, batch.inputs, journal.earlier).result,
+                    self.workers + 2,
+                )
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -103,81 +116,42 @@ class NotReady(LabelingError):
     """The cluster or one of its machines cannot run the task; the message says what to change."""
 
 
-class Worker:
-    """A Ray actor with a pipeline of its own."""
-
-    def __init__(self, options: LabelOptions, settings: Settings) -> None:
-        self._options, self._settings = options, settings
-        self._labeler: BatchLabeler | None = None
-        self._run_id = ""
-
-    def open(self) -> dict[str, str]:
-        """Open the models. Returns: their facts and the machine. Raises: NotReady, StartupError, ArtifactError."""
-        return facts_of(self._opened().pipeline) | {"machine": socket.gethostname()}
-
-    def _opened(self) -> BatchLabeler:
-        if self._labeler is None:
-            names = (name for name in self._options.inputs if not is_url(name))
-            if missing := next((name for name in names if not os.path.lexists(name)), None):
-                raise NotReady(f"cannot find the input {missing}. Use a path that is the same on all machines.")
-            self._labeler = BatchLabeler(open_pipeline(self._settings), self._options)
-        return self._labeler
-
-    def label(self, inputs: list[Input], moved: dict[int, Result], run_id: str) -> BatchResult:
-        """Label a batch; `moved` are earlier results by row. Raises: LabelingError."""
-        if self._run_id != run_id and any(item.images & (ANNOTATED | CROPS) for item in inputs):
-            path = self._options.out / STATE_DIR / RUN_ID
-            if not path.exists() or path.read_text(encoding="ascii") != run_id:
-                raise NotReady(
-                    f"machine {socket.gethostname()} cannot find the output folder {self._options.out} of this run. "
-                    "Use a folder that all machines share, or leave out the outputs annotated, crops and classes."
-                )
-            self._run_id = run_id
-
-        def earlier(item: Input, sha256: str) -> Result | None:
-            result = moved.get(item.row or 0)
-            return result if result is not None and result.sha256 == sha256 else None
-
-        return self._opened().label(inputs, earlier)
-
-
-class RayActors:
-    """Actors of a Ray cluster. A batch whose worker or machine dies is labeled by another one."""
+class RayTasks:
+    """Tasks of a Ray cluster, which runs the batch of a worker or machine that dies on another one."""
 
     def __init__(self, ray: Any, options: LabelOptions, settings: Settings) -> None:
-        """Start the workers, and wait for the first. Raises: NotReady, or the error of its models."""
+        """Open the models on a first worker. Raises: NotReady, or the error of its models."""
         self._ray = ray
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.workers = min(options.workers or cpus, cpus)
+        self._ahead = self.workers if self.workers < cpus else 2 * self.workers
         inputs = [name if is_url(name) else os.path.abspath(name) for name in options.inputs]
         inputs = [name for name in inputs if is_url(name) or os.path.lexists(name)]  # no patterns
-        options = replace(options, out=options.out.absolute(), inputs=inputs)
-        settings = settings.absolute()
-        self._actor = ray.remote(num_cpus=1, num_gpus=self._gpu_share(settings), max_restarts=-1)(Worker)
+        options, settings = replace(options, out=options.out.absolute(), inputs=inputs), settings.absolute()
         self._out = options.out
-        self._load: dict[Any, int] = {}  # batches in progress of each worker that is ready
-        self._starting: dict[Any, Any] = {}  # workers by the reference to their facts
-        self.facts: dict[str, str] = {}
-        self._start(self._actor.remote(options, settings))
-        self._wait_for_worker()
-        settings = resumed(settings, self.facts)  # the precision that the first one measured
-        for _ in range(1, self.workers):
-            self._start(self._actor.remote(options, settings))
+        # max_calls: by default, a process that uses a GPU ends with its task, and the next one opens the models again
+        resources = {"num_cpus": 1, "num_gpus": self._gpu_share(settings), "max_retries": _RETRIES, "max_calls": 0}
+        opened = ray.remote(**resources)(open_on_worker).remote(pickle.dumps((options, settings)))
+        if not ray.wait([opened], timeout=_START_S)[0]:
+            raise NotReady(f"--engine ray: no machine of the cluster had a free core within {_START_S:.0f} s.")
+        self.facts: dict[str, str] = self._result(opened)
+        # with the precision that the first worker measured
+        self._setup = pickle.dumps((options, with_recorded_precision(settings, self.facts)))
+        self._label = ray.remote(**resources)(label_on_worker)
 
     def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
         """Label batches in order."""
         run_id = uuid.uuid4().hex
         (self._out / STATE_DIR / RUN_ID).write_text(run_id, encoding="ascii")
-        pending: deque[tuple[Batch, Callable[[], BatchResult]]] = deque()
-        for batch in batches:
+
+        def submit(batch: Batch) -> Callable[[], BatchResult]:
+            if not batch.inputs:
+                return lambda: BatchResult([], {})
             moved = _moved(batch.inputs, journal)
-            pending.append((batch, self._submit(batch, moved, run_id) if batch.inputs else _nothing))
-            if len(pending) > 2 * self.workers:
-                first, result = pending.popleft()
-                yield first, result()
-        while pending:
-            first, result = pending.popleft()
-            yield first, result()
+            labeled = self._label.remote(self._setup, self.facts, batch.inputs, moved, run_id)
+            return partial(self._result, labeled, f" while it labeled a batch from {batch.inputs[0].name} on")
+
+        return _in_order(batches, submit, self._ahead)
 
     def _gpu_share(self, settings: Settings) -> float:
         """Share of a GPU for each worker: 0 unless the device is `cuda`. Raises: NotReady."""
@@ -188,71 +162,61 @@ class RayActors:
             raise NotReady("--engine ray --device cuda: no machine of the cluster has a GPU. Choose --device cpu.")
         return 1.0 / max(1, math.ceil(self.workers / float(gpus)))
 
-    def _start(self, actor: Any) -> None:
-        self._starting[actor.open.remote()] = actor
-
-    def _wait_for_worker(self) -> None:
-        """Add the workers that have started, and wait if there is none. Raises: NotReady, or the error of a worker."""
-        while True:
-            timeout_s = 0.0 if self._load else _START_S
-            ready, _ = self._ray.wait(list(self._starting), timeout=timeout_s) if self._starting else ([], [])
-            if not ready and not self._load:
-                raise NotReady(f"--engine ray: no machine of the cluster had a free core within {_START_S:.0f} s.")
-            if not ready:
-                return
-            actor = self._starting.pop(ready[0])
-            try:
-                facts = self._ray.get(ready[0])
-            except self._ray.exceptions.ActorUnavailableError:  # it died, and restarts
-                self._start(actor)
-                continue
-            except self._ray.exceptions.RayTaskError as error:
-                raise _cause(error) from error
-            except self._ray.exceptions.RayError as error:
-                needs = "Every machine needs this version of Mien and Ray."
-                raise NotReady(f"--engine ray: a worker cannot start: {last_line(error)}. {needs}") from error
-            machine = facts.pop("machine")
-            self.facts = self.facts or facts
-            unequal = (name for name in facts if facts[name] != self.facts[name])
-            if different := [f"{name} {facts[name]} instead of {self.facts[name]}" for name in unequal]:
-                raise NotReady(f"machine {machine} differs: {', '.join(different)}. All machines need the same.")
-            self._load[actor] = 0
-
-    def _submit(self, batch: Batch, moved: dict[int, Result], run_id: str) -> Callable[[], BatchResult]:
-        """Send a batch to the worker with the fewest; returns a function that waits for the result."""
-        exceptions = self._ray.exceptions
-
-        def send() -> tuple[Any, Any]:
-            self._wait_for_worker()
-            actor = min(self._load, key=self._load.__getitem__)
-            self._load[actor] += 1
-            return actor, actor.label.remote(batch.inputs, moved, run_id)
-
-        sent = send()
-
-        def result() -> BatchResult:
-            nonlocal sent
-            for _ in range(_ATTEMPTS):
-                actor, reference = sent
-                try:
-                    labeled: BatchResult = self._ray.get(reference)
-                except exceptions.RayTaskError as error:
-                    raise _cause(error) from error
-                except (exceptions.RayActorError, exceptions.ObjectLostError):
-                    if self._load.pop(actor, None) is not None:  # not noticed by another batch
-                        self._start(actor)  # Ray restarts it
-                    sent = send()
-                else:
-                    if actor in self._load:
-                        self._load[actor] -= 1
-                    return labeled
-            raise LabelingError(f"{_ATTEMPTS} workers died while they labeled a batch from {batch.inputs[0].name} on.")
-
-        return result
+    def _result(self, reference: Any, where: str = "") -> Any:
+        """The result of a task. Raises: NotReady, or the error of the task."""
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, Exception):
+                raise error.cause from error
+            raise NotReady(last_line(error)) from error
+        except (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.NodeDiedError) as error:
+            raise NotReady(f"--engine ray: a worker died {_RETRIES + 1} times{where}: {last_line(error)}") from error
+        except self._ray.exceptions.RayError as error:
+            needs = "Every machine needs this version of Mien and Ray."
+            raise NotReady(f"--engine ray: a worker cannot start: {last_line(error)}. {needs}") from error
 
 
-def _nothing() -> BatchResult:
-    return BatchResult([], {})
+def open_on_worker(setup: bytes) -> dict[str, str]:
+    """Open the models. Returns: their facts. Raises: NotReady, StartupError, ArtifactError."""
+    return facts_of(_worker(setup).pipeline)
+
+
+def label_on_worker(
+    setup: bytes, facts: dict[str, str], inputs: list[Input], moved: dict[int, Result], run_id: str
+) -> BatchResult:
+    """Label a batch; `moved` are earlier results by row, `facts` those of the first worker. Raises: LabelingError."""
+    labeler, machine = _worker(setup), socket.gethostname()
+    own = facts_of(labeler.pipeline)
+    if different := [f"{name} {own[name]} instead of {facts[name]}" for name in own if own[name] != facts[name]]:
+        raise NotReady(f"machine {machine} differs: {', '.join(different)}. All machines need the same.")
+    out = labeler.options.out
+    if any(item.images & (ANNOTATED | CROPS) for item in inputs) and _run_id(out) != run_id:
+        raise NotReady(
+            f"machine {machine} cannot find the output folder {out} of this run. Use a folder that all machines share, "
+            "or leave out the outputs annotated, crops and classes."
+        )
+
+    def earlier(item: Input, sha256: str) -> Result | None:
+        result = moved.get(item.row or 0)
+        return result if result is not None and result.sha256 == sha256 else None
+
+    return labeler.label(inputs, earlier)
+
+
+@lru_cache(maxsize=1)
+def _worker(setup: bytes) -> BatchLabeler:
+    """The labeler of this process, for pickled options and settings. Raises: NotReady, StartupError, ArtifactError."""
+    options, settings = pickle.loads(setup)  # noqa: S301  # of the driver
+    names = (name for name in options.inputs if not is_url(name))
+    if missing := next((name for name in names if not os.path.lexists(name)), None):
+        raise NotReady(f"cannot find the input {missing}. Use a path that is the same on all machines.")
+    return BatchLabeler(open_pipeline(settings), options)
+
+
+def _run_id(out: Path) -> str | None:
+    path = out / STATE_DIR / RUN_ID
+    return path.read_text(encoding="ascii") if path.exists() else None
 
 
 def _moved(inputs: list[Input], journal: Journal) -> dict[int, Result]:
@@ -313,12 +277,6 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), _CONNECT_S).close()
     except OSError as error:
         raise NotReady(f"--engine ray: cannot reach the cluster at {address}: {error.strerror or error}") from error
-
-
-def _cause(error: Any) -> Exception:
-    """The error that a worker raised, of its own class."""
-    cause = error.cause
-    return cause if isinstance(cause, Exception) else NotReady(last_line(error))
 
 
 def last_line(error: Exception) -> str:

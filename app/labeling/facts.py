@@ -76,7 +76,7 @@ def facts_of(pipeline: Labeler) -> dict[str, str]:
     }
 
 
-def resumed(settings: Settings, earlier: Mapping[str, str]) -> Settings:
+def with_recorded_precision(settings: Settings, earlier: Mapping[str, str]) -> Settings:
     """Settings with the measured precision of an earlier run of the same model, so that the run can be resumed."""
     if not earlier or read_manifest(artifact_dir(settings.model)).name != earlier.get("model"):
         return settings

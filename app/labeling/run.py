@@ -22,7 +22,7 @@ from mien.app.errors import PayloadTooLarge
 from mien.app.labeling.batch import BatchResult
 from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container, page_count
 from mien.app.labeling.executors import Batch, Executor, open_executor
-from mien.app.labeling.facts import OtherRun, resumed, with_limits
+from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
 from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.images import ANNOTATED, CROPS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
@@ -65,7 +65,7 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
     try:
         if not options.new_run:
             with contextlib.suppress(NoJournal), contextlib.closing(open_journal(options.out)) as earlier:
-                settings = resumed(settings, earlier.facts)
+                settings = with_recorded_precision(settings, earlier.facts)
         with open_executor(options, settings, signals) as executor:
             outcome.workers, outcome.facts = executor.workers, executor.facts
             outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(settings.model)))

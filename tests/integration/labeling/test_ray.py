@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mien.app.labeling import executors
-from mien.app.labeling.executors import NotReady, Worker
+from mien.app.labeling.executors import NotReady, label_on_worker, open_on_worker
 from mien.app.labeling.files import STATE_DIR
 from mien.app.labeling.images import ANNOTATED
 from mien.app.labeling.journal import NoJournal, open_journal
@@ -20,6 +21,7 @@ from mien.app.labeling.records import Input
 from mien.app.settings import Settings
 from tests.albums import make_album, write_photos, write_video
 from tests.integration.labeling.conftest import Mien, tree
+from tests.support import eventually
 
 OUTPUTS = "csv,files,jsonl,parquet,annotated,crops,report,timeline"
 RAY = ("--engine", "ray", "--workers", "2", "--write", OUTPUTS, "--json-log")
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photos, archives, broken files and a video."""
-    folder = make_album(tmp_path_factory.mktemp("album"), 96)
+    folder = make_album(tmp_path_factory.mktemp("album"), 200)
     write_video(folder / "clip.avi", frames=8)
     return folder
 
@@ -56,14 +58,14 @@ def wait_for_images(process: "subprocess.Popen[bytes]", out: Path, count: int) -
     return number
 
 
-def actors_of(driver: int) -> Iterator[int]:
+def workers_of(driver: int) -> Iterator[int]:
     """Labeling processes of the cluster of `driver`."""
     parents: dict[int, int] = {}
     labeling: list[int] = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if (path / "cmdline").read_bytes().startswith(b"ray::Worker"):
+            if (path / "cmdline").read_bytes().startswith(b"ray::label_on_worker"):
                 labeling.append(int(path.name))
         except OSError:  # ended meanwhile
             continue
@@ -84,9 +86,9 @@ def test_killed_workers_and_drivers_leave_the_files_of_a_local_run(mien: Mien, a
 
     driver = mien.start("label", album, "--out", out, *RAY)
     first = wait_for_images(driver, out, 1)
-    workers = list(actors_of(driver.pid))
-    assert workers, "no worker was found"
-    os.kill(workers[0], signal.SIGKILL)
+    workers: list[int] = []
+    eventually(lambda: workers.extend(workers_of(driver.pid)) or workers, failure=lambda: "no worker was found")
+    os.kill(workers[0], signal.SIGKILL)  # while it labels a batch
     wait_for_images(driver, out, first + 40)
     driver.kill()
     driver.communicate()
@@ -136,13 +138,17 @@ def test_a_missing_cluster_is_named(mien: Mien, tmp_path: Path) -> None:
 
 def test_a_machine_without_the_folders_is_reported(artifact: Path, tmp_path: Path) -> None:
     settings = Settings(model=artifact, detector="builtin", device="cpu")
+    elsewhere = pickle.dumps((LabelOptions(inputs=[str(tmp_path / "elsewhere")], out=tmp_path), settings))
     with pytest.raises(NotReady, match="cannot find the input"):
-        Worker(LabelOptions(inputs=[str(tmp_path / "elsewhere")], out=tmp_path), settings).open()
-    worker = Worker(LabelOptions(inputs=[str(tmp_path)], out=tmp_path), settings)
+        open_on_worker(elsewhere)
+    setup = pickle.dumps((LabelOptions(inputs=[str(tmp_path)], out=tmp_path), settings))
+    facts = open_on_worker(setup)
     drawn = Input("a.jpg", "file", b"/a.jpg", 1, row=1, images=ANNOTATED)
+    with pytest.raises(NotReady, match=r"differs: precision fp32 instead of int8"):
+        label_on_worker(setup, facts | {"precision": "int8"}, [drawn], {}, "this")
     (tmp_path / STATE_DIR).mkdir()
     for run_id in (None, "other"):  # another folder, and that of another run
         if run_id is not None:
             (tmp_path / STATE_DIR / executors.RUN_ID).write_text(run_id)
         with pytest.raises(NotReady, match="cannot find the output folder"):
-            worker.label([drawn], {}, "this")
+            label_on_worker(setup, facts, [drawn], {}, "this")
