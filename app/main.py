@@ -20,7 +20,7 @@ from mien.app.service.jobs import Jobs
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
-from mien.app.service.middleware import REQUEST_ID, Cors, Envelope, HeadAsGet, WholeBody, head_check
+from mien.app.service.middleware import REQUEST_ID, Cors, Envelope, WholeBody, head_check
 from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
 from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
@@ -97,7 +97,6 @@ def _middleware(settings: Settings) -> list[Middleware]:
         ),
         *([cors] if settings.cors_origins else []),
         *([Middleware(Guard, checks=[key_check(settings)], refuse=problems.refusal)] if settings.needs_key else []),
-        Middleware(HeadAsGet),
     ]
 
 

@@ -8,12 +8,15 @@ queue.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from prometheus_client import Gauge
+
 from mien.app.errors import PayloadTooLarge, QueueFull, TooManyRequests
 from mien.app.inference.runtime.cpu_count import cores
+from mien.app.service.metrics import Metrics
 from mien.app.settings import Settings
 
 
@@ -43,15 +46,13 @@ class Reservation:
 class Admission:
     """State of admission control, with limits from the settings. Belongs to one event loop, so it needs no lock."""
 
-    def __init__(self, settings: Settings, on_change: Callable[[], None] = lambda: None) -> None:
-        """`on_change` is called when requests or streams begin, wait or end."""
-        self.settings = settings
-        self._on_change = on_change
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings, self._metrics = settings, metrics
         self.concurrent = settings.max_concurrent or max(8, 4 * cores())
-        self.working = 0
         self.buffered_bytes: Counter[str] = Counter()
         self._by_client: Counter[str] = Counter()  # admitted requests, including those whose body is arriving
         self._waiting: Counter[str] = Counter()
+        self._working: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._slots = asyncio.Semaphore(self.concurrent)
 
@@ -63,12 +64,7 @@ class Admission:
     @property
     def admitted(self) -> int:
         """Requests that wait or work."""
-        return self.waiting + self.working
-
-    @property
-    def streams(self) -> int:
-        """Number of open streams."""
-        return self._streams.total()
+        return self.waiting + self._working.total()
 
     @contextmanager
     def admit(self, client: str) -> Iterator[Reservation]:
@@ -91,38 +87,35 @@ class Admission:
         per_client, limit = self.settings.max_streams_per_client, self.settings.max_streams
         if per_client and self._streams[client] >= per_client:
             raise TooManyRequests(f"{per_client} streams of one client are open: close one first")
-        if self.streams >= limit:
+        if self._streams.total() >= limit:
             raise QueueFull(f"{limit} streams are open: try again in a moment")
-        self._streams[client] += 1
-        self._on_change()
-        try:
+        with _counted(self._streams, client, self._metrics.streams):
             yield
-        finally:
-            self._streams -= Counter((client,))
-            self._on_change()
 
     @asynccontextmanager
     async def slot(self, client: str) -> AsyncIterator[None]:
         """Wait for a slot to work in; if the wait is canceled, the request leaves the queue. Raises: QueueFull."""
         self._check_queue(client)
-        self._waiting[client] += 1
-        self._on_change()
-        try:
+        with _counted(self._waiting, client, self._metrics.queue):
             await self._slots.acquire()
-        finally:
-            self._waiting -= Counter((client,))
-            self._on_change()
-        self.working += 1
         try:
-            self._on_change()
-            yield
+            with _counted(self._working, client, self._metrics.working):
+                yield
         finally:
-            self.working -= 1
             self._slots.release()
-            self._on_change()
 
     def _check_queue(self, client: str) -> None:
         """Check whether a request may wait. Raises: QueueFull."""
         if self._slots.locked() and self._waiting[client] >= self.settings.max_queue - self.waiting:
-            waiting = f"{self.working} requests running and {self.waiting} waiting"
+            waiting = f"{self._working.total()} requests running and {self.waiting} waiting"
             raise QueueFull(f"{waiting}, {self._waiting[client]} of them yours: try again in a moment")
+
+
+@contextmanager
+def _counted(counts: Counter[str], client: str, gauge: Gauge) -> Iterator[None]:
+    counts[client] += 1
+    with gauge.track_inprogress():
+        try:
+            yield
+        finally:
+            counts -= Counter((client,))  # in place; subtraction drops clients at zero

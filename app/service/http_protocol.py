@@ -6,10 +6,10 @@ every `Upgrade` but websocket and reads the body, where httptools ends, so that 
 request.
 """
 
+import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -28,18 +28,37 @@ _LATE: Final = status_problem(HTTPStatus.REQUEST_TIMEOUT)
 _AFTER_ROUTE_S: Final = 1.0  # a route that reads the body responds first, with its own error
 
 
-class BoundedProtocol(H11Protocol):
-    """One connection; `header_timeout_s` is also the time for a client to read what fills the buffers."""
+class _ReadInTime(asyncio.Protocol):
+    """A connection that is aborted if its client does not read, within `header_timeout_s`, what fills the buffers."""
+
+    app_state: dict[str, Any]
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+
+    @property
+    def service(self) -> Any:
+        return self.app_state[STATE_KEY]
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.service.settings.header_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._unread.cancel()
+        super().resume_writing()
+
+
+class BoundedProtocol(_ReadInTime, H11Protocol):
+    """One connection."""
+
+    _waits_for: tuple[str, object] = "", None  # and for which request
+    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._service = self.app_state[STATE_KEY]
-        self._settings = self._service.settings
-        self._waits_for: tuple[str, object] = ("", None)  # and for which request
-        self._deadline = self._unread = self.loop.call_later(0, lambda: None)
-        limit, total = self._settings.max_connections, len(self.connections)
+        limit, total = self.service.settings.max_connections, len(self.connections)
         # one client may use half of what is left, so that there is room for others
-        if total > limit // 2 and (total > limit or self._connections_of_client() > limit - total + 1):
+        if total > limit // 2 and self._connections_of_client() > limit - total + 1:
             self._refuse(problem_for(QueueFull()), f"{total - 1} connections are open: try again in a moment")
         self._update_deadline()
 
@@ -48,8 +67,7 @@ class BoundedProtocol(H11Protocol):
         return Counter(client and client[0] for client in clients)[self.client and self.client[0]]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
-        self._unread.cancel()
+        self._wait_for("", 0)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -67,38 +85,33 @@ class BoundedProtocol(H11Protocol):
         super().timeout_keep_alive_handler()
         self._update_deadline()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._unread = self.loop.call_later(self._settings.header_timeout_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._unread.cancel()
-        super().resume_writing()
-
     def _update_deadline(self) -> None:
         """Start the timer for what the connection waits for, unless it runs already."""
-        state, wait_s = self.conn.their_state, self._settings.header_timeout_s
+        settings, state = self.service.settings, self.conn.their_state
         scope: Any = self.scope  # None before the first request
-        late: Callable[..., object] = self._refuse
-        detail = ()  # type: tuple[Any, ...]
         if self.transport.is_closing():
-            waits_for, late = "close", self.transport.abort
+            self._wait_for("close", settings.header_timeout_s)
         elif self.transport.get_protocol() is not self:
-            waits_for = ""  # a stream has its own deadlines
+            self._wait_for("", 0)  # a stream has its own deadlines
         elif state is h11.SEND_BODY:
-            waits_for, detail = "body", (_LATE, "the body did not arrive in time")
             is_job = scope["path"] == JOBS_PATH
-            wait_s = self._settings.job_upload_timeout_s if is_job else self._settings.body_timeout_s
-            wait_s += _AFTER_ROUTE_S
+            timeout_s = settings.job_upload_timeout_s if is_job else settings.body_timeout_s
+            self._wait_for("body", timeout_s + _AFTER_ROUTE_S)
         elif state is h11.IDLE and (scope is None or self.conn.trailing_data[0]):
-            waits_for, detail = "head", (_LATE, f"the request headers did not arrive within {wait_s:g} s")
+            self._wait_for("request headers", settings.header_timeout_s)
         else:
-            waits_for = ""  # routes have their own time limit, and uvicorn closes idle connections
-        if self._waits_for[0] != waits_for or self._waits_for[1] is not scope:
-            self._waits_for = waits_for, scope
+            self._wait_for("", 0)  # routes have their own time limit, and uvicorn closes idle connections
+
+    def _wait_for(self, what: str, timeout_s: float) -> None:
+        if self._waits_for[0] == what and self._waits_for[1] is self.scope:
+            return
+        self._waits_for = what, self.scope
+        if self._deadline is not None:
             self._deadline.cancel()
-            if waits_for:
-                self._deadline = self.loop.call_later(wait_s, late, *detail)
+        if what == "close":
+            self._deadline = self.loop.call_later(timeout_s, self.transport.abort)
+        elif what:
+            self._deadline = self.loop.call_later(timeout_s, self._refuse, _LATE, f"no {what} within {timeout_s:g} s")
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Pass the connection on to a stream, unless websockets waits for a body or has read no request."""
@@ -119,7 +132,7 @@ class BoundedProtocol(H11Protocol):
             if self.cycle.response_started and not self.cycle.response_complete:
                 self.transport.abort()
                 return
-        self._service.metrics.rejections.labels(problem.slug).inc()
+        self.service.metrics.rejections.labels(problem.slug).inc()
         request_id = new_id()
         client = f"{self.client[0]}:{self.client[1]}" if self.client else ""
         line = '%s - "%s %s HTTP/%s" %d'  # the fields that uvicorn's formatter expects; the head is not to be trusted
@@ -133,30 +146,19 @@ class BoundedProtocol(H11Protocol):
         self._update_deadline()
 
 
-class StreamProtocol(WebSocketsSansIOProtocol):
-    """One WebSocket; a client that does not read, or does not close, is disconnected."""
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._unread = self.loop.call_later(self._timeout_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._unread.cancel()
-        super().resume_writing()
+class StreamProtocol(_ReadInTime, WebSocketsSansIOProtocol):
+    """One WebSocket; a client that does not close is disconnected."""
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
-        self.loop.call_later(self.close_timeout + self._timeout_s, self.transport.abort)
+        timeout_s = self.close_timeout + self.service.settings.header_timeout_s
+        self.loop.call_later(timeout_s, self.transport.abort)
 
     def send_receive_event_to_app(self) -> None:
         """Drop text, which no stream accepts: uvicorn logs a traceback if it is not UTF-8."""
         if self.curr_msg_data_type == "text":
             self.frames = []
         super().send_receive_event_to_app()
-
-    @property
-    def _timeout_s(self) -> float:
-        return cast("float", self.app_state[STATE_KEY].settings.header_timeout_s)
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)

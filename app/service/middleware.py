@@ -22,8 +22,8 @@ from mien.app.service.problems import (
     KEY,
     REFUSED,
     internal_error,
-    problem_for,
     problem_response,
+    refusal,
     status_problem,
 )
 from mien.app.service.state import Service
@@ -60,6 +60,8 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         service: Service = scope["app"].state.service
+        if scope.get("method") == "HEAD":  # routes respond as to GET, and servers send no body
+            scope = {**scope, "method": "GET"}
         # a part of a file is not served: Starlette reports a wrong range in plain text
         scope["headers"] = [header for header in scope["headers"] if header[0] != b"range"]
         from_client = Headers(scope=scope).get(REQUEST_ID, "")
@@ -84,13 +86,15 @@ class Envelope:
 
         try:
             with request_span(Headers(scope=scope), scope["path"]) as span:
-                await self._run(scope, receive, send_enveloped, service)
+                await self._app(scope, receive, send_enveloped)
                 span.update_name(f"{scope.get('method', 'WebSocket')} {_route(scope)}")
                 span.set_attribute("http.response.status_code", int(status))
-        except ShuttingDown as error:
-            scope[REFUSED] = problem_for(error).slug
+        except asyncio.CancelledError:  # the server would log a traceback, and respond with plain text
+            if not service.draining:
+                raise
+            response = refusal(scope, ShuttingDown("the service stopped before it could respond"))
             if not status:
-                await problem_response(problem_for(error), str(error))(scope, receive, send_enveloped)
+                await response(scope, receive, send_enveloped)
         except Exception:
             if status:
                 raise
@@ -100,15 +104,6 @@ class Envelope:
         finally:
             service.requests.discard(task)
             _count(scope, service, status or CLIENT_GONE, time.perf_counter() - start)
-
-    async def _run(self, scope: Scope, receive: Receive, send: Send, service: Service) -> None:
-        """Run the application. Raises: ShuttingDown, if the server stops and does not wait longer."""
-        try:
-            await self._app(scope, receive, send)
-        except asyncio.CancelledError as error:  # the server would log a traceback, and respond with plain text
-            if not service.draining:
-                raise
-            raise ShuttingDown("the service stopped before it could respond") from error
 
 
 def head_check(scope: Scope) -> None:
@@ -192,24 +187,6 @@ class WholeBody:
 
         if arriving:
             await self._app(scope, receive_part, send_part)
-        else:
-            await self._app(scope, receive, send)
-
-
-class HeadAsGet:
-    """Middleware that responds to HEAD as to GET, without the body."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_without_body(message: Message) -> None:
-            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
-
-        if scope["type"] == "http" and scope["method"] == "HEAD":
-            inner = {**scope, "method": "GET"}
-            await self._app(inner, receive, send_without_body)
-            scope.update({**inner, "method": "HEAD"})  # such as the route, for metrics
         else:
             await self._app(scope, receive, send)
 

@@ -97,8 +97,8 @@ def problem_response(
     return response
 
 
-def refusal(scope: Scope, error: errors.RequestError) -> Response:
-    """Response to a request that is refused before routing."""
+def refusal(scope: Scope, error: errors.RequestError | errors.CapacityError) -> Response:
+    """Response to a request that no route has responded to."""
     problem = status_problem(400) if isinstance(error, errors.InvalidRequest) else problem_for(error)
     scope[REFUSED] = problem.slug
     return problem_response(problem, str(error))

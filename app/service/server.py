@@ -3,7 +3,6 @@
 import logging
 import logging.config
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -11,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -33,7 +31,6 @@ from mien.data.errors import MienError
 
 _RETRY_S: Final = 1.0
 _OTHER_FILES: Final = 512  # models, libraries, jobs, and images that are being stored
-_COUNTERS_BYTES: Final = 262_144  # files of the counters of one worker
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +109,6 @@ def _logged_errors(settings: Settings) -> Iterator[None]:
 def _run_workers(settings: Settings, options: dict[str, Any], listeners: list[socket.socket]) -> None:
     # counters of all workers, without image data; Windows cannot remove those that are still mapped
     with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
-        _check_space(folder, settings.workers)
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         for listener in listeners:
             listener.set_inheritable(True)
@@ -164,16 +160,6 @@ def _raise_file_limit(settings: Settings) -> None:
                 allowed,
                 needed,
             )
-
-
-def _check_space(folder: str, workers: int) -> None:
-    """Raises: SettingsError, if counters do not fit: the files are mapped, so workers would die of SIGBUS."""
-    free, needed = shutil.disk_usage(folder).free, workers * _COUNTERS_BYTES
-    if free < needed:
-        raise SettingsError(
-            f"{Path(folder).parent}: {free:,} bytes are free, counters of {workers} workers need {needed:,}. Make "
-            "room, set TMPDIR to another folder, or use one worker"
-        )
 
 
 def worker_app() -> FastAPI:

@@ -51,7 +51,7 @@ class Service:
         self.fallback = fallback(self.default.classifier, settings)
         self.draining = False
         self.requests: set[asyncio.Task[object] | None] = set()  # and streams
-        self.admission = Admission(settings, self._gauge)
+        self.admission = Admission(settings, metrics)
         for labeler in labelers.values():
             classifier = labeler.classifier
             classifier.on_batch = metrics.batch_faces.observe
@@ -119,12 +119,6 @@ class Service:
             self.metrics.stage_seconds.labels(stage).observe(milliseconds / 1000.0)
         for face in photo.faces:
             self.metrics.faces.labels(face.label, str(face.uncertain).lower()).inc()
-
-    def _gauge(self) -> None:
-        """Update the gauges, at every change: with several workers, only one of them responds to a scrape."""
-        self.metrics.queue.set(self.admission.waiting)
-        self.metrics.working.set(self.admission.working)
-        self.metrics.streams.set(self.admission.streams)
 
     def drain(self) -> None:
         """Make `/ready` return 503 and every response close its connection."""

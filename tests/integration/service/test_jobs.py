@@ -1,7 +1,6 @@
 """Jobs: images in the background, from a queue on the disk that survives a kill."""
 
 import io
-import json
 import os
 import signal
 import zipfile
@@ -10,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
 from mien.app.service.keys import key_hash
 from tests.albums import write_video
@@ -120,28 +118,3 @@ def test_a_job_is_canceled_and_limits_hold(serve: Serve, tmp_path: Path) -> None
         assert httpx.post(f"{server.url}/v1/jobs", **body).status_code == status
     folders = [path.name for path in (tmp_path / "jobs").iterdir() if path.is_dir()]
     assert folders == [url.rsplit("/", 1)[1]], "refused uploads leave nothing"
-
-
-def test_a_photo_gets_the_same_faces_from_every_endpoint(serve: Serve, tmp_path: Path) -> None:
-    server = serve(model="fast", jobs_dir=tmp_path / "jobs")
-    photo = sample_photo().read_bytes()
-    single = server.ask(photo)["images"][0]["faces"]
-    assert single
-    form = httpx.post(f"{server.url}/v1/expressions", files=[("images", ("a.jpg", photo))], timeout=60).json()
-    with connect(server.url.replace("http", "ws") + "/v1/stream") as stream:
-        stream.send(photo)
-        frame = json.loads(stream.recv(timeout=60))["faces"]
-    url = submit(server, files=[("images", ("a.jpg", photo))])
-    wait(server, url, "done")
-    (job,) = httpx.get(f"{server.url}{url}/results").json()["images"]
-    for faces in (form["images"][0]["faces"], frame, job["faces"]):
-        assert len(faces) == len(single)
-        for face, expected in zip(faces, single, strict=True):
-            for name in ("box", "probabilities"):
-                assert face[name] == pytest.approx(expected[name], abs=1e-4 if name == "probabilities" else 0.02)
-            for name, point in expected["landmarks"].items():
-                assert face["landmarks"][name] == pytest.approx(point, abs=0.02)
-            for name in ("confidence", "detection_score", "roll_degrees"):
-                assert face[name] == pytest.approx(expected[name], abs=0.02 if name == "roll_degrees" else 1e-4), name
-            for name in ("label", "uncertain", "reasons"):
-                assert face[name] == expected[name], name

@@ -7,6 +7,7 @@ import pytest
 
 from mien.app.errors import PayloadTooLarge, QueueFull
 from mien.app.service.admission import Admission
+from mien.app.service.metrics import Metrics
 from mien.app.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.anyio
 def admission(**changes: float) -> Admission:
     limits = {"concurrent": 2, "queue": 7, "per_client": 0, "buffered_bytes": 2000}
     limits |= {"streams": 3, "streams_per_client": 0} | changes
-    return Admission(Settings(**{f"max_{name}": value for name, value in limits.items()}))
+    return Admission(Settings(**{f"max_{name}": value for name, value in limits.items()}), Metrics())
 
 
 class Scene:
@@ -41,7 +42,7 @@ class Scene:
     async def finish(self) -> None:
         self.done.set()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
-        assert (self.gate.admitted, self.gate.working, self.gate.waiting) == (0, 0, 0)
+        assert (self.gate.admitted, self.gate.waiting) == (0, 0)
 
     def refused(self) -> list[str]:
         return [name for name, task in self.tasks.items() if task.done() and isinstance(task.exception(), QueueFull)]

@@ -72,15 +72,6 @@ def test_a_host_with_more_than_its_name_prevents_the_start(host: str) -> None:
         server.run(Settings(host=host))
 
 
-def test_workers_do_not_start_without_room_for_their_counters(
-    started: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server.shutil, "disk_usage", lambda _: SimpleNamespace(free=8_192))
-    with pytest.raises(SettingsError, match="8,192 bytes are free"):
-        server.run(Settings(workers=2, port=0))
-    assert not started
-
-
 @pytest.mark.usefixtures("started")
 @pytest.mark.parametrize(("detector", "warnings"), [("auto", 1), ("builtin", 0)])
 def test_a_folder_without_yunet_is_a_warning_of_the_start(
