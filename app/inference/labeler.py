@@ -118,7 +118,7 @@ class Labeler:
         faces = [face.scaled(decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
         faces = [face for face in faces if face.box.short_side_px >= smallest]
         limit = self.settings.max_faces
-        return tuple(faces[:limit]), ("more_faces",) if len(faces) > limit else ()
+        return tuple(faces[:limit]), ("max_faces",) if len(faces) > limit else ()
 
     def _at_boxes(self, image: Array, boxes: Sequence[Box | Detection]) -> tuple[Detection, ...]:
         if len(boxes) > self.settings.max_faces:

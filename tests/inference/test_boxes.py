@@ -129,9 +129,9 @@ def test_other_framing_than_in_training_is_noted(labeler: Labeler, photo: Array,
         assert len(labeled.faces) == 1
 
 
-def test_a_photo_with_more_faces_than_the_limit_says_so(artifact: Path) -> None:
+def test_a_photo_with_max_faces_than_the_limit_says_so(artifact: Path) -> None:
     face = detection_of(np.array(TEMPLATE_PX, np.float32))
     settings = InferenceSettings(model=artifact, device="cpu", threads=1, max_faces=2)
-    for count, notes in ((2, ()), (3, ("more_faces",))):
+    for count, notes in ((2, ()), (3, ("max_faces",))):
         labeler = Labeler(Mock(detect=lambda _, faces=count: [face] * faces), Classifier(settings), settings)
         assert labeler.label(gradient_image()).notes == notes
