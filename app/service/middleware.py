@@ -60,10 +60,7 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         service: Service = scope["app"].state.service
-        if scope.get("method") == "HEAD":  # routes respond as to GET, and servers send no body
-            scope = {**scope, "method": "GET"}
-        # a part of a file is not served: Starlette reports a wrong range in plain text
-        scope["headers"] = [header for header in scope["headers"] if header[0] != b"range"]
+        scope = _for_routes(scope)
         from_client = Headers(scope=scope).get(REQUEST_ID, "")
         request_id.set(from_client if _SAFE_ID.fullmatch(from_client) else new_id())
         start = time.perf_counter()
@@ -104,6 +101,14 @@ class Envelope:
         finally:
             service.requests.discard(task)
             _count(scope, service, status or CLIENT_GONE, time.perf_counter() - start)
+
+
+def _for_routes(scope: Scope) -> Scope:
+    """A request as routes get it: HEAD is GET, to which servers send no body, and parts of files are not served."""
+    # Starlette reports a wrong range in plain text
+    headers = [header for header in scope["headers"] if header[0] != b"range"]
+    head = {"method": "GET"} if scope.get("method") == "HEAD" else {}
+    return {**scope, "headers": headers, **head}
 
 
 def head_check(scope: Scope) -> None:
