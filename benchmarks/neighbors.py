@@ -18,6 +18,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice, repeat
 from operator import itemgetter
 from pathlib import Path
@@ -64,9 +65,17 @@ def measure_mien(folder: Path, models_dir: str | None = None) -> dict[str, Any]:
     return {"program": name, "photos_with_face": summary["statuses"]["ok"], **rates}
 
 
-def measure_script(command: list[str], folder: Path) -> dict[str, Any]:
+def neighbor_commands(fer: Path | None, js: Path | None) -> dict[str, list[str]]:
+    """Commands of the available programs of others, by name; they take a folder and a file for their predictions."""
+    commands = {"fer": [str(fer), str(_HERE / "neighbors_fer.py")]} if fer else {}
+    if js:
+        commands["face-api.js"] = ["node", str(_HERE / "neighbors_face_api.cjs"), str(js.resolve())]
+    return commands
+
+
+def measure_script(command: list[str], folder: Path, *options: str) -> dict[str, Any]:
     """A neighbor's script, which prints its result as the last line. Raises: CalledProcessError."""
-    done = subprocess.run([*command, str(folder)], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([*command, str(folder), *options], check=True, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -85,11 +94,9 @@ def programs(fer: Path | None, js: Path | None) -> dict[str, Callable[[Path], di
     runs: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
     if models_dir := os.environ.get("MIEN_MODELS_DIR"):
         runs["Mien with YuNet"] = lambda folder: measure_mien(folder, models_dir)
-    if fer:
-        runs["fer"] = lambda folder: measure_script([str(fer), str(_HERE / "neighbors_fer.py")], folder)
+    for name, command in neighbor_commands(fer, js).items():
+        runs[name] = partial(measure_script, command)
     if js:
-        script = ["node", str(_HERE / "neighbors_face_api.cjs"), str(js.resolve())]
-        runs["face-api.js"] = lambda folder: measure_script(script, folder)
         runs["Mien's page, local mode"] = lambda folder: measure_page(js, folder)
     return runs
 

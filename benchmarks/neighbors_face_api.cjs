@@ -1,6 +1,6 @@
 // The loop of `benchmarks.neighbors` for face-api.js with its WebAssembly backend.
 //
-//     node benchmarks/neighbors_face_api.cjs FOLDER_WITH_NODE_MODULES FOLDER_OF_PHOTOS
+//     node benchmarks/neighbors_face_api.cjs FOLDER_WITH_NODE_MODULES FOLDER_OF_PHOTOS [PREDICTIONS]
 
 const fs = require("node:fs");
 const os = require("node:os");
@@ -8,7 +8,12 @@ const path = require("node:path");
 const { createRequire } = require("node:module");
 const { measure } = require("./neighbors_loop.cjs");
 
-async function main([home, folder]) {
+// names of face-api.js, and ours
+const LABELS = {
+  surprised: "surprise", fearful: "fear", disgusted: "disgust", happy: "happiness", sad: "sadness", angry: "anger", neutral: "neutral",
+};
+
+async function main([home, folder, predictions]) {
   const load = createRequire(path.join(home, "package.json"));
   const modules = path.join(home, "node_modules");
   const tf = load("@tensorflow/tfjs");
@@ -29,11 +34,14 @@ async function main([home, folder]) {
     const pixels = tf.tensor3d(data, [height, width, 3], "int32");
     const faces = await faceapi.detectAllFaces(pixels, options).withFaceExpressions();
     pixels.dispose();
-    return faces.length;
+    return faces.map(({ detection, expressions }) => ({
+      box: [detection.box.x, detection.box.y, detection.box.width, detection.box.height],
+      probabilities: Object.fromEntries(Object.entries(LABELS).map(([name, label]) => [label, expressions[name]])),
+    }));
   }
 
   const { version } = load("@vladmandic/face-api/package.json");
-  await measure(`face-api.js ${version}, TinyFaceDetector, wasm`, folder, label);
+  await measure(`face-api.js ${version}, TinyFaceDetector, wasm`, folder, label, predictions);
 }
 
 main(process.argv.slice(2));

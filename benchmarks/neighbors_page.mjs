@@ -25,8 +25,7 @@ const pipeline = new Pipeline(facts, async (name, feeds, outputs) => {
 });
 
 async function label(file) {
-  const { faces } = await pipeline.label(jpeg.decode(fs.readFileSync(file), { useTArray: true }));
-  return faces.length;
+  return (await pipeline.label(jpeg.decode(fs.readFileSync(file), { useTArray: true }))).faces;
 }
 
 await measure(`Mien in the browser, ${facts.detector.name}, ${graph.precision}, wasm`, folder, label);

@@ -1,19 +1,20 @@
 """Accuracy on real color photos with labeled faces: models of Mien, and other programs, on the same faces.
 
     MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.photos [--models fast accurate] [--photos FOLDER]
-        [--predictions NAME=FILE] --json out/photos.json
+        [--fer PYTHON] [--js FOLDER] --json out/photos.json
 
 The folder has photos and `labels.csv` with a row per face: file, face_x, face_y (rough center, pixels), label, second
 (the rival of an arguable label) and certainty. Only faces whose label is `certain` count. A face is the detected one
 whose box contains the point, or the nearest one. Each model is run as it serves: detected, aligned, softened, with the
-correction for rare expressions. A file of `--predictions` has the faces of another program as JSON lines: file, box
-(x, y, width, height) and probabilities by label. All programs are scored on the faces that all of them find.
+correction for rare expressions. `benchmarks.neighbors` describes how to install the other programs. All programs are
+scored on the faces that all of them find.
 """
 
 import csv
 import json
 import math
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from benchmarks.neighbors import measure_script, neighbor_commands
 from benchmarks.results import benchmark_parser
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
@@ -87,7 +89,7 @@ def model_faces(model: str, folder: Path) -> FindFaces:
 
 
 def predicted_faces(path: Path) -> FindFaces:
-    """Faces that another program has written."""
+    """Faces that another program has written as JSON lines: file, box and probabilities by label."""
     by_file: dict[str, list[FoundFace]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         face: dict[str, Any] = json.loads(line)
@@ -142,12 +144,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--models", nargs="*", default=["fast", "accurate"], help="names or folders")
     default = Path(os.environ.get("MIEN_DATA_DIR", ".")) / "webphotos" / "webphotos"
     parser.add_argument("--photos", type=Path, default=default, help=f"folder with {LABELS_FILE} (%(default)s)")
-    parser.add_argument("--predictions", action="append", default=[], metavar="NAME=FILE", help="of another program")
+    parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
+    parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")
     options = parser.parse_args(arguments)
     programs = {name: model_faces(name, options.photos) for name in options.models}
-    for text in options.predictions:
-        name, _, file = text.partition("=")
-        programs[name] = predicted_faces(Path(file))
+    for name, command in neighbor_commands(options.fer, options.js).items():
+        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+            measure_script(command, options.photos, file.name)
+            programs[name] = predicted_faces(Path(file.name))
     results = measure(read_labels(options.photos), programs)
     print(table(results))
     if options.json:

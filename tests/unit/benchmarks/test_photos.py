@@ -1,11 +1,10 @@
 """Accuracy on labeled photos: which face a label is of, and on which faces programs are compared."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import photos
+from benchmarks import neighbors_fer, photos
 from benchmarks.photos import FoundFace, LabeledFace
 
 SMALL, LARGE = FoundFace((40, 40, 20, 20), {"fear": 0.9}), FoundFace((0, 0, 140, 140), {"anger": 0.7})
@@ -31,8 +30,8 @@ def test_programs_are_scored_on_the_faces_that_all_of_them_find(tmp_path: Path) 
     labels = "file,face_x,face_y,label,second,certainty\n"
     labels += "a.jpg,50,50,fear,,certain\nb.jpg,50,50,anger,,certain\nb.jpg,50,50,neutral,anger,arguable\n"
     (tmp_path / "labels.csv").write_text(labels, encoding="utf-8")
-    lines = [{"file": "a.jpg", "box": [40, 40, 20, 20], "probabilities": {"fear": 0.5, "anger": 0.5 - 1e-6}}]
-    (tmp_path / "other.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    fer = {"box": [40, 40, 20, 20], "emotions": {"fear": 0.5, "angry": 0.499, "happy": 0.001}}
+    neighbors_fer.write_predictions(tmp_path / "other.jsonl", [tmp_path / "a.jpg", tmp_path / "b.jpg"], [[fer], []])
     labeled = photos.read_labels(tmp_path)
     assert labeled == [LabeledFace("a.jpg", 50, 50, "fear"), LabeledFace("b.jpg", 50, 50, "anger")]
     programs = {"both": lambda _: [LARGE], "other": photos.predicted_faces(tmp_path / "other.jsonl")}
