@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Final, Literal
 
 from mien.app.inference.records import Face
+from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result, uncertainty
 from mien.data.contract import EIGHT_LABELS, LABELS, LANDMARKS
@@ -62,6 +63,8 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("precision", "text", "", "precision in which the model ran: `fp32`, `fp16` or `int8`"),
     Column("p_contempt", "number", "0..1", "calibrated probability of contempt; empty if the model does not know it"),
     Column("reasons", "text", "", f"why `label` may be wrong, separated by spaces: {', '.join(REASONS)}"),
+    Column("corrected", "text", "", "label that a person gave in the review, or `not_a_face`; empty if not reviewed"),
+    Column("reviewed_by", "text", "", "name of this person, if it was given with `--reviewer`"),
 )
 
 FILE_COLUMNS: Final[tuple[Column, ...]] = (
@@ -91,6 +94,7 @@ _POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
 
 def face_rows(journal: Journal) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
+    corrections = Corrections(journal.out)
     for image in journal.images():
         shared = _EMPTY | {
             "file": image.input.name,
@@ -109,8 +113,12 @@ def face_rows(journal: Journal) -> Iterator[Row]:
         }
         if not image.faces:
             yield shared
+        decided = corrections.of(image)
         for face in image.faces:
-            yield shared | {"face": face.index} | face_values(face)
+            row = shared | {"face": face.index} | face_values(face)
+            if (decision := decided.get(face.index)) is not None:
+                row |= {"corrected": decision.label, "reviewed_by": decision.reviewer or None}
+            yield row
 
 
 def _duplicate_of(journal: Journal, image: Result) -> str | None:

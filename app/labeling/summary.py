@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.files import quoted
 from mien.app.labeling.journal import Journal
 from mien.app.wording import counted
@@ -31,6 +32,7 @@ class Outcome:
             are opened; stage_seconds: thread time.
         stopped: name of a signal.
         statuses: images per status; labels: faces per label; uncertain: faces below the abstain threshold.
+        reviewed, corrected: faces with a decision of a person, and with another label than the predicted one.
         reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
         next_steps: what to look at next, and where or with which command.
     """
@@ -47,6 +49,8 @@ class Outcome:
     statuses: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     uncertain: int = 0
+    reviewed: int = 0
+    corrected: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     accuracy: dict[str, float] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
@@ -58,6 +62,7 @@ class Outcome:
         """Count the results of a journal; images: a bit mask of those that are written."""
         self.statuses, self.labels, self.remaining = journal.counts(), journal.labels(), journal.remaining(images)
         self.uncertain, self.reasons = journal.uncertain(), journal.reasons()
+        self.reviewed, self.corrected = Corrections(journal.out).count(journal)
 
     def suggest(self, out: Path) -> None:
         """Set what to look at next."""
@@ -98,6 +103,8 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
         "faces": outcome.labels.total(),
         "labels": {label: outcome.labels[label] for label in outcome.expressions},
         "reasons": outcome.reasons,
+        "reviewed": outcome.reviewed,
+        "corrected": outcome.corrected,
         "statuses": outcome.statuses,
         "seconds": round(outcome.seconds, 3),
         "images_per_s": round(outcome.new / outcome.seconds, 1) if outcome.seconds and outcome.new else None,
@@ -135,6 +142,8 @@ def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
             right = outcome.accuracy.get(reason)
             known = "" if right is None else f"; such labels are right about {right:.0%} of the time"
             yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}{known}"
+    if outcome.reviewed:
+        yield f"{outcome.reviewed:,} of {counted(faces, 'face')} reviewed, {outcome.corrected:,} of them corrected"
     if facts:
         yield f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
     if outcome.new and outcome.seconds:

@@ -25,7 +25,9 @@ from mien.app.labeling.files import (
     STATE_DIR,
     ForeignFile,
     LabelingError,
+    disk_errors,
     foreign,
+    output_lock,
     parts_dir,
 )
 from mien.app.labeling.images import CROPS, CROPS_DIR
@@ -37,7 +39,8 @@ from mien.data.atomic import atomic_file
 class Output(Protocol):
     """A module of this folder: a line of help, and the files and folders that it writes.
 
-    Where it needs them, it also has `IMAGES`, `NEEDS`, a library that may not be installed, and `render(journal)`.
+    Where it needs them, it also has `IMAGES`, `NEEDS`, a library that may not be installed, `render(journal)`, and
+    `REVIEWED`, if it shows decisions of the review.
     """
 
     HELP: str
@@ -128,6 +131,19 @@ def with_earlier(requested: list[str], journal: Journal) -> list[str]:
         if exists and name not in names and not targets & targets_of(names) and unavailable_reason(name) is None:
             names.append(name)
     return names
+
+
+def update_outputs(out: Path, *names: str) -> list[Path]:
+    """Write outputs anew, outside of a run: these, or those of earlier runs that show decisions of the review.
+
+    Returns: its files. Raises: LabelingError.
+    """
+    # like a run, which leaves out filtered faces, keeps files of others, and updates the outputs of earlier ones
+    with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
+        outputs = with_earlier(list(names), journal)
+        journal.put("outputs", json.dumps(outputs))
+        chosen = names or [name for name in outputs if getattr(load_output(name), "REVIEWED", False)]
+        return [path for name in chosen for path in write_output(name, journal)]
 
 
 def owned_names(folder: Path) -> set[str]:

@@ -10,6 +10,7 @@ from mien.app.labeling.outputs import open_output
 
 HELP: Final = "labels.csv: one row per face"
 TARGETS: Final = ("labels.csv",)
+REVIEWED: Final = True
 BYTE_ORDER_MARK: Final = "\ufeff"  # without it, Excel takes UTF-8 for the code page of Windows
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of texts that spreadsheets run
 

@@ -9,6 +9,7 @@ from mien.app.labeling.outputs import open_output
 
 HELP: Final = "labels.jsonl: one JSON object per face"
 TARGETS: Final = ("labels.jsonl",)
+REVIEWED: Final = True
 
 
 def render(journal: Journal) -> None:

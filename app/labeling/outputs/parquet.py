@@ -10,6 +10,7 @@ from mien.app.labeling.outputs import open_output
 
 HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
 TARGETS: Final = ("labels.parquet", "files.parquet")
+REVIEWED: Final = True
 NEEDS: Final = "pyarrow"
 _ROWS_PER_GROUP: Final = 16_000
 _ROWS_AT_ONCE: Final = 2_000

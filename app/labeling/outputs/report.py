@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from mien.app.inference.records import Face
+from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
@@ -29,6 +30,7 @@ from mien.data.quality import REASONS
 HELP: Final = "report.html: one page with thumbnails, errors and uncertain faces"
 IMAGES: Final = THUMBS
 TARGETS: Final = ("report.html",)
+REVIEWED: Final = True
 PER_LABEL: Final = 600
 ERRORS: Final = 200
 _TEMPLATE: Final = Path(__file__).with_name("report.html")
@@ -47,9 +49,10 @@ def render_page(journal: Journal) -> str:
         journal.least_confident(label, limit=PER_LABEL) for label in journal.expressions
     )
     shown = sorted(least, key=lambda pair: (round(pair[1].confidence, 4), pair[0].input.name, pair[0].input.frame))
+    corrections = Corrections(journal.out)
     data = {
         "colors": {label: hex_color(label) for label in journal.expressions},
-        "faces": [_card(journal, image, face) for image, face in shown],
+        "faces": [_card(journal, corrections, image, face) for image, face in shown],
     }
     return Template(load_page(_TEMPLATE)).substitute(
         model=escape(journal.model),
@@ -62,7 +65,7 @@ def render_page(journal: Journal) -> str:
         partial="<p class=note>The run is not complete: this page shows the results so far.</p>"
         if journal.remaining()
         else "",
-        tiles=_tiles(journal, labels.total()),
+        tiles=_tiles(journal, labels.total(), corrections.count(journal)[0]),
         labels=_label_bars(labels, journal.expressions),
         histogram=_histogram(journal.confidences()),
         options="".join(f"<option value={label}>{label} ({labels[label]:,})" for label in journal.expressions),
@@ -77,7 +80,8 @@ def render_page(journal: Journal) -> str:
     )
 
 
-def _card(journal: Journal, image: Result, face: Face) -> dict[str, Any]:
+def _card(journal: Journal, corrections: Corrections, image: Result, face: Face) -> dict[str, Any]:
+    decision = corrections.of_face(journal, image, face)
     if image.frame is None:
         where = f"face {face.index}"
     else:
@@ -91,6 +95,7 @@ def _card(journal: Journal, image: Result, face: Face) -> dict[str, Any]:
         "p": [round(float(p), 4) for p in face.probabilities.values()],
         "uncertain": face.uncertain,
         "reasons": face.reasons,
+        "corrected": decision.label if decision else "",
         "thumb": base64.b64encode(journal.thumb(image.input.row or 0, face.index) or b"").decode(),
     }
 
@@ -103,12 +108,13 @@ def _link(journal: Journal, image: Result) -> str:
     return quote(copy) if os.path.exists(journal.out / copy) else ""
 
 
-def _tiles(journal: Journal, faces: int) -> str:
+def _tiles(journal: Journal, faces: int, reviewed: int) -> str:
     statuses = journal.counts()
     tiles = [
         counted(statuses.total() - statuses["skipped"], "image"),
         counted(faces, "face"),
         f"{journal.uncertain():,} uncertain",
+        f"{reviewed:,} reviewed",
         f"{statuses['no_face']:,} without a face",
         f"{statuses['error']:,} with an error",
         f"{counted(statuses['skipped'], 'file')} skipped",

@@ -35,6 +35,7 @@ from mien.data.contract.palette import hex_color
 HELP: Final = "timeline.csv and .html: each person in a video over time"
 IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("timeline.csv", "timeline.html")
+REVIEWED: Final = True
 RULES: Final = TrackingRules(settle_s=0.5)
 # With sparse sampling, a person may be missed in this many frames.
 _MISSED_FRAMES: Final = 2.5

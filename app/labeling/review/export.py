@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from mien.app.labeling.corrections import NOT_A_FACE, Correction, Corrections
 from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, quoted
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.journal import Journal, open_journal
@@ -15,7 +16,6 @@ from mien.app.labeling.outputs import owned_names
 from mien.app.labeling.outputs.classes import Crop, write_class_folders
 from mien.app.labeling.outputs.timeline import moments, names_of
 from mien.app.labeling.people import People
-from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.wording import counted
 from mien.data import contract

@@ -4,10 +4,9 @@ mien review out
 """
 
 import itertools
-import json
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,16 +21,16 @@ from mien.app.access import Guard, host_check, origin_check
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.records import Face, Photo
 from mien.app.inference.wording import percent
+from mien.app.labeling.corrections import UNDONE, Correction, Corrections, decision
 from mien.app.labeling.decisions_file import face_of
-from mien.app.labeling.files import LabelingError, disk_errors, output_lock
+from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError
 from mien.app.labeling.images import encode_jpeg, thumbnail
 from mien.app.labeling.journal import Journal, open_journal
-from mien.app.labeling.outputs import with_earlier, write_output
+from mien.app.labeling.outputs import update_outputs
 from mien.app.labeling.outputs.timeline import moments, names_of
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.people import People, naming_of
 from mien.app.labeling.records import STILL, Result
-from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision
 from mien.app.labeling.review.sample import check_reviewer, decisions_table, draw_sample, find
 from mien.app.labeling.review.sources import SourceReader
 from mien.data.contract import Array, align
@@ -78,19 +77,32 @@ def serve_review(out: Path, port: int, sample: int = 0, reviewer: str = "") -> N
     except OSError as error:
         raise LabelingError(f"port {port}: {error.strerror}. Choose another --port.") from error
     print(f"Review page: http://{HOST}:{listening.getsockname()[1]}/  (press Ctrl-C to stop)", flush=True)  # noqa: T201
-    server.run(sockets=[listening])
+    before = _decisions(out)
+    try:
+        with listening:
+            server.run(sockets=[listening])
+    finally:  # uvicorn raises the signal again that stopped it
+        written = update_outputs(out) if _decisions(out) != before else []
+        print("".join(f"Updated {path}\n" for path in written), end="", flush=True)  # noqa: T201
+
+
+def _decisions(out: Path) -> list[int]:
+    """Sizes of the files of decisions, which only grow."""
+    return [path.stat().st_size for name in (CORRECTIONS, PEOPLE) if (path := out / name).exists()]
 
 
 def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI:
     """Application with the pages and their API, for one output folder.
 
-    With a sample, `reviewer` labels its faces without seeing the labels of the model. Raises: LabelingError.
+    reviewer: name of the person who decides; needed for a sample, whose faces are labeled without seeing the labels of
+        the model.
+    Raises: LabelingError.
     """
-    if sample:
+    if reviewer or sample:
         check_reviewer(reviewer)
     drawn = draw_sample(out, sample) if sample else None
     journal = open_journal(out, filtered=False)
-    corrections = Corrections(out, reviewer)
+    corrections = Corrections(out, reviewer if sample else "")
     people = People(out)
 
     @asynccontextmanager
@@ -102,7 +114,7 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
     checks = [host_check(["localhost"]), origin_check()]
     app.add_middleware(Guard, checks=checks, refuse=lambda _, error: JSONResponse({"detail": str(error)}, 403))
     app.add_exception_handler(LabelingError, _refused)
-    _add_faces(app, journal, corrections, drawn)
+    _add_faces(app, journal, corrections, drawn, reviewer)
     _add_people(app, journal, people)
 
     @app.middleware("http")
@@ -124,7 +136,9 @@ def _refused(request: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", status_code=422)
 
 
-def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections, sample: list[Correction] | None) -> None:
+def _add_faces(
+    app: FastAPI, journal: Journal, corrections: Corrections, sample: list[Correction] | None, reviewer: str
+) -> None:
     @app.get("/")
     def page() -> HTMLResponse:
         return HTMLResponse(load_page(_FOLDER / "review.html"), headers=_POLICY)
@@ -184,7 +198,7 @@ def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections, sample:
     @app.post("/api/decisions")
     def decide(body: Decision) -> Response:
         image = _shown(journal, body)
-        decided = decision(image, face_of(image, body.face), body.label)
+        decided = decision(image, face_of(image, body.face), body.label, reviewer)
         corrections.refresh()
         earlier = corrections.of(image).get(body.face)
         current = earlier.label if earlier else UNDONE
@@ -213,10 +227,7 @@ def _add_people(app: FastAPI, journal: Journal, people: People) -> None:
 
     @app.post("/api/timeline")
     def timeline() -> dict[str, list[str]]:
-        # like a run, which leaves out filtered faces, keeps files of others, and updates the outputs of earlier ones
-        with output_lock(journal.out), disk_errors(journal.out), closing(Journal(journal.out)) as writable:
-            writable.put("outputs", json.dumps(with_earlier(["timeline"], writable)))
-            return {"written": [path.name for path in write_output("timeline", writable)]}
+        return {"written": [path.name for path in update_outputs(journal.out, "timeline")]}
 
 
 def _image(journal: Journal, file: str, frame: int) -> Result:
@@ -262,14 +273,9 @@ def _card(image: Result, face: Face, correction: Correction | None) -> dict[str,
 
 def _cards(journal: Journal, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
     """Faces with a label and a reason for doubt ("" for any), least confident first."""
-    matched: dict[tuple[str, int], dict[int, Correction]] = {}  # by number, for images with decisions
     for image, face in journal.least_confident(label, reason):
-        key = image.input.name, image.input.frame
-        if corrections.has(image.sha256, image.input.frame) and key not in matched:
-            whole = journal.image(*key)
-            matched[key] = corrections.of(whole) if whole else {}
         predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
-        card = _card(image, face, matched.get(key, {}).get(face.index))
+        card = _card(image, face, corrections.of_face(journal, image, face))
         yield card | predicted | {"percent": percent(face.confidence)}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
 from mien.app.inference.records import Box
@@ -25,7 +26,7 @@ from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError, output_l
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.reading import file_sha256
 from mien.app.labeling.review import sources
-from mien.app.labeling.review.corrections import Correction, Corrections
+from mien.app.labeling.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.sample import draw_sample
 from mien.app.labeling.review.server import create_review_app, serve_review
@@ -79,6 +80,31 @@ def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labe
     assert decide(page, "0.jpg", "undone") == 200
     assert len(Corrections(own.out)) == 1
     assert (own.out / "labels.csv").read_bytes() == before
+
+
+def test_tables_report_and_summary_have_the_decisions_when_the_page_is_stopped(
+    own: Labeled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted = {row["file"]: row["label"] for row in rows_of(own.out)}
+    labels = {"0.jpg": "anger", "1.jpg": "not_a_face", "2.jpg": predicted["2.jpg"]}
+
+    def decide_until_ctrl_c(server: uvicorn.Server, **_options: object) -> None:
+        with opened(server.config.loaded_app) as page:
+            assert [decide(page, file, label) for file, label in labels.items()] == [200] * 3
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(uvicorn.Server, "run", decide_until_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        serve_review(own.out, 0, reviewer="anna")
+    rows = rows_of(own.out)
+    decided = {row["file"]: row["corrected"] for row in rows if row["reviewed_by"] == "anna"}
+    assert decided == labels
+    assert {(row["corrected"], row["reviewed_by"]) for row in rows if row["file"] not in labels} == {("", "")}
+    lines = [json.loads(line) for line in (own.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["corrected"] or "" for line in lines] == [row["corrected"] for row in rows]
+    assert "<b>3</b>reviewed" in (own.out / "report.html").read_text(encoding="utf-8")
+    outcome = label_folder(own.photos, own.out, own.settings, "csv")
+    assert (outcome.reviewed, outcome.corrected) == (3, 2)
 
 
 @pytest.mark.parametrize(

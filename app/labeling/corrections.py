@@ -13,6 +13,7 @@ from mien.app.inference.detect.base import iou
 from mien.app.inference.records import Box, Face
 from mien.app.labeling.decisions_file import MIN_IOU, DecisionsFile
 from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result
 from mien.data.contract import EIGHT_LABELS
 
@@ -29,6 +30,7 @@ class Correction:
         earlier versions, which apply to the face with their number and prediction.
     file, face: name and number of the face at the time of the decision.
     label: one of `DECISIONS`; the predicted label if it was confirmed.
+    reviewer: name of the person who decided, if it was given.
     """
 
     file: str
@@ -38,6 +40,7 @@ class Correction:
     predicted: str
     label: str
     box: tuple[float, ...] | None = None
+    reviewer: str = ""
 
     def overlap(self, face: Face) -> float:
         """Share of the box that a face has in common with it."""
@@ -74,10 +77,6 @@ class Corrections(DecisionsFile):
         others += [] if correction.label == UNDONE else [correction]
         self._by_image[correction.file_sha256, correction.frame] = others
 
-    def has(self, sha256: str | None, frame: int) -> bool:
-        """Return whether there are decisions about an image."""
-        return bool(self._by_image.get((sha256 or "", frame)))
-
     def label_of(self, face: Correction) -> str | None:
         """The label that was decided for the face of another decision."""
         decided = self._by_image.get((face.file_sha256, face.frame), [])
@@ -93,6 +92,24 @@ class Corrections(DecisionsFile):
                 decided[face.index] = correction
         return decided
 
+    def of_face(self, journal: Journal, image: Result, face: Face) -> Correction | None:
+        """Decision about a face of an image, which may lack its other faces."""
+        if not self._by_image.get((image.sha256 or "", image.input.frame)):
+            return None
+        whole = journal.image(image.input.name, image.input.frame)
+        return self.of(whole).get(face.index) if whole else None
+
+    def count(self, journal: Journal) -> tuple[int, int]:
+        """Numbers of reviewed faces of the last run, and of those with another label than the predicted one."""
+        reviewed = corrected = 0
+        for sha256, frame in self._by_image:
+            image = journal.image_of(sha256, frame)
+            decided = self.of(image) if image else {}
+            predicted = {face.index: face.label for face in image.faces} if image else {}
+            reviewed += len(decided)
+            corrected += sum(decision.label != predicted[face] for face, decision in decided.items())
+        return reviewed, corrected
+
 
 def _is_same_face(correction: Correction, other: Correction) -> bool:
     if correction.box is None or other.box is None:
@@ -100,9 +117,9 @@ def _is_same_face(correction: Correction, other: Correction) -> bool:
     return iou(Box(*correction.box), Box(*other.box)) >= MIN_IOU
 
 
-def decision(image: Result, face: Face, label: str) -> Correction:
+def decision(image: Result, face: Face, label: str, reviewer: str = "") -> Correction:
     """A decision about a face of an image. Raises: LabelingError, for a label that is not in `DECISIONS`."""
     if label not in DECISIONS:
         raise LabelingError(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     name, frame, sha256 = image.input.name, image.input.frame, image.sha256 or ""
-    return Correction(name, frame, face.index, sha256, face.label, label, tuple(face.box))
+    return Correction(name, frame, face.index, sha256, face.label, label, tuple(face.box), reviewer)
