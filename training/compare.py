@@ -7,8 +7,8 @@ neither correction nor temperature.
 """
 
 import sys
-from argparse import Namespace
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mien.data.contract import EIGHT_LABELS, Array
-from mien.models.manifest import Interval, artifact_dir
+from mien.models.manifest import Interval, Prior
 from mien.training import metrics
-from mien.training.command import command
+from mien.training.config import DataSource
 from mien.training.evaluate import open_model
-from mien.training.faces import chosen_source, read_faces
-from mien.training.wording import interval, percent, plain_interval, write_results
+from mien.training.faces import read_faces
+from mien.training.wording import ResultFiles, interval, percent, plain_interval
 
 NLL: Final = "negative log likelihood"
 
@@ -65,13 +65,12 @@ def _cells(row: Gain) -> tuple[str, ...]:
     return (row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
 
 
-@command("compare")
-def main(chosen: Namespace) -> None:
-    """Command line."""
-    faces = read_faces(chosen_source(chosen))
-    before, after = (open_model(artifact_dir(name)) for name in (chosen.before, chosen.after))
-    print(f"before: {before.title(chosen.prior)}\nafter: {after.title(chosen.prior)}")
-    sides = [model.probabilities(model.predict(faces), chosen.prior) for model in (before, after)]
+def run(before_dir: Path, after_dir: Path, source: DataSource, *, prior: Prior, files: ResultFiles) -> None:
+    """Print the gains of one artifact or run over another on a split."""
+    faces = read_faces(source)
+    before, after = open_model(before_dir), open_model(after_dir)
+    print(f"before: {before.title(prior)}\nafter: {after.title(prior)}")
+    sides = [model.probabilities(model.predict(faces), prior) for model in (before, after)]
     gains = compare(sides[0], sides[1], faces.labels)
     heads = ("metric", "before", "after", "gain (95 % interval)")
     rows = [_cells(gain) for gain in gains]
@@ -81,8 +80,8 @@ def main(chosen: Namespace) -> None:
     Console().print(table)
     mcnemar_p = metrics.mcnemar_p(*(probabilities.argmax(axis=1) == faces.labels for probabilities in sides))
     print(f"McNemar's test: p = {mcnemar_p:.2g}")
-    names = {"before": before.title(chosen.prior), "after": after.title(chosen.prior)}
-    write_results(chosen, heads, rows, {**names, "faces": len(faces), "mcnemar_p": mcnemar_p, "gains": gains})
+    names = {"before": before.title(prior), "after": after.title(prior)}
+    files.write(heads, rows, {**names, "faces": len(faces), "mcnemar_p": mcnemar_p, "gains": gains})
     for model in (before, after):
         if warning := faces.changed_since(model.trained_with):
             print(f"warning: {model.name}: {warning}", file=sys.stderr)

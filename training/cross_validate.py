@@ -7,7 +7,6 @@ evaluated, so nothing is selected on the evaluated faces. Intervals are over fac
 """
 
 import logging
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +14,13 @@ import numpy as np
 from mien.data.contract import Array
 from mien.data.folds import Grouping
 from mien.training import metrics
-from mien.training.command import command
-from mien.training.config import FoldConfig, Recipe, read_as
+from mien.training.config import FoldConfig, Recipe
 from mien.training.loop.batches import load_faces
 from mien.training.loop.prediction import predict
 from mien.training.loop.provenance import provenance
 from mien.training.loop.run_folder import load_best
 from mien.training.train import train
-from mien.training.wording import interval, percent, write_results
+from mien.training.wording import ResultFiles, interval, percent
 
 logger = logging.getLogger("mien.training")
 
@@ -63,13 +61,11 @@ def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     return predict(network, held.crops, heads=(state["head"],))[state["head"]].argmax(axis=1), held.labels
 
 
-@command("cross-validate", log_level=logging.INFO)
-def main(options: Namespace) -> None:
-    """Command line."""
-    recipe = read_as(Recipe, options.recipe, options.overrides)
+def run(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: ResultFiles) -> None:
+    """Train the folds, and print the metrics of all held-out faces together and the accuracy of each fold."""
     warn_of_known_faces(recipe)
-    recipes = fold_recipes(recipe, folds=options.folds, group_by=options.group_by)
-    scored = [_score(fold, train(fold, options.runs / fold.name)) for fold in recipes]
+    recipes = fold_recipes(recipe, folds=folds, group_by=group_by)
+    scored = [_score(fold, train(fold, runs / fold.name)) for fold in recipes]
     predicted, labels = (np.concatenate(parts) for parts in zip(*scored, strict=True))
     shares = dict(zip(("accuracy", "mean class accuracy"), metrics.accuracies(predicted, labels), strict=True))
     for name, share in shares.items():
@@ -80,4 +76,4 @@ def main(options: Namespace) -> None:
     rows += [(f"accuracy, fold {number}", percent(share, 2)) for number, share in enumerate(by_fold)]
     confusion = metrics.confusion(predicted, labels).tolist()
     results = {**shares, "faces": len(labels), "accuracy by fold": by_fold, "confusion": confusion}
-    write_results(options, ("metric", "%"), rows, results)
+    files.write(("metric", "%"), rows, results)

@@ -8,7 +8,6 @@ detect near-duplicates, on its clean faces: those that resemble no face of the t
 """
 
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,15 +20,14 @@ from rich.console import Console
 from rich.table import Table
 
 from mien.data.contract import EIGHT_LABELS, LABELS, Array, softmax
-from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
+from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, load_artifact
 from mien.models.network import Head
 from mien.training import metrics, robustness
-from mien.training.arguments import PARSERS
-from mien.training.command import command
-from mien.training.faces import FaceSet, chosen_source, read_faces
+from mien.training.config import DataSource
+from mien.training.faces import FaceSet, read_faces
 from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, read_facts
-from mien.training.wording import metric_cells, plain_interval, write_results
+from mien.training.wording import ResultFiles, metric_cells, plain_interval
 
 _BATCH: Final = 128
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
@@ -204,29 +202,38 @@ def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
         Console().print(table)
 
 
-@command("evaluate")
-def main(chosen: Namespace) -> None:
-    """Command line."""
-    if not chosen.corruptions and (chosen.faces or chosen.plot):
-        PARSERS["evaluate"].error("--faces and --plot are options of --corruptions")
-    folder = artifact_dir(chosen.artifact)
-    faces = read_faces(chosen_source(chosen), find_clean=True)
+def run(
+    folder: Path,
+    source: DataSource,
+    *,
+    corruptions: bool = False,
+    corrupted: int | None = None,
+    figure: Path | None = None,
+    files: ResultFiles,
+) -> None:
+    """Print the metrics of an artifact on a split.
+
+    Args:
+        corruptions: whether to measure corrupted faces, too: `corrupted` random ones, by default all.
+        figure: file for a figure of the corruptions.
+    """
+    faces = read_faces(source, find_clean=True)
     manifest, evaluations, session = evaluate(folder, faces)
     warning = faces.changed_since(manifest.data_index_sha256)
     title = f"{manifest.name} on {faces.kind} {faces.split}"
     print_evaluations(evaluations, title=title)
     rows: list[robustness.Row] = []
-    if chosen.corruptions:
-        faces = faces.sample(chosen.faces or len(faces))
+    if corruptions:
+        faces = faces.sample(corrupted or len(faces))
         rows = robustness.measure(lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces)
         title += f", balanced, {len(faces):,} faces"
         robustness.print_rows(rows, title=title)
-        if chosen.plot:
-            robustness.write_figure(chosen.plot, rows, title=title)
+        if figure:
+            robustness.write_figure(figure, rows, title=title)
     scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
     results: dict[str, object] = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
     results |= {"corruptions": rows} if rows else {}
     results |= {"warning": warning} if warning else {}
-    write_results(chosen, *results_table(evaluations), results)
+    files.write(*results_table(evaluations), results)
     if warning:
         print(f"warning: {manifest.name}: {warning}", file=sys.stderr)

@@ -8,8 +8,6 @@ all heads are evaluated on the validation split of the recipe: mean and standard
 intervals over faces, gains over the first row paired by face, and McNemar's test against it for each seed.
 """
 
-import logging
-from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +16,6 @@ import numpy as np
 from mien.data.contract import Array
 from mien.models.network import Head
 from mien.training import metrics
-from mien.training.command import command
 from mien.training.config import Recipe, read_as
 from mien.training.loop.batches import load_faces
 from mien.training.loop.prediction import predict
@@ -26,8 +23,8 @@ from mien.training.loop.run_folder import load_best, parameters
 from mien.training.report.comparison import Figures, Result, as_table, write_curves, write_figure
 from mien.training.report.history import read_history
 from mien.training.train import train
-from mien.training.variants import Experiment, recipes_of
-from mien.training.wording import markdown_table, write_results
+from mien.training.variants import Experiment
+from mien.training.wording import ResultFiles, markdown_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +85,29 @@ def _mean_class(right: Array, labels: Array) -> float:
     return float(np.mean([right[labels == label].mean() for label in np.unique(labels)]))
 
 
-@command("experiment", log_level=logging.INFO)
-def main(options: Namespace) -> None:
-    """Command line."""
-    rows = options.rows.split(",") if options.rows else None
-    seeds = None if options.seeds is None else range(options.seeds)
-    recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows, runs=options.runs, seeds=seeds)
+def run(
+    experiment: Path,
+    recipes: dict[str, list[Recipe]],
+    runs: Path,
+    *,
+    figure: Path | None = None,
+    curves: Path | None = None,
+    files: ResultFiles,
+) -> None:
+    """Train the rows of `recipes_of` in `runs`, print their table, and write figures, table and results."""
     for of_seeds in recipes.values():
         for recipe in of_seeds:
-            train(recipe, options.runs / recipe.name)
-    results = compare(recipes, options.runs)
+            train(recipe, runs / recipe.name)
+    results = compare(recipes, runs)
     headings, cells = as_table(results)
     print(markdown_table(headings, cells))
-    write_results(options, headings, cells, results)
-    plot = read_as(Experiment, options.experiment, []).plot
-    if options.plot:
-        write_figure(options.plot, results, plot)
-    if options.curves:
+    files.write(headings, cells, results)
+    plot = read_as(Experiment, experiment).plot
+    if figure:
+        write_figure(figure, results, plot)
+    if curves:
         histories = {
-            row: [read_history(options.runs / recipe.name, batch_size=recipe.batch_size) for recipe in of_seeds]
+            row: [read_history(runs / recipe.name, batch_size=recipe.batch_size) for recipe in of_seeds]
             for row, of_seeds in recipes.items()
         }
-        write_curves(options.curves, histories, plot)
+        write_curves(curves, histories, plot)

@@ -17,21 +17,18 @@ again. --card only rewrites license and card.
 
 import logging
 import re
-from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from mien.data.atomic import write_atomic
 from mien.data.contract import Array, contract_id
 from mien.data.readers.base import readers
 from mien.models.manifest import (
     ARTIFACTS_DIR,
     MANIFEST_NAME,
-    POINTERS,
     GraphFile,
     GraphInput,
     GraphOutput,
@@ -43,8 +40,6 @@ from mien.models.manifest import (
 )
 from mien.models.network import FaceNetwork
 from mien.training import metrics
-from mien.training.arguments import PARSERS
-from mien.training.command import command
 from mien.training.config import DataSource, ModelConfig, Recipe
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import TEST, FaceSet, read_faces
@@ -299,33 +294,19 @@ def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
     return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
 
 
-@command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines
-def main(options: Namespace) -> None:
-    """Command line."""
-    if sum((options.refit, options.conditions, options.card, bool(options.tag))) != 1 or (
-        not options.tag and len(options.folders) > 1
-    ):
-        PARSERS["export"].error("use --tag to release, or --refit, --conditions or --card with one artifact")
-    only_releases, only_evaluates = options.arch or options.one_view, options.also
-    if (only_releases and not options.tag) or (only_evaluates and (options.conditions or options.card)):
-        PARSERS["export"].error("--arch and --one-view are options of --tag, --also of --tag and --refit")
-    folder = options.folders[0]
-    if options.pointer and not options.tag and folder.resolve().parent != options.artifacts.resolve():
-        PARSERS["export"].error(f"--as is for an artifact in {options.artifacts}; {folder} is not there")
-    if options.tag:
-        folder = export(
-            options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,
-            artifacts_dir=options.artifacts, also=tuple(options.also),
-        )  # fmt: skip
-    elif options.card:
-        finish(folder, _licensed(_load_without_card(folder)))
+def describe_again(
+    folder: Path, *, part: Literal["all", "conditions", "card"] = "all", also: tuple[str, ...] = ()
+) -> None:
+    """Fit and evaluate the graphs of an artifact again; or only measure its conditions, or rewrite license and card.
+
+    Raises: ArtifactError; ExportError; DatasetError.
+    """
+    manifest = _load_without_card(folder)
+    if part == "card":
+        finish(folder, _licensed(manifest))
+        return
+    valid = _read_unchanged(_valid_source(manifest), manifest.data_index_sha256)
+    if part == "conditions":
+        measure_again(folder, manifest, valid)
     else:
-        manifest = _load_without_card(folder)
-        valid = _read_unchanged(_valid_source(manifest), manifest.data_index_sha256)
-        if options.conditions:
-            measure_again(folder, manifest, valid)
-        else:
-            describe(folder, _licensed(manifest), valid, _other_splits(tuple(options.also)))
-    if options.pointer:
-        write_atomic(options.artifacts / POINTERS[options.pointer], folder.name + "\n")
-    logger.info("wrote %s", folder)
+        describe(folder, _licensed(manifest), valid, _other_splits(also))

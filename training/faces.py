@@ -1,6 +1,5 @@
 """Labeled faces of one split of one data set, for evaluation, releases and reports."""
 
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -74,12 +73,6 @@ class FaceSet:
     def title(self) -> str:
         """Display name: set, split and number of faces."""
         return f"{self.kind}, {self.split} split, {len(self):,} faces"
-
-
-def chosen_source(options: Namespace) -> DataSource:
-    """The split that `--data`, `--option` and `--split` of a command choose."""
-    kind, root = options.data
-    return DataSource(kind=kind, root=root, split=options.split, options=dict(options.option))
 
 
 def read_faces(source: DataSource, *, find_clean: bool = False) -> FaceSet:

@@ -7,11 +7,9 @@ With --out, the int8 graph is added to the artifact if it meets the release crit
 every batch size, and a loss of mean class accuracy of at most half a point.
 """
 
-import logging
 import shutil
 import tempfile
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +26,6 @@ from mien.data.contract import Array
 from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
-from mien.training.command import command
 from mien.training.compare import compare as compare_faces
 from mien.training.config import DataSource
 from mien.training.evaluate import Evaluation, open_graph, run_graph, score_logits
@@ -222,20 +219,21 @@ def print_comparison(comparison: Comparison, *, title: str) -> None:
     console.print(table)
 
 
-@command("quantize", log_level=logging.ERROR)  # the library recommends preprocessing, which the exporter has done
-def main(chosen: Namespace) -> None:
-    """Command line."""
-    artifact, (kind, root) = chosen.artifact, chosen.data
+def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int) -> None:
+    """Quantize an artifact, print the comparison, and write the artifact with its int8 graph to `out`, if given.
+
+    Raises: ArtifactError, DatasetError, QuantizationError.
+    """
     manifest = load_artifact(artifact)
-    if chosen.out and "int8" in manifest.graphs:
+    if out and "int8" in manifest.graphs:
         raise QuantizationError(f"{manifest.name} already has an int8 graph, and artifacts are never overwritten")
     source = artifact / manifest.graph("fp32").file
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / GRAPH_NAME
         quantize(source, graph, calibration_crops(source_of(manifest, kind, root, "train")))
-        comparison = compare(manifest, source, graph, source_of(manifest, kind, root, "valid"), rounds=chosen.rounds)
+        comparison = compare(manifest, source, graph, source_of(manifest, kind, root, "valid"), rounds=rounds)
         print_comparison(comparison, title=f"{manifest.name} on {kind} valid")
-        if chosen.out:
-            release(artifact, manifest, graph, comparison, chosen.out)
+        if out:
+            release(artifact, manifest, graph, comparison, out)
     failed = "; ".join(comparison.obstacles()) or "all met"
-    print(f"release criteria: {failed}" + (f"; wrote {chosen.out}" if chosen.out else ""))
+    print(f"release criteria: {failed}" + (f"; wrote {out}" if out else ""))

@@ -24,7 +24,6 @@ from mien.data.contract import EIGHT_LABELS, Array, contract_id
 from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork
 from mien.training import metrics
-from mien.training.command import recipe_command
 from mien.training.config import Recipe, RecipeError, check_weights
 from mien.training.distillation.losses import attention_consistency, cross_entropy, distillation_loss
 from mien.training.distillation.teachers import Teachers, fixed_logits
@@ -275,8 +274,7 @@ def _check_classes(faces: JoinedFaces, valid: Faces | None, recipe: Recipe) -> N
         )
 
 
-main = recipe_command("train", Recipe, train)
+if __name__ == "__main__":  # of torchrun
+    from mien.training.cli import main
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["train", *sys.argv[1:]]))

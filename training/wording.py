@@ -4,9 +4,10 @@ import csv
 import io
 import json
 import re
-from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,15 +78,21 @@ def latex_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def write_results(options: Namespace, heads: Sequence[str], rows: Sequence[Sequence[str]], results: object) -> None:
-    """Write what `--table` and `--json` of a command ask for: the table, and all results."""
-    if options.table:
-        if options.table.suffix == ".csv":
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows([heads, *rows])
-            write_atomic(options.table, text.getvalue())
-        else:
-            render = latex_table if options.table.suffix == ".tex" else markdown_table
-            write_atomic(options.table, render(heads, rows) + "\n")
-    if options.json:
-        write_atomic(options.json, json.dumps(results, indent=2, default=asdict) + "\n")
+class ResultFiles(NamedTuple):
+    """Files for the results of a command: all as JSON, and the table as .csv, .tex or .md."""
+
+    json: Path | None = None
+    table: Path | None = None
+
+    def write(self, heads: Sequence[str], rows: Sequence[Sequence[str]], results: object) -> None:
+        """Write the files that are asked for."""
+        if self.table:
+            if self.table.suffix == ".csv":
+                text = io.StringIO()
+                csv.writer(text, lineterminator="\n").writerows([heads, *rows])
+                write_atomic(self.table, text.getvalue())
+            else:
+                render = latex_table if self.table.suffix == ".tex" else markdown_table
+                write_atomic(self.table, render(heads, rows) + "\n")
+        if self.json:
+            write_atomic(self.json, json.dumps(results, indent=2, default=asdict) + "\n")

@@ -7,7 +7,6 @@ artifact's recipe. The reference is YuNet's labels (teacher.py). Intervals are 9
 """
 
 import json
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,6 @@ from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import DetectorMetric, default_detector_dir, load_detector
 from mien.models.detector.yunet import dynamic_graph
 from mien.models.manifest import Interval
-from mien.training.command import command
 from mien.training.detector.config import DetectorData, DetectorRecipe
 from mien.training.detector.images import LabeledImage, LabeledImages, load_images
 from mien.training.detector.scenes import is_sure, similarity, transform_faces, warp
@@ -208,10 +206,9 @@ def evaluate_graph(
     }
 
 
-@command("detector evaluate")
-def main(options: Namespace) -> None:
-    """Command line."""
-    folder = options.artifact or default_detector_dir()
+def run(artifact: Path | None, *, json_file: Path | None) -> None:
+    """Print the metrics of an artifact, by default the default detector, on its test images, and write them."""
+    folder = artifact or default_detector_dir()
     manifest = load_detector(folder)
     data = DetectorRecipe.model_validate(manifest.recipe).data
     graph, images = folder / manifest.graph.file, load_images(data, "test")
@@ -222,6 +219,6 @@ def main(options: Namespace) -> None:
         cells = [f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" for estimate in estimates]
         table.add_row(row[0].name, str(row[0].faces), *cells)
     Console().print(table)
-    if options.json:
+    if json_file:
         values = {name: [metric.model_dump() for metric in each] for name, each in metrics.items()}
-        write_atomic(options.json, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")
+        write_atomic(json_file, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")

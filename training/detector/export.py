@@ -10,7 +10,6 @@ artifact's name to models/artifacts/DEFAULT_DETECTOR.
 
 import logging
 import math
-from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +19,9 @@ import torch
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.models.detector.decode import OUTPUTS, detect_rows
-from mien.models.detector.manifest import POINTER, DetectorManifest
+from mien.models.detector.manifest import DetectorManifest
 from mien.models.detector.network import FaceFPN, Released
 from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
-from mien.training.command import command
 from mien.training.detector.card import render
 from mien.training.detector.config import DetectorRecipe, shareable
 from mien.training.detector.evaluate import evaluate_graph, select_threshold
@@ -110,12 +108,3 @@ def check_graph(network: FaceFPN, path: Path, image: Array) -> float:
     if not worst <= MAX_DIFFERENCE:
         raise ExportError(f"{path.name}: an output differs from torch by {worst:.2e}, more than {MAX_DIFFERENCE:g}")
     return worst
-
-
-@command("detector export", log_level=logging.ERROR)
-def main(options: Namespace) -> None:
-    """Command line."""
-    folder = export(options.run, options.tag, threshold=options.threshold, artifacts_dir=options.artifacts)
-    if options.default:
-        write_atomic(options.artifacts / POINTER, folder.name + "\n")
-    logger.info("wrote %s", folder)

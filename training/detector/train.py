@@ -26,7 +26,6 @@ from torch.utils.data import Dataset
 from mien.models.detector.manifest import load_detector
 from mien.models.detector.network import FaceFPN
 from mien.models.manifest import sha256_of
-from mien.training.command import recipe_command
 from mien.training.config import RecipeError, check_weights
 from mien.training.detector.config import DetectorModel, DetectorRecipe
 from mien.training.detector.hard import false_positives
@@ -190,8 +189,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
     return out
 
 
-main = recipe_command("detector train", DetectorRecipe, train)
+if __name__ == "__main__":  # of torchrun
+    from mien.training.cli import main
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["detector", "train", *sys.argv[1:]]))

@@ -1,7 +1,6 @@
 """Report command: `mien report RUN... [--data KIND=ROOT] [--out report.html] [--markdown]`."""
 
 import sys
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,6 @@ import yaml
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS
-from mien.training.command import command
 from mien.training.config import DataSource, Recipe
 from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop.run_folder import RunError, read_run
@@ -128,22 +126,25 @@ def choose(
     return DataSource(kind=kind, split=split or (valid.split if same else "valid"), root=root, options=known)
 
 
-@command("report")
-def main(chosen: Namespace) -> None:
-    """Command line."""
-    source = choose(
-        read_run(Recipe, chosen.runs[0]).data.held_out,
-        data=chosen.data,
-        split=chosen.split,
-        options=dict(chosen.option),
-    )
-    results, faces = gather(chosen.runs, source)
-    if chosen.markdown:
+def run(
+    folders: list[Path],
+    *,
+    data: tuple[str, Path] | None,
+    split: str | None,
+    options: Mapping[str, Any],
+    out: Path | None,
+    markdown: bool,
+    show_faces: bool,
+) -> None:
+    """Write the page, or print the table of runs; see `choose`."""
+    valid = read_run(Recipe, folders[0]).data.held_out
+    results, faces = gather(folders, choose(valid, data=data, split=split, options=options))
+    if markdown:
         print(f"{faces.title}; shares in % with 95 % intervals over faces:\n")
         print(markdown_table(_HEADINGS, map(table_row, results)))
-    if chosen.out or not chosen.markdown:
-        out = chosen.out or Path("report.html")
-        write_atomic(out, page(results, faces, show_faces=not chosen.without_faces))
+    if out or not markdown:
+        out = out or Path("report.html")
+        write_atomic(out, page(results, faces, show_faces=show_faces))
         print(f"wrote {out}", file=sys.stderr)
     for result in results:
         for warning in result.warnings:

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from mien.models.manifest import artifact_dir, load_artifact
+from mien.training.cli import main
 from mien.training.compare import compare
-from mien.training.compare import main as compare_main
 from mien.training.config import DistillationConfig
-from mien.training.cross_validate import main, warn_of_known_faces
+from mien.training.cross_validate import warn_of_known_faces
 from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
 from mien.training.export import export
 from mien.training.loop.run_folder import read_facts
 from mien.training.release.graphs import ExportError
-from mien.training.report.command import main as report
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
 from tests.support_training import drawn_faces, small_recipe, valid_faces, write_recipe
@@ -23,7 +22,7 @@ from tests.support_training import drawn_faces, small_recipe, valid_faces, write
 def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = drawn_faces(tmp_path / "faces", train=6, valid=1)
     recipe = write_recipe(tmp_path / "recipe.yaml", small_recipe(root, epochs=1))
-    assert main([str(recipe), "--folds", "3", "--runs", str(tmp_path / "runs")]) == 0
+    assert main(["cross-validate", str(recipe), "--folds", "3", "--runs", str(tmp_path / "runs")]) == 0
     shown = capsys.readouterr().out
     assert "41 faces" in shown
     assert len(shown.split("accuracy by fold, %: ")[1].split(", ")) == 3
@@ -32,7 +31,7 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert (sum(facts["faces"].values()), len(facts["faces"]), len(facts["learned_from"])) == (41, 2, 1)
     with pytest.raises(ExportError, match="fold of a cross-validation"):
         export([tmp_path / "runs" / "small_fold_0"], "fold", artifacts_dir=tmp_path)
-    assert report([str(tmp_path / "runs" / "small_fold_0")]) == 1
+    assert main(["report", str(tmp_path / "runs" / "small_fold_0")]) == 1
     assert "a fold of a cross-validation" in capsys.readouterr().err
 
 
@@ -66,12 +65,12 @@ def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
 ) -> None:
     root, artifact = drawn_faces(tmp_path / "faces", train=2, valid=2), str(artifact_dir(None))
     data = ["--data", f"folders={root}"]
-    assert compare_main([artifact, "fast", *data]) == 0
+    assert main(["compare", artifact, "fast", *data]) == 0
     shown = capsys.readouterr().out
     assert "+0.00 (+0.00 to +0.00)" in shown
     assert "McNemar's test: p = 1" in shown
     run = train(small_recipe(root, epochs=1), tmp_path / "own")
-    assert compare_main([artifact, str(run), *data, "--prior", "natural"]) == 0
+    assert main(["compare", artifact, str(run), *data, "--prior", "natural"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "run own" in shown
     assert "natural" in shown

@@ -12,6 +12,7 @@ import torch
 
 from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import default_detector_dir, load_detector
+from mien.training.cli import main
 from mien.training.config import RecipeError
 from mien.training.detector import evaluate as evaluate_command
 from mien.training.detector import export as export_command
@@ -80,12 +81,12 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     run, artifacts = train(recipe, tmp_path / "run"), tmp_path / "artifacts"
     logged = list(losses(run).values())
     assert np.mean(logged[-10:]) < 0.85 * np.mean(logged[:10])
-    options = [str(run), "--tag", "v1", "--artifacts", str(artifacts), "--default"]
+    options = ["detector", "export", str(run), "--tag", "v1", "--artifacts", str(artifacts), "--default"]
     with monkeypatch.context() as patch:
         read = Mock(wraps=load_images)
         for module in (export_command, evaluate_command):
             patch.setattr(module, "load_images", read)
-        assert export_command.main(options) == 0
+        assert main(options) == 0
     assert {call.args[1] for call in read.call_args_list} == {"valid"}  # the test split is for the end
     folder = default_detector_dir(artifacts)
     manifest = load_detector(folder)
@@ -96,8 +97,8 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     assert manifest.score_threshold in THRESHOLDS
     image, _ = drawn_face(96, (48, 48), 24)
     assert detect_rows(open_graph(folder / "model.onnx").run, image, threshold=0.05).shape[1] == 15
-    assert export_command.main(options) == 1  # the artifact exists
-    assert evaluate_command.main(["--artifact", str(tmp_path / "absent")]) == 1
+    assert main(options) == 1  # the artifact exists
+    assert main(["detector", "evaluate", "--artifact", str(tmp_path / "absent")]) == 1
 
     values = recipe.model_dump(mode="json")
     values["model"]["init_from"], values["scenes"]["hard_share"] = str(folder), 0.3
@@ -123,7 +124,7 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("MIEN_MODELS_DIR", str(models))
     monkeypatch.chdir(tmp_path)
-    assert evaluate_command.main(["--json", str(out), "--artifact", str(folder)]) == 0
+    assert main(["detector", "evaluate", "--json", str(out), "--artifact", str(folder)]) == 0
     metrics = json.loads(out.read_text())["metrics"]
     assert set(metrics) == {"tiny.v1", "YuNet"}
     values = [metric["estimate"]["value"] for metric in metrics["tiny.v1"]]

@@ -16,13 +16,12 @@ from mien.data.command import app as data_app
 from mien.data.contract import EIGHT_LABELS
 from mien.data.tree import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact
-from mien.training.compare import main as compare
+from mien.training.cli import main
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.distillation.teachers import Teachers
 from mien.training.evaluate import evaluate
 from mien.training.export import export
 from mien.training.release.graphs import ExportError
-from mien.training.report.command import main as report
 from mien.training.train import train
 from tests.albums import face_photo, label_folder, rows_of, write_photos
 from tests.data_sets import make_ferplus
@@ -51,7 +50,7 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     assert "neutral, contempt" in card
     assert "--option classes=8 --option valid_share=0.2" in card
     options = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
-    assert compare([str(eight.artifact), str(eight.run), "--data", f"folders={eight.root}", *options]) == 0
+    assert main(["compare", str(eight.artifact), str(eight.run), "--data", f"folders={eight.root}", *options]) == 0
     assert "recall, contempt" in capsys.readouterr().out
 
 
@@ -80,9 +79,9 @@ def test_seven_classes_are_not_measured_on_faces_of_eight(
 ) -> None:
     options = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
     data = ["--data", f"folders={eight.root}", *options]
-    for command in (compare, report):
+    for command in ("compare", "report"):
         given = [str(eight.run), str(trained.student), *data]
-        assert command([*given, *(["--out", str(tmp_path / "a.html")] if command is report else [])]) == 1
+        assert main([command, *given, *(["--out", str(tmp_path / "a.html")] if command == "report" else [])]) == 1
         assert f"run {trained.student.name} does not. Leave out classes=8" in capsys.readouterr().err
 
 
@@ -90,7 +89,7 @@ def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) 
     checked = CliRunner().invoke(data_app, ["check", "folders", str(eight.root), "--option", "classes=8", "--json"])
     assert checked.exit_code == 0
     assert json.loads(checked.stdout)["counts"]["all"]["contempt"] == 10
-    assert report([str(eight.run), "--out", str(tmp_path / "report.html")]) == 0
+    assert main(["report", str(eight.run), "--out", str(tmp_path / "report.html")]) == 0
     assert "contempt" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

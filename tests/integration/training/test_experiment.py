@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import yaml
 
-from mien.training.experiment import compare, main
+from mien.training.cli import main
+from mien.training.experiment import compare
 from mien.training.variants import recipes_of
 from tests.support_training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, write_recipe
 
@@ -31,7 +32,7 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     plot, curves = tmp_path / "plot.pdf", tmp_path / "curves.png"
     written, results = tmp_path / "table.csv", tmp_path / "results.json"
     drawn = ["--plot", str(plot), "--curves", str(curves), "--table", str(written), "--json", str(results)]
-    assert main([str(experiment), "--reduced", "--seeds", "2", "--runs", str(runs), *drawn]) == 0
+    assert main(["experiment", str(experiment), "--reduced", "--seeds", "2", "--runs", str(runs), *drawn]) == 0
     assert min(plot.stat().st_size, curves.stat().st_size) > 5000
     assert {path.name for path in runs.iterdir()} == {
         f"position_{row}_{seed}" for row in ("learned", "none") for seed in (0, 1)

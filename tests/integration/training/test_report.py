@@ -9,7 +9,7 @@ import yaml
 from playwright.sync_api import sync_playwright
 
 from mien.data.contract import LABELS
-from mien.training.report.command import main
+from mien.training.cli import main
 from tests.browser import launch
 from tests.data_sets import make_folders, make_raf_db
 from tests.integration.training.conftest import Trained
@@ -38,7 +38,7 @@ def report(place: Path, *arguments: str, runs: tuple[str, ...] = ("teacher", "st
         out = place / "report.html"
         out.unlink(missing_ok=True)
         folders = [str(place / "runs" / run) for run in runs]
-        assert main([*folders, "--data", f"{kind}={place / kind}", "--out", str(out), *arguments]) == 0
+        assert main(["report", *folders, "--data", f"{kind}={place / kind}", "--out", str(out), *arguments]) == 0
         PAGES[asked] = out.read_text(encoding="utf-8")
     return PAGES[asked]
 
@@ -73,7 +73,7 @@ def test_the_test_split_is_shown_only_on_request_and_nothing_is_fitted_on_it(pla
 def test_markdown_is_the_plain_table_of_the_validation_split_with_a_line_per_run(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(place / "runs" / "teacher"), str(place / "runs" / "student"), "--markdown"]) == 0
+    assert main(["report", str(place / "runs" / "teacher"), str(place / "runs" / "student"), "--markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("raf_db, valid split, 14 faces")
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| run", "| ---", "| teacher", "| student"]
@@ -98,12 +98,12 @@ def test_names_from_files_are_text_on_the_page(place: Path) -> None:
 
 
 def test_a_folder_without_a_finished_run_is_a_clear_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(place / "absent"), "--data", f"raf_db={place / 'raf_db'}"]) == 1
+    assert main(["report", str(place / "absent"), "--data", f"raf_db={place / 'raf_db'}"]) == 1
     assert "not a run folder" in capsys.readouterr().err
     begun = place / "runs" / "begun"
     begun.mkdir()
     (begun / "recipe.yaml").write_bytes((place / "runs" / "student" / "recipe.yaml").read_bytes())
-    assert main([str(begun), "--data", f"raf_db={place / 'raf_db'}"]) == 1
+    assert main(["report", str(begun), "--data", f"raf_db={place / 'raf_db'}"]) == 1
     assert "best.pt" in capsys.readouterr().err
 
 

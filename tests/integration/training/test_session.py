@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from mien.training.cli import main
 from mien.training.loop import checkpoint
 from mien.training.loop.run import OutOfMemory, Run
 from mien.training.loop.run_folder import RunError
-from mien.training.report.command import main as report
 from mien.training.report.history import read_history
 from mien.training.train import train
 from tests.support_training import TINY_DEIT, drawn_faces, kept_states, losses, small_recipe, with_runtime
@@ -51,7 +51,7 @@ def test_a_run_of_one_short_epoch_can_be_reported(tmp_path: Path) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     out = train(with_runtime(recipe, log_every_steps=10), tmp_path / "run")
     assert read_history(out, batch_size=recipe.batch_size).position.tolist() == [1.0]
-    assert report([str(out), "--out", str(tmp_path / "report.html")]) == 0
+    assert main(["report", str(out), "--out", str(tmp_path / "report.html")]) == 0
     assert "History" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -13,6 +13,7 @@ from mien.app.settings import Settings
 from mien.data.contract import LABELS
 from mien.models.manifest import Interval, artifact_dir, load_artifact, write_manifest
 from mien.training import quantize
+from mien.training.cli import main
 from mien.training.config import DataSource
 from mien.training.quantize import Comparison, QuantizationError
 from tests.support import tiny_artifact
@@ -107,8 +108,8 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
 ) -> None:
     artifact = without_int8(tmp_path / "before")
     out = tmp_path / "after"
-    command = [str(artifact), "--data", f"folders={faces}", "--out", str(out), "--rounds", "1"]
-    assert quantize.main(command) == 0
+    command = ["quantize", str(artifact), "--data", f"folders={faces}", "--out", str(out), "--rounds", "1"]
+    assert main(command) == 0
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("mean class accuracy", "ECE", "same label", "32 faces", "all met"))
     manifest = load_artifact(out)
@@ -121,7 +122,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     assert small.precision == "int8"
     assert (small.classify(crops).argmax(axis=1) == full.classify(crops).argmax(axis=1)).mean() > 0.9
     np.testing.assert_allclose(small.explain(crops), full.explain(crops), atol=0.05)
-    assert quantize.main([str(out), *command[1:3], "--out", str(out), "--rounds", "1"]) == 1
+    assert main(["quantize", str(out), *command[2:4], "--out", str(out), "--rounds", "1"]) == 1
     assert "artifacts are never overwritten" in capsys.readouterr().err
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from mien.data.contract import Array
 from mien.training import evaluate
+from mien.training.cli import main
 from mien.training.robustness import STRENGTHS, corrupt
 from tests.data_sets import draw_face
 from tests.support_training import drawn_faces
@@ -42,8 +43,8 @@ def test_the_command_measures_every_strength_and_draws_them(
     opening = Mock(wraps=evaluate.open_graph)
     monkeypatch.setattr(evaluate, "open_graph", opening)
     root, out, plot = drawn_faces(tmp_path / "faces", train=1, valid=2), tmp_path / "all.json", tmp_path / "all.png"
-    arguments = ["--artifact", str(artifact), "--data", f"folders={root}", "--corruptions", "--faces", "10"]
-    assert evaluate.main([*arguments, "--json", str(out), "--plot", str(plot)]) == 0
+    arguments = ["evaluate", "--artifact", str(artifact), "--data", f"folders={root}", "--corruptions", "--faces", "10"]
+    assert main([*arguments, "--json", str(out), "--plot", str(plot)]) == 0
     assert opening.call_count == 1
     rows = json.loads(out.read_text(encoding="utf-8"))["corruptions"]
     assert len(rows) == 1 + sum(map(len, STRENGTHS.values()))

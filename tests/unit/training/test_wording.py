@@ -2,13 +2,12 @@
 
 import csv
 import json
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 
 from mien.models.manifest import Interval
-from mien.training.wording import most_confused, write_results
+from mien.training.wording import ResultFiles, most_confused
 
 
 def test_the_most_frequent_confusion_is_a_share_of_the_actual_class() -> None:
@@ -20,8 +19,8 @@ def test_the_most_frequent_confusion_is_a_share_of_the_actual_class() -> None:
 def test_tables_are_written_for_spreadsheets_and_papers(tmp_path: Path) -> None:
     heads, rows = ("run_name", "accuracy, %"), [("a_1", "50.0 ± 1.4 (48.0, 53.0)"), ("b & c", "40")]
     for name in ("table.csv", "table.tex", "table.md"):
-        options = Namespace(table=tmp_path / name, json=tmp_path / "results.json")
-        write_results(options, heads, rows, {"accuracy": Interval(0.5, 0.4, 0.6)})
+        files = ResultFiles(tmp_path / "results.json", tmp_path / name)
+        files.write(heads, rows, {"accuracy": Interval(0.5, 0.4, 0.6)})
     lines = (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()
     assert list(csv.reader(lines)) == [list(heads), *map(list, rows)]
     latex = (tmp_path / "table.tex").read_text(encoding="utf-8")

@@ -1,0 +1,370 @@
+"""Command lines of training. Its libraries are imported when a command runs, so that `--help` is immediate."""
+
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+
+import typer
+from rich.logging import RichHandler
+
+from mien.data.atomic import write_atomic
+from mien.data.errors import MienError
+from mien.data.folds import Grouping
+from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Prior, artifact_dir
+from mien.models.strict import expand_home
+from mien.training.wording import ResultFiles
+
+if TYPE_CHECKING:
+    from mien.training.config import DataSource
+
+INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
+_FIGURES: Final = (".png", ".svg", ".pdf")
+_TABLES: Final = (".csv", ".tex", ".md")
+_RECIPES: Final = Path(__file__).resolve().with_name("recipes")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+detector = typer.Typer()
+app.add_typer(detector, name="detector")
+
+
+class DataRoot(NamedTuple):
+    """Kind and root of a data set, of `--data KIND=ROOT`."""
+
+    kind: str
+    root: Path
+
+
+def parse_data(text: str) -> DataRoot:
+    """Parse the argument of `--data`."""
+    kind, equals, root = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
+    return DataRoot(kind, expand_home(root))
+
+
+def _pairs(texts: list[str]) -> list[str]:
+    for text in texts:
+        if "=" not in text:
+            raise typer.BadParameter(f"{text!r}: expected KEY=VALUE, for example exclude_near_duplicates_of=train")
+    return texts
+
+
+def _named(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    def check(path: Path | None) -> Path | None:
+        if path is not None and path.suffix not in suffixes:
+            raise typer.BadParameter(f"{path}: expected a name that ends with {' or '.join(suffixes)}")
+        return path
+
+    return check
+
+
+def _recipe(path: Path) -> Path:
+    if path == Path():
+        raise typer.BadParameter(f"the recipe is missing. Give a YAML file, such as one of those in {_RECIPES}")
+    return path
+
+
+def _threshold(value: float | None) -> float | None:
+    if value is not None and not 0 < value < 1:
+        raise typer.BadParameter(f"{value:g}: expected a number between 0 and 1")
+    return value
+
+
+_data = functools.partial(typer.Option, "--data", parser=parse_data, metavar="KIND=ROOT")
+Data = Annotated[DataRoot, _data(help="Data set, such as ferplus=path/to/ferplus.")]
+ReaderOptions = Annotated[
+    list[str], typer.Option("--option", callback=_pairs, metavar="KEY=VALUE", help="Option of the reader.")
+]
+Split = Annotated[str, typer.Option(help="Split to evaluate on.")]
+RecipeFile = Annotated[
+    Path, typer.Argument(callback=_recipe, show_default=False, help="YAML file in training/recipes/.")
+]
+Overrides = Annotated[
+    list[str], typer.Argument(metavar="KEY=VALUE", help="Overrides, such as optim.learning_rate=3e-4.")
+]
+Out = Annotated[Path | None, typer.Option(help="Run folder, by default runs/<name>. An existing run is resumed.")]
+Runs = Annotated[Path, typer.Option(help="Folder of the run folders.")]
+Figure = Annotated[
+    Path | None, typer.Option(callback=_named(*_FIGURES), metavar="FILE", help="Draw the results: .png, .svg, .pdf.")
+]
+Table = Annotated[
+    Path | None, typer.Option(callback=_named(*_TABLES), metavar="FILE", help="Also write the table: .csv, .tex, .md.")
+]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the results to this file.")]
+Artifacts = Annotated[Path, typer.Option(help="Parent folder of artifacts.")]
+
+
+def _command(
+    name: str, *, group: typer.Typer = app, log_level: int | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command that prints expected errors as one line.
+
+    Args:
+        log_level: log to the terminal, with messages of libraries from this level; None: print errors only.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(**arguments: Any) -> None:
+            if log_level is not None:
+                _log_to_terminal(log_level)
+            try:
+                function(**arguments)
+            except (MienError, OSError) as error:  # of the system: a full disk, no permission
+                print(f"error: {error}", file=sys.stderr)
+                raise typer.Exit(1) from None
+            except KeyboardInterrupt:
+                print("interrupted; rerun the same command to resume", file=sys.stderr)
+                raise typer.Exit(INTERRUPTED) from None
+
+        return group.command(name)(run)
+
+    return decorate
+
+
+def _log_to_terminal(log_level: int) -> None:
+    first = os.environ.get("RANK", "0") == "0"  # set by torchrun
+    handler = RichHandler(show_path=False)
+    logging.basicConfig(level=log_level if first else logging.ERROR, format="%(message)s", handlers=[handler])
+    logging.getLogger("mien").setLevel(logging.INFO if first else logging.ERROR)
+
+
+def _source(data: DataRoot, option: list[str], split: str) -> "DataSource":
+    from mien.training.config import DataSource
+
+    options: dict[str, Any] = dict(pair.split("=", 1) for pair in option)
+    return DataSource(kind=data.kind, root=data.root, split=split, options=options)
+
+
+@_command("train", log_level=logging.INFO)
+def train(recipe: RecipeFile = Path(), overrides: Overrides = [], out: Out = None) -> None:
+    """Train one network from a recipe."""
+    from mien.training import config
+    from mien.training.train import train
+
+    read = config.read_as(config.Recipe, recipe, overrides)
+    train(read, out or Path("runs") / read.name)
+
+
+@_command("evaluate")
+def evaluate(
+    artifact: Annotated[str, typer.Option(help="Artifact folder, or the name of a model, such as fast.")],
+    data: Data,
+    option: ReaderOptions = [],
+    split: Split = "valid",
+    json_file: Json = None,
+    table: Table = None,
+    corruptions: Annotated[bool, typer.Option("--corruptions", help="Also measure corrupted faces.")] = False,
+    faces: Annotated[int | None, typer.Option(min=1, help="Random faces to corrupt, by default all.")] = None,
+    plot: Figure = None,
+) -> None:
+    """Evaluate a released artifact."""
+    if not corruptions and (faces or plot):
+        raise typer.BadParameter("--faces and --plot are options of --corruptions")
+    from mien.training.evaluate import run
+
+    source = _source(data, option, split)
+    files = ResultFiles(json_file, table)
+    run(artifact_dir(artifact), source, corruptions=corruptions, corrupted=faces, figure=plot, files=files)
+
+
+@_command("compare")
+def compare(
+    before: Annotated[str, typer.Argument(help="Artifact or run folder, or the name of a model, such as fast.")],
+    after: Annotated[str, typer.Argument(help="Artifact or run folder, or the name of a model.")],
+    data: Data,
+    option: ReaderOptions = [],
+    split: Split = "valid",
+    prior: Annotated[Prior, typer.Option(help="Prior of artifacts.")] = "balanced",
+    json_file: Json = None,
+    table: Table = None,
+) -> None:
+    """Compare two artifacts or runs."""
+    from mien.training.compare import run
+
+    files = ResultFiles(json_file, table)
+    run(artifact_dir(before), artifact_dir(after), _source(data, option, split), prior=prior, files=files)
+
+
+@_command("cross-validate", log_level=logging.INFO)
+def cross_validate(
+    recipe: RecipeFile = Path(),
+    overrides: Overrides = [],
+    folds: Annotated[int, typer.Option(min=2)] = 5,
+    group_by: Annotated[Grouping, typer.Option(help="What stays in one fold.")] = "none",
+    runs: Runs = Path("runs/cross_validation"),
+    json_file: Json = None,
+    table: Table = None,
+) -> None:
+    """Cross-validate a recipe."""
+    from mien.training import config
+    from mien.training.cross_validate import run
+
+    read = config.read_as(config.Recipe, recipe, overrides)
+    run(read, folds=folds, group_by=group_by, runs=runs, files=ResultFiles(json_file, table))
+
+
+@_command("experiment", log_level=logging.INFO)
+def experiment(
+    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="File in training/recipes/experiments/.")],
+    reduced: Annotated[bool, typer.Option("--reduced", help="Use the smaller budget of the file.")] = False,
+    rows: Annotated[
+        str | None,
+        typer.Option(help="Rows to run, separated by commas; the first row and rows that teach are always included."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1, by default those of the file.")
+    ] = None,
+    runs: Runs = Path("runs/experiments"),
+    plot: Figure = None,
+    curves: Annotated[
+        Path | None,
+        typer.Option(callback=_named(*_FIGURES), metavar="FILE", help="Also draw accuracy over training."),
+    ] = None,
+    json_file: Json = None,
+    table: Table = None,
+) -> None:
+    """Train rows and compare them."""
+    from mien.training.experiment import run
+    from mien.training.variants import recipes_of
+
+    recipes = recipes_of(
+        file,
+        reduced=reduced,
+        rows=rows.split(",") if rows else None,
+        runs=runs,
+        seeds=None if seeds is None else range(seeds),
+    )
+    run(file, recipes, runs, figure=plot, curves=curves, files=ResultFiles(json_file, table))
+
+
+@_command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines
+def export(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Run or artifact folders.")],
+    tag: Annotated[str | None, typer.Option(help="Distinguishes releases, such as ferplus_v1.")] = None,
+    arch: Annotated[str | None, typer.Option(help="First part of the name, by default from the recipe.")] = None,
+    one_view: Annotated[bool, typer.Option("--one-view", help="Several networks: leave out the mirror image.")] = False,
+    also: Annotated[list[str], typer.Option(metavar="KIND/SPLIT", help="Also evaluate this split.")] = [],
+    artifacts: Artifacts = ARTIFACTS_DIR,
+    pointer: Annotated[
+        Literal["fast", "accurate"] | None,
+        typer.Option("--as", help="Make it the model that serving loads under this name."),
+    ] = None,
+    refit: Annotated[bool, typer.Option("--refit", help="Fit and evaluate the artifact FOLDER again.")] = False,
+    conditions: Annotated[
+        bool, typer.Option("--conditions", help="Measure the conditions of the artifact FOLDER again.")
+    ] = False,
+    card: Annotated[bool, typer.Option("--card", help="Write license and card of the artifact FOLDER again.")] = False,
+) -> None:
+    """Release runs as an artifact."""
+    if sum((refit, conditions, card, bool(tag))) != 1 or (not tag and len(folders) > 1):
+        raise typer.BadParameter("use --tag to release, or --refit, --conditions or --card with one artifact")
+    if ((arch or one_view) and not tag) or (also and (conditions or card)):
+        raise typer.BadParameter("--arch and --one-view are options of --tag, --also of --tag and --refit")
+    folder = folders[0]
+    if pointer and not tag and folder.resolve().parent != artifacts.resolve():
+        raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")
+    from mien.training import export as command
+
+    if tag:
+        folder = command.export(
+            folders, tag, arch=arch, mirrored=not one_view, artifacts_dir=artifacts, also=tuple(also)
+        )
+    else:
+        command.describe_again(folder, part="conditions" if conditions else "card" if card else "all", also=tuple(also))
+    if pointer:
+        write_atomic(artifacts / POINTERS[pointer], folder.name + "\n")
+    logging.getLogger("mien.training").info("wrote %s", folder)
+
+
+@_command("report")
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    data: Annotated[
+        DataRoot | None, _data(help="Data set, by default the validation data of the first recipe.")
+    ] = None,
+    option: ReaderOptions = [],
+    split: Annotated[str | None, typer.Option(help="Split to evaluate on, by default valid.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="HTML file, by default report.html, or none with --markdown.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of runs as Markdown.")] = False,
+    without_faces: Annotated[
+        bool, typer.Option("--without-faces", help="Leave out images of the data set, for sharing.")
+    ] = False,
+) -> None:
+    """Write a report about training runs."""
+    from mien.training.report.command import run
+
+    options = dict(pair.split("=", 1) for pair in option)
+    run(runs, data=data, split=split, options=options, out=out, markdown=markdown, show_faces=not without_faces)
+
+
+@_command("quantize", log_level=logging.ERROR)  # the library recommends preprocessing, which the exporter has done
+def quantize(
+    artifact: Annotated[Path, typer.Argument(help="Folder with manifest.json.")],
+    data: Data,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the artifact with its int8 graph here; may be the artifact itself.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed inferences per graph and batch size.")] = 60,
+) -> None:
+    """Quantize an artifact's graph to int8 and compare it with fp32."""
+    from mien.training.quantize import run
+
+    run(artifact, data.kind, data.root, out=out, rounds=rounds)
+
+
+@_command("train", group=detector, log_level=logging.INFO)
+def train_detector(recipe: RecipeFile = Path(), overrides: Overrides = [], out: Out = None) -> None:
+    """Train a face detector from a recipe."""
+    from mien.training.config import read_as
+    from mien.training.detector.config import DetectorRecipe
+    from mien.training.detector.train import train
+
+    read = read_as(DetectorRecipe, recipe, overrides)
+    train(read, out or Path("runs") / read.name)
+
+
+@_command("export", group=detector, log_level=logging.ERROR)
+def export_detector(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    tag: Annotated[str, typer.Option(help="Tag of the release, such as yunet_v3.")],
+    threshold: Annotated[
+        float | None,
+        typer.Option(callback=_threshold, help="Score threshold, by default selected on validation images."),
+    ] = None,
+    artifacts: Artifacts = ARTIFACTS_DIR,
+    default: Annotated[bool, typer.Option("--default", help="Make it the default detector for serving.")] = False,
+) -> None:
+    """Release a face detector."""
+    from mien.models.detector.manifest import POINTER
+    from mien.training.detector.export import export
+
+    folder = export(run, tag, threshold=threshold, artifacts_dir=artifacts)
+    if default:
+        write_atomic(artifacts / POINTER, folder.name + "\n")
+    logging.getLogger("mien.training").info("wrote %s", folder)
+
+
+@_command("evaluate", group=detector)
+def evaluate_detector(
+    artifact: Annotated[Path | None, typer.Option(help="Artifact folder, by default the default detector.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Evaluate a released face detector, next to YuNet."""
+    from mien.training.detector.evaluate import run
+
+    run(artifact, json_file=json_file)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command, such as `["train", "recipe.yaml"]`, and return its exit status."""
+    try:
+        app(arguments, prog_name="mien")
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
