@@ -20,9 +20,7 @@ def review(
     sample: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="Label N faces without seeing the model's labels.")
     ] = None,
-    reviewer: Annotated[
-        str, typer.Option(metavar="NAME", help="Your name, for reviewed_by and --sample.")
-    ] = "",
+    reviewer: Annotated[str, typer.Option(metavar="NAME", help="Your name, for reviewed_by and --sample.")] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any free port.")] = 8001,
 ) -> None:
     """Correct labels in the browser, and export them for training.

@@ -22,11 +22,11 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from mien.app.inference.records import Box
+from mien.app.labeling.corrections import Correction, Corrections
 from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError, output_lock
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.reading import file_sha256
 from mien.app.labeling.review import sources
-from mien.app.labeling.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.sample import draw_sample
 from mien.app.labeling.review.server import create_review_app, serve_review
