@@ -11,14 +11,14 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mien.analyzer import Analyzer, Faces, Image
+    from mien.analyzer import Analyzer, BatchError, Faces, Image
     from mien.app.inference.records import Box, Face
     from mien.data.contract import LABELS
     from mien.data.errors import MienError
 
     __version__: str
 
-__all__ = ["LABELS", "Analyzer", "Box", "Face", "Faces", "Image", "MienError"]
+__all__ = ["LABELS", "Analyzer", "BatchError", "Box", "Face", "Faces", "Image", "MienError"]
 
 _MODULES: Final = {
     "Box": ("mien.app.inference.records", "Box"),

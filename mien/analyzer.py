@@ -5,22 +5,25 @@ Runtime do not survive a fork: a forked process opens its own sessions when it f
 """
 
 import ctypes
+import gc
 import io
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from copy import copy
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Self, SupportsIndex, overload
 
 import numpy as np
 import PIL.Image
 
-from mien.app.errors import InvalidRequest, PayloadTooLarge, ProviderUnavailable
+from mien.app.errors import InvalidBox, InvalidRequest, PayloadTooLarge, ProviderUnavailable
+from mien.app.inference.boxes import detection_of
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Face, Photo
+from mien.app.inference.records import Box, Detection, Face, Photo, Prepared
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import Array, DecodeError, ImageTooLarge, decode
@@ -28,29 +31,60 @@ from mien.data.contract.decode import upright_rgb
 from mien.data.errors import MienError
 
 Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
+_Source = str | bytes | Array  # absolute path, bytes of a file, or pixels
 
 _BATCH: Final = 16
 _NOTEBOOK_PX: Final = 800  # long side of the picture that a notebook shows
+_LISTED: Final = 5  # errors of a batch
+
+
+class BatchError(MienError):
+    """Images of a batch that cannot be used.
+
+    Attributes:
+        errors: by position in the batch.
+        results: of all images; None for those with an error.
+    """
+
+    def __init__(self, errors: dict[int, Exception], results: "list[Faces | None]") -> None:
+        texts = [f"images[{index}]: {error}" for index, error in errors.items()]
+        more = [f"and {len(texts) - _LISTED:,} more"] if len(texts) > _LISTED else []
+        super().__init__(
+            f"{len(errors):,} of {len(results):,} images cannot be used: {'; '.join(texts[:_LISTED] + more)}"
+        )
+        self.errors, self.results = errors, results
 
 
 class Faces(list[Face]):
-    """Faces of one photo, largest first; the list is empty if there are none.
+    """Faces of one photo, largest first; the list is empty if there are none. A slice of it is one, too.
 
     Attributes:
         width, height: size of the upright photo, pixels.
-        model, detector: their names.
+        model, detector: their names; no detector for aligned and whole faces.
+        notes: codes of what may be missing or different, such as `max_faces`; see `mien.app.inference.records.NOTES`.
     """
 
-    def __init__(self, photo: Photo, labeler: Labeler, source: str | bytes | Array) -> None:
-        """Take the faces of a photo.
-
-        Args:
-            source: its path, the bytes of its file, or its pixels (H, W, 3) uint8 RGB; read again to draw on it.
-        """
+    def __init__(self, photo: Photo, model: str, detector: str, source: _Source) -> None:
+        """Take the faces of a photo; `source` is read again to draw on it."""
         super().__init__(photo.faces)
-        self.width, self.height = photo.width, photo.height
-        self.model, self.detector = labeler.classifier.manifest.name, labeler.detector.name
-        self._photo, self._source = photo, source
+        self.width, self.height, self.notes = photo.width, photo.height, photo.notes
+        self.model, self.detector, self._source = model, detector, source
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Face: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Face | Self:
+        if not isinstance(index, slice):
+            return super().__getitem__(index)
+        chosen = copy(self)
+        chosen[:] = super().__getitem__(index)
+        return chosen
+
+    def to_dict(self) -> dict[str, Any]:
+        """The photo and its faces as plain values, for JSON; see `Face.to_dict`."""
+        photo = {name: getattr(self, name) for name in ("width", "height", "model", "detector")}
+        return photo | {"notes": list(self.notes), "faces": [face.to_dict() for face in self]}
 
     def draw(self) -> PIL.Image.Image:
         """The photo with a box, the label and the confidence of every face, as `mien label` draws them.
@@ -80,11 +114,15 @@ class Faces(list[Face]):
                 f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "
                 "analyzed. Analyze it again."
             )
-        return annotate(pixels if long_side_px is None else reduced(pixels, long_side_px), self._photo)
+        photo = Photo(self.width, self.height, tuple(self))
+        return annotate(pixels if long_side_px is None else reduced(pixels, long_side_px), photo)
 
 
 class Analyzer:
-    """Finds faces in photos and labels their expressions; thread-safe."""
+    """Finds faces in photos and labels their expressions; thread-safe.
+
+    As a context manager, it is closed at the end of the block.
+    """
 
     def __init__(
         self, model: str | os.PathLike[str] | None = None, *, device: Device | None = None, **settings: Any
@@ -100,48 +138,91 @@ class Analyzer:
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
         self._settings = InferenceSettings.load(model=model, device=device, **settings).absolute()
-        self._on_gpu = False
+        self._on_gpu = self._closed = False
         self._opened: Labeler | None = None
         self._labeler()
 
-    def analyze(self, image: Image) -> Faces:
+    def analyze(
+        self,
+        image: Image,
+        *,
+        aligned: bool = False,
+        whole: bool = False,
+        boxes: Iterable[Sequence[float] | Array] | None = None,
+    ) -> Faces:
         """Label the faces of one photo.
 
         Args:
             image: a path; the bytes of an image file, or a binary file object; an image of Pillow; or pixels (H, W, 3)
                 uint8 in RGB (OpenCV has BGR: pass `image[..., ::-1]`).
-        Raises: OSError, for a path that cannot be read; MienError, for an image that cannot be used; TypeError.
+            aligned: the image is an aligned face of 112x112 pixels, such as `face.crop`; nothing is detected.
+            whole: the image is one face of any size, brow to chin with a margin; nothing is detected.
+            boxes: the faces instead of detected ones: (x, y, width, height), or five landmarks (5, 2), in pixels of the
+                upright photo. The result has one face for each, in this order.
+        Raises: OSError, for a path that cannot be read; MienError, for an image or a box that cannot be used;
+            TypeError.
         """
-        return self._analyze([image])[0]
+        given = None if boxes is None else [_given(index, box) for index, box in enumerate(boxes)]
+        prepared = self._prepare(image, aligned=aligned, whole=whole, boxes=given)
+        (faces,) = self._classify([prepared])
+        return faces
 
-    def analyze_batch(self, images: Iterable[Image]) -> list[Faces]:
+    def analyze_batch(self, images: Iterable[Image], *, aligned: bool = False, whole: bool = False) -> list[Faces]:
         """Label several photos, in order; the faces of up to 16 photos are classified together.
 
-        Raises: see `analyze`, at the first image that cannot be used.
+        Args: see `analyze`.
+        Raises: BatchError at the end, which names the images that cannot be used and has the results of the others.
         """
         single = (str, os.PathLike, bytes, bytearray, memoryview, PIL.Image.Image)
         if isinstance(images, single) or hasattr(images, "read") or getattr(images, "ndim", 0) == 3:
             raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
-        remaining, results = iter(images), list[Faces]()
+        remaining, results = enumerate(images), dict[int, Faces | None]()
+        errors: dict[int, Exception] = {}
         while batch := list(islice(remaining, _BATCH)):
-            results += self._analyze(batch)
-        return results
+            prepared = {}
+            for index, image in batch:
+                results[index] = None
+                try:
+                    prepared[index] = self._prepare(image, aligned=aligned, whole=whole)
+                except (MienError, OSError, TypeError) as error:
+                    errors[index] = error.with_traceback(None)  # which would keep the image
+            results |= zip(prepared, self._classify(list(prepared.values())), strict=True)
+        if errors:
+            raise BatchError(errors, list(results.values()))
+        return [faces for faces in results.values() if faces is not None]
 
-    def _analyze(self, images: Sequence[Image]) -> list[Faces]:
-        labeler = self._labeler()
-        sources, prepared = [], []
-        for image in images:
-            path = os.fsdecode(image) if isinstance(image, str | os.PathLike) else None
-            try:
-                source = self._read(image)
-                prepared.append(labeler.prepare(source))
-            except MienError as error:
-                name = "" if path is None else f"{path}: "
+    def _prepare(self, image: Image, **options: Any) -> tuple[Prepared, str, _Source]:
+        """The prepared photo, the name of its detector, and its source."""
+        labeler, path = self._labeler(), os.fsdecode(image) if isinstance(image, str | os.PathLike) else None
+        try:
+            source = self._read(image)
+            prepared = labeler.prepare(source, **options)
+        except MienError as error:
+            if path is not None or isinstance(error, ImageTooLarge):
                 hint = ". Analyzer(max_pixels=...) sets another limit." if isinstance(error, ImageTooLarge) else ""
-                raise type(error)(f"{name}{error}{hint}") from error
-            sources.append(source if path is None else str(Path(path).absolute()))
-        photos = labeler.classify(prepared)
-        return [Faces(photo, labeler, source) for photo, source in zip(photos, sources, strict=True)]
+                error.args = (f"{'' if path is None else f'{path}: '}{error}{hint}", *error.args[1:])
+            raise
+        detector = "none" if options.get("aligned") or options.get("whole") else labeler.detector.name
+        return prepared, detector, source if path is None else str(Path(path).absolute())
+
+    def _classify(self, photos: Sequence[tuple[Prepared, str, _Source]]) -> list[Faces]:
+        labeler = self._labeler()
+        labeled = labeler.classify([prepared for prepared, _, _ in photos])
+        model = labeler.classifier.manifest.name
+        return [
+            Faces(photo, model, detector, source) for photo, (_, detector, source) in zip(labeled, photos, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Release the memory of the detector and the model; the analyzer cannot be used afterwards."""
+        self._opened, self._closed = None, True
+        gc.collect()  # sessions are in reference cycles
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _labeler(self) -> Labeler:
         if self._opened is None:
@@ -151,6 +232,8 @@ class Analyzer:
         return self._opened
 
     def _open(self) -> Labeler:
+        if self._closed:
+            raise InvalidRequest("this Analyzer is closed. Create another one, or use it inside its `with` block.")
         if self._on_gpu:
             raise ProviderUnavailable(
                 "this process was forked from one that uses the GPU, and CUDA does not work after a fork. Create the "
@@ -184,7 +267,20 @@ class Analyzer:
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings only: a process that receives an analyzer opens its own sessions."""
-        return {"_settings": self._settings, "_on_gpu": False, "_opened": None}
+        return {"_settings": self._settings, "_on_gpu": False, "_opened": None, "_closed": self._closed}
+
+
+def _given(index: int, values: Sequence[float] | Array) -> Box | Detection:
+    """A face from its box or its landmarks. Raises: InvalidBox."""
+    try:
+        numbers = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.empty(0)
+    if numbers.shape == (4,):
+        return Box(*numbers.tolist())
+    if numbers.shape == (5, 2):
+        return detection_of(numbers)
+    raise InvalidBox(f"boxes[{index}]: {values!r}: expected (x, y, width, height), or five landmarks", (index,))
 
 
 def _checked(pixels: Array) -> Array:

@@ -27,13 +27,17 @@ _MAX_SHIFT_PX: Final = 30.0
 
 
 def detection_of(landmarks_px: Array) -> Detection:
-    """A face from its five landmarks, (5, 2), with the box that a detector would draw. Raises: DegenerateLandmarks."""
-    matrix = similarity(landmarks_px)
+    """A face from its five landmarks, (5, 2), with the box that a detector would draw; not finite without a face."""
+    points = np.asarray(landmarks_px, np.float32)
+    try:
+        matrix = similarity(points)
+    except DegenerateLandmarks:
+        return Detection(Box(*[math.nan] * 4), points, 1.0)
     scale = math.hypot(matrix[0, 0], matrix[1, 0])
     center = np.linalg.solve(matrix[:, :2], np.array(_center(_BOX_PX)) - matrix[:, 2])
     width, height = _BOX_PX.width / scale, _BOX_PX.height / scale
     box = Box(float(center[0]) - width / 2, float(center[1]) - height / 2, width, height)
-    return Detection(box, np.asarray(landmarks_px, np.float32), 1.0)
+    return Detection(box, points, 1.0)
 
 
 def whole_face(image: Array) -> Detection:
@@ -76,6 +80,11 @@ def _problem(given: Box | Detection, image: Array) -> str:
     box = given.box if isinstance(given, Detection) else given
     height, width = image.shape[:2]
     values = ", ".join(f"{value:g}" for value in box)
+    if isinstance(given, Detection):
+        try:
+            similarity(given.landmarks_px)
+        except DegenerateLandmarks as error:
+            return str(error)
     if not np.isfinite(box).all():
         return f"{values} has a value that is not finite; expected x, y, width and height in pixels"
     if box.short_side_px < 1:
@@ -84,11 +93,6 @@ def _problem(given: Box | Detection, image: Array) -> str:
         return f"{values} is outside the image of {width}x{height} px"
     if max(box.width, box.height) > 3 * max(width, height):
         return f"{values} is more than three times as large as the image of {width}x{height} px"
-    if isinstance(given, Detection):
-        try:
-            similarity(given.landmarks_px)
-        except DegenerateLandmarks as error:
-            return str(error)
     return ""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from mien import LABELS, Analyzer, Box, Face, Faces, Image, MienError, __version__
+from mien import LABELS, Analyzer, BatchError, Box, Face, Faces, Image, MienError, __version__
 
 
 def label(photos: list[Image]) -> list[str]:
@@ -21,6 +21,10 @@ def label(photos: list[Image]) -> list[str]:
     faces = analyzer.analyze(Path("photo.jpg"))
     assert_type(faces, Faces)
     assert_type(faces.draw(), PIL.Image.Image)
+    assert_type(faces[:2], Faces)
+    assert_type(faces[0], Face)
+    assert_type(faces.to_dict(), dict[str, Any])
+    analyzer.analyze("photo.jpg", boxes=[(1, 2, 30, 40), Box(1, 2, 30, 40), np.zeros((5, 2))])
     for face in faces:
         assert_type(face.box, Box)
         assert_type(face.box.width, float)
@@ -36,6 +40,8 @@ def label(photos: list[Image]) -> list[str]:
     assert_type(analyzer.analyze_batch(photos), list[Faces])
     try:
         return [face.label for faces in analyzer.analyze_batch(photos) for face in faces]
+    except BatchError as error:
+        return [face.label for faces in error.results if faces is not None for face in faces]
     except MienError as error:
         return [str(error), __version__]
 """

@@ -6,15 +6,16 @@ import os
 import pickle
 import re
 import sys
+import weakref
 from copy import deepcopy
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import PIL.Image
 import pytest
 
-from mien import Analyzer, Face, MienError
+from mien import Analyzer, BatchError, Face, MienError
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.drawing import annotate
 from mien.app.inference.labeler import Labeler
@@ -78,6 +79,70 @@ def test_a_batch_keeps_its_order_and_classifies_its_faces_together(
     assert len({faces[0].label for faces in results if faces}) == 1
     assert results[1].draw() == analyzer.analyze(sample_photo()).draw()
     assert analyzer.analyze_batch([]) == []
+
+
+def test_a_batch_names_the_images_that_fail_and_keeps_the_others(analyzer: Analyzer, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no image", encoding="utf-8")
+    photos: list[Any] = [
+        sample_photo(),
+        tmp_path / "notes.txt",
+        *[gradient_image(64, 64)] * 15,
+        None,
+        tmp_path / "gone",
+    ]
+    with pytest.raises(
+        BatchError, match=r"^3 of 19 images .* images\[1\]: .*notes\.txt: not an image.* images\[17\]: "
+    ):
+        analyzer.analyze_batch([*photos])
+    with pytest.raises(BatchError) as caught:
+        analyzer.analyze_batch(iter(photos))
+    kinds = {1: UnsupportedImage, 17: TypeError, 18: FileNotFoundError}
+    assert {index: type(error) for index, error in caught.value.errors.items()} == kinds
+    lengths = [None if faces is None else len(faces) for faces in caught.value.results]
+    assert lengths == [1, None, *[0] * 15, None, None]
+
+
+def test_faces_may_be_given_instead_of_detected(analyzer: Analyzer) -> None:
+    (face,) = analyzer.analyze(sample_photo())
+    for boxes in ([face.box], np.array([face.box]), [face.landmarks_px], [list(face.landmarks.values())]):
+        faces = analyzer.analyze(sample_photo(), boxes=boxes)
+        assert [(found.label, found.index) for found in faces] == [(face.label, 0)]
+        assert faces.draw().size == (faces.width, faces.height)
+    by_points = analyzer.analyze(sample_photo(), boxes=[face.landmarks_px])
+    aligned, whole = analyzer.analyze(face.crop, aligned=True), analyzer.analyze_batch([face.crop], whole=True)[0]
+    assert by_points[0].probabilities == face.probabilities
+    assert aligned[0].probabilities.keys() == face.probabilities.keys()
+    assert np.array_equal(aligned[0].crop, whole[0].crop)
+    assert (aligned.detector, by_points.detector) == ("none", "builtin")
+    for boxes in ([(1, 2, 3)], ["left"], [(float("nan"), 0, 9, 9)], [np.full((5, 2), np.inf)], [(900, 0, 9, 9)]):
+        with pytest.raises(MienError, match=r"^.*astronaut\.jpg: boxes\[1\]: |^boxes\[1\]: "):
+            analyzer.analyze(sample_photo(), boxes=[face.box, *boxes])
+
+
+def test_results_are_lists_with_json_and_drawings(analyzer: Analyzer) -> None:
+    photo = decode(sample_photo().read_bytes())
+    faces = analyzer.analyze(np.hstack([photo, photo]))
+    assert len(faces) == 2
+    values = json.loads(json.dumps(faces.to_dict()))
+    assert values.pop("faces") == [face.to_dict() for face in faces]
+    assert values == {"width": 1024, "height": 512, "model": faces.model, "detector": "builtin", "notes": []}
+    second = faces[1:]
+    assert (list(second), second.to_dict()["faces"]) == ([faces[1]], [faces[1].to_dict()])
+    drawn = [np.asarray(chosen.draw()) for chosen in (faces, second, faces[:0])]
+    changed = [(pixels != np.hstack([photo, photo])).any(axis=2) for pixels in drawn]
+    halves = [(np.any(half[:, :500]), np.any(half[:, 524:])) for half in changed]
+    first_is_left = faces[0].box.x < 512
+    assert halves == [(True, True), (not first_is_left, first_is_left), (False, False)]
+
+
+def test_a_closed_analyzer_releases_its_model(artifact: Path) -> None:
+    with Analyzer(model=artifact, device="cpu", detector="builtin") as analyzer:
+        session = weakref.ref(analyzer._labeler().classifier)
+        assert len(analyzer.analyze(sample_photo())) == 1
+    assert session() is None
+    for closed in (analyzer, _received(analyzer)):
+        with pytest.raises(MienError, match="closed"):
+            closed.analyze(sample_photo())
 
 
 class _Pipe(io.BytesIO):
@@ -216,7 +281,7 @@ def test_a_variable_counts_unless_an_argument_is_given(monkeypatch: pytest.Monke
 def test_an_image_that_cannot_be_read_is_named(analyzer: Analyzer, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no image", encoding="utf-8")
     with pytest.raises(UnsupportedImage, match=r"notes\.txt: not an image in a supported format"):
-        analyzer.analyze_batch([sample_photo(), tmp_path / "notes.txt"])
+        analyzer.analyze(tmp_path / "notes.txt")
     with pytest.raises(DecodeError, match=r"no bytes\. If the file was read before, call file\.seek\(0\)"):
         analyzer.analyze(io.BytesIO())
     with pytest.raises(DecodeError, match="no bytes"):
