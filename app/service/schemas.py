@@ -25,6 +25,10 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+def _is_absent(value: object) -> bool:
+    return value is None
+
+
 class KnownFields(BaseModel):
     """Base of client input; an unknown name is rejected with a list of the known ones."""
 
@@ -182,12 +186,14 @@ class FaceResult(_Record):
     )
     probabilities: Probabilities
     top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
-    explanation: Explanation | None = Field(None, description="with `explain=true`")
-    crop: ImageData | None = Field(None, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG")
+    explanation: Explanation | None = Field(None, exclude_if=_is_absent, description="with `explain=true`")
+    crop: ImageData | None = Field(
+        None, exclude_if=_is_absent, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG"
+    )
     # Not in the description of the API, which has no WebSockets.
     track: SkipJsonSchema[int | None] = Field(
         None,
-        exclude_if=lambda value: value is None,
+        exclude_if=_is_absent,
         description="of a stream: number that the face keeps while it is tracked, from 1, within one `stream`",
     )
 

@@ -24,11 +24,12 @@ TRIALS = {
         assert reader.crop(samples[0]).shape == (112, 112, 3)
     """,
     "detector": """
+        from pathlib import Path
         import numpy as np
         from mien.app.inference.detect import create_detector
         from mien.app.settings import Settings
         from mien.data.contract import align, decode, fit
-        image = decode(open("stills/happy_0001.jpg", "rb").read())
+        image = decode(Path("stills/happy_0001.jpg").read_bytes())
         [face] = create_detector(Settings(detector="whole_image")).detect(image)
         assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 3
     """,

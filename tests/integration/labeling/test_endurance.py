@@ -24,7 +24,7 @@ import json
 import sys
 from pathlib import Path
 import numpy as np
-from mien.app.inference import pipeline
+from mien.app.inference import labeler
 from mien.app.inference.records import Box, Detection
 from mien.app.settings import Settings
 from benchmarks.labeling_memory import measure
@@ -35,7 +35,7 @@ class Fixed:
         points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
         return [Detection(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
 
-pipeline.create_detector = lambda settings: Fixed()
+labeler.create_detector = lambda settings: Fixed()
 """
 PROGRAM = f"""{FIXED}
 folder, out, artifact, outputs = sys.argv[1:]

@@ -42,8 +42,8 @@ def test_parts_are_of_photos_and_most_are_for_the_fit() -> None:
 @pytest.mark.parametrize(("name", "masked"), [("masks", True), ("detector/faces", False)])
 def test_the_released_weights_find_real_masks_and_few_other_faces(name: str, masked: bool) -> None:
     folder = folder_from_environment("MIEN_DATA_DIR") / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there: covered is not measured on real faces")
+    if not any(folder.rglob("*.jpg")):
+        pytest.skip(f"no photos below {folder}: covered is not measured on real faces")
     fitted = json.loads(COVER_FILE.read_text(encoding="utf-8"))
     sources = list(detect_faces(folder, ("test",), masked=masked))
     rng = np.random.default_rng(0)
