@@ -250,7 +250,6 @@ def test_photos_are_filtered_by_expression_and_stepped_through(open_tab: Open) -
     for _ in PHOTOS:
         tab.page.keyboard.press("ArrowRight")
     assert tab.page.inner_text("#detail-title") == PHOTOS[-1].name
-    tab.page.wait_for_function("!document.activeElement.disabled")  # the focus leaves the button of the last picture
     tab.page.keyboard.press("ArrowLeft")
     assert tab.page.inner_text("#detail-title") == PHOTOS[-2].name
     tab.page.keyboard.press("Escape")

@@ -33,9 +33,10 @@ export class Detail {
     setText(byId("detail-title"), result.name);
     setText(byId("detail-facts"), `${result.summary.split(":")[0]}, ${image.width} × ${image.height} px, ${Math.round(answer.timings_ms.total)} ms`);
     const index = this.among().indexOf(result);
+    const focused = document.activeElement; // some browsers move the focus from a disabled button to the body at once
     byId("detail-before").disabled = index <= 0;
     byId("detail-after").disabled = index < 0 || index >= this.among().length - 1;
-    if (document.activeElement.disabled) byId("detail-zoom").focus(); // else the arrow keys would not reach the dialog
+    if (focused.disabled) byId("detail-zoom").focus(); // else the arrow keys would not reach the dialog
     byId("detail-faces").replaceChildren(...image.faces.map(faceOf));
     this.zoom(false);
     if (!this.dialog.open) this.dialog.showModal();
