@@ -107,7 +107,7 @@ class Condition(StrictModel):
     ece: WithoutInterval = Field(description="of all steps together, on faces that the softening was not fitted on")
 
 
-class Reason(StrictModel):
+class ReasonLimit(StrictModel):
     """A reason for doubt, with the results of degraded faces that have it."""
 
     limit: float = Field(description="value beyond which a face has it")
@@ -128,7 +128,7 @@ class Softening(StrictModel):
 
     @staticmethod
     def beyond(quality: Quality) -> tuple[float, float, float, float]:
-        """What the slopes, in their order, are multiplied with."""
+        """The factors of the slopes, in their order."""
         softness_px, yaw = quality.softness_px - USUAL_SOFTNESS_PX, abs(quality.yaw_degrees) - USUAL_YAW
         return max(0.0, softness_px), quality.blur_px, max(0.0, yaw), max(0.0, quality.covered)
 
@@ -152,7 +152,7 @@ class Conditions(StrictModel):
     command: str
     accuracy: Interval = Field(description="of these faces, balanced, without degradation")
     conditions: dict[str, Condition]
-    reasons: dict[str, Reason]
+    reasons: dict[str, ReasonLimit]
     softening: Softening
     certain_share: float = Field(description="share of faces degraded at random that are not uncertain")
     certain: Interval = Field(description="share of right labels among them")

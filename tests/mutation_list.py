@@ -109,8 +109,8 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     (
         "tracking: no smoothing",
         "app/inference/tracking.py",
-        "/ settle_s) if settle_s",
-        "* 1e9) if settle_s",
+        "/ smoothing_s) if smoothing_s",
+        "* 1e9) if smoothing_s",
         "test_tracking.py",
     ),
     (

@@ -24,7 +24,7 @@ from mien.models.manifest import (
     GraphOutput,
     Interval,
     Manifest,
-    Reason,
+    ReasonLimit,
     Relevance,
     Softening,
     sha256_of,
@@ -147,7 +147,9 @@ def tiny_artifact(
 def drawn_conditions(*, per_px: float = 0.0, **limits: float) -> Conditions:
     """Conditions with these limits of the reasons for doubt; labels of such faces are right about 71 % of the time."""
     share = Interval(0.71, 0.68, 0.74)
-    reasons = {name: Reason(limit=limit, faces=9, accuracy=share, agreement=share) for name, limit in limits.items()}
+    reasons = {
+        name: ReasonLimit(limit=limit, faces=9, accuracy=share, agreement=share) for name, limit in limits.items()
+    }
     return Conditions(
         data="drawn", split="valid", faces=9, command="", accuracy=share, conditions={}, reasons=reasons,
         softening=Softening(per_px=per_px), certain_share=0.5, certain=share, certain_unsoftened=share,

@@ -18,7 +18,7 @@ from scipy.special import log_softmax
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.data.quality import AMBIGUOUS_BELOW, COVERED_LIMIT, FACE_SHARE, REASONS, Quality, measure
-from mien.models.manifest import Condition, Conditions, Interval, Manifest, Reason, Softening
+from mien.models.manifest import Condition, Conditions, Interval, Manifest, ReasonLimit, Softening
 from mien.training import metrics
 from mien.training.faces import FaceSet
 from mien.training.robustness import corrupt
@@ -217,7 +217,7 @@ def measure_conditions(
         condition, read = _SHOWN_BY[reason]
         has = beyond(np.array([read(face) for face in quality]))
         strong = [step for step in steps[condition] if reason == "covered" or beyond(np.array([step.value])).all()]
-        reasons[reason] = Reason(
+        reasons[reason] = ReasonLimit(
             limit=limit,
             faces=int(has.sum()),
             accuracy=metrics.share(right[has]),
@@ -229,7 +229,7 @@ def measure_conditions(
         )
     two = np.sort(soft, axis=1)[:, -2:]
     close = two[:, 1] < AMBIGUOUS_BELOW * two[:, 0]
-    reasons["ambiguous"] = Reason(
+    reasons["ambiguous"] = ReasonLimit(
         limit=AMBIGUOUS_BELOW,
         faces=int(close.sum()),
         accuracy=metrics.share(right[close]),

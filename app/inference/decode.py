@@ -28,7 +28,7 @@ class Decoded:
         return float(round(self.width / self.image.shape[1]))
 
 
-def decode(
+def decode_image(
     payload: bytes, settings: InferenceSettings, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
 ) -> Decoded:
     """Decode one image, upright, within the deployment's limits.

@@ -1,4 +1,4 @@
-"""What the program shares with its page: labels, colors, reasons, thresholds, template, rules, and graphs.
+"""The facts that program and page share: labels, colors, reasons, thresholds, template, rules, and graphs.
 
 The modules in `app/static/page/core/` implement detection, alignment, calibration and tracking in JavaScript, and get
 all constants from here.

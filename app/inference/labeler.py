@@ -11,7 +11,7 @@ from opentelemetry import trace
 from mien.app.errors import InvalidRequest
 from mien.app.inference.boxes import detections_at, differs_in_framing, whole_face
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.decode import Decoded, decode
+from mien.app.inference.decode import Decoded, decode_image
 from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Photo, Prepared, with_ambiguity
 from mien.app.settings import InferenceSettings, ServiceSettings
@@ -63,7 +63,7 @@ class Labeler:
             min_face_px: ignore detected faces whose shorter side is smaller; those below the setting are always
                 ignored.
             keep_pixels: keep the pixels in the result.
-            admit: for the bytes of an untrusted sender: see `decode`.
+            admit: for the bytes of an untrusted sender: see `decode_image`.
         Raises: PayloadTooLarge, DecodeError and its subclasses; InvalidRequest, for an aligned image of another size
             or options that exclude each other; InvalidBox.
         """
@@ -109,7 +109,7 @@ class Labeler:
         self, image: bytes | Array, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
     ) -> Decoded:
         if isinstance(image, bytes):
-            return decode(image, self.settings, reduced=reduced, admit=admit)
+            return decode_image(image, self.settings, reduced=reduced, admit=admit)
         return Decoded(image, width=image.shape[1], height=image.shape[0])
 
     def _detect(self, decoded: Decoded, min_face_px: float) -> tuple[tuple[Detection, ...], tuple[str, ...]]:

@@ -48,12 +48,12 @@ class TrackingRules:
         other_face: a face near a track of the last frame is another person if it is less similar than this.
         same_face: a face that is at least so similar is the same person, wherever it appears
         return_s: within this time.
-        young_s: in this time after its start, a track is given up for that of a person who is gone
+        merge_s: in this time after its start, a track is given up for that of a person who is gone
         gone_face: if its face comes to look like that person's, as when only a part was visible at first.
         pause_s: time without frames that counts toward `return_s` at most; after more, only the same face matches.
         head: width of a head in face widths;
         covered: two heads that share more than this part of the smaller one hide each other: they can look different.
-        settle_s: time constant of the exponential smoothing: after it, 63 % of a change is visible; 0 turns it off.
+        smoothing_s: time constant of the exponential smoothing: after it, 63 % of a change is visible; 0 turns it off.
         lead: how much more probable another expression must be to replace the displayed one.
     """
 
@@ -67,12 +67,12 @@ class TrackingRules:
     other_face: float = 0.7
     same_face: float = 0.75
     return_s: float = 10.0
-    young_s: float = 1.0
+    merge_s: float = 1.0
     gone_face: float = 0.8
     pause_s: float = 1.0
     head: float = 1.4
     covered: float = 0.15
-    settle_s: float = 0.35
+    smoothing_s: float = 0.35
     lead: float = 0.08
 
 
@@ -177,7 +177,7 @@ class Tracker:
     def _reunite(self, tracks: list[_Track], index: int, seen: _Seen, at_s: float) -> _Track:
         """The track of a face, or that of a person who was gone when it began and whom the face looks like by now."""
         track, rules = tracks[index], self.rules
-        if seen.covered or at_s - track.begun_s > rules.young_s:
+        if seen.covered or at_s - track.begun_s > rules.merge_s:
             return track
         gone = [
             (similarity, -old.number, old)
@@ -220,8 +220,8 @@ class Tracker:
             track.mean = mean / np.linalg.norm(mean)
 
     def _smooth(self, track: _Track, face: Face, at_s: float) -> None:
-        settle_s = self.rules.settle_s
-        weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / settle_s) if settle_s else 1.0
+        smoothing_s = self.rules.smoothing_s
+        weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / smoothing_s) if smoothing_s else 1.0
         track.probabilities = track.probabilities + weight * (_probabilities(face) - track.probabilities)
         best = int(track.probabilities.argmax())
         if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:

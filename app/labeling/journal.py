@@ -37,8 +37,8 @@ from mien.app.labeling.schema import (
     CONTAINER_KINDS,
     FACE_COLUMN,
     IMAGES,
+    REMAINING,
     SCHEMA,
-    UNDONE,
     UPSERT_CHILD,
     UPSERT_INPUT,
     pack_face,
@@ -263,7 +263,7 @@ class Journal:
         images: a bit mask; those without a copy or crop that is to be written count, too.
         """
         sql = (
-            f"SELECT COUNT(*) FROM items WHERE found=:session AND {UNDONE} AND "  # noqa: S608
+            f"SELECT COUNT(*) FROM items WHERE found=:session AND {REMAINING} AND "  # noqa: S608
             f"(status IS NULL OR kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL)"
         )
         return int(self._db.execute(sql, {"session": self.session, "images": images}).fetchone()[0])
@@ -478,7 +478,7 @@ class Journal:
         sql = (
             "SELECT id, name, kind, path, size, products, "  # noqa: S608
             f"IIF(kind IN {CONTAINER_KINDS}, status IS NOT NULL AND NOT EXISTS "
-            f"(SELECT 1 FROM items WHERE parent=i.id AND found != 0 AND {UNDONE}), NOT {UNDONE}) "
+            f"(SELECT 1 FROM items WHERE parent=i.id AND found != 0 AND {REMAINING}), NOT {REMAINING}) "
             "FROM items i WHERE found=:session AND frame=:frame AND parent IS NULL AND name > :last ORDER BY name "
             f"LIMIT {_PAGE}"
         )
@@ -490,7 +490,7 @@ class Journal:
 
     def is_done(self, child: Input) -> bool:
         """Return whether an image of a container is labeled and written."""
-        sql = f"SELECT 1 FROM items WHERE name=:name AND frame=:frame AND NOT {UNDONE}"  # noqa: S608
+        sql = f"SELECT 1 FROM items WHERE name=:name AND frame=:frame AND NOT {REMAINING}"  # noqa: S608
         values = {"name": child.name, "frame": child.frame, "images": child.images}
         return self._db.execute(sql, values).fetchone() is not None
 

@@ -15,7 +15,7 @@ from mien.data.contract import LANDMARKS, by_label
 
 CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
 # An image that is not labeled, or lacks a copy or crop of those to write, the bit mask `:images`.
-UNDONE: Final = "(status IS NULL OR status IN ('ok', 'no_face') AND products & :images != :images)"
+REMAINING: Final = "(status IS NULL OR status IN ('ok', 'no_face') AND products & :images != :images)"
 BOX: Final = struct.Struct("<4d")
 _POINTS: Final = struct.Struct("<2f")
 COLUMNS: Final = (

@@ -35,10 +35,10 @@ def detect_rows(run: Callable[..., Any], image: Array, *, threshold: float) -> A
     """
     blob = to_blob(image)
     grids = dict(zip(OUTPUTS, run(list(OUTPUTS), {"input": blob}), strict=True))
-    return decode(grids, cells_across=blob.shape[3] // np.array(STRIDES), threshold=threshold)
+    return decode_grids(grids, cells_across=blob.shape[3] // np.array(STRIDES), threshold=threshold)
 
 
-def decode(grids: dict[str, Array], *, cells_across: Array, threshold: float) -> Array:
+def decode_grids(grids: dict[str, Array], *, cells_across: Array, threshold: float) -> Array:
     """Convert the network's outputs to faces.
 
     Args:

@@ -163,7 +163,7 @@ def decoded() -> dict[str, Any]:
         for kind, values in (("cls", 1), ("obj", 1), ("bbox", 4), ("kps", 10)):
             grids[f"{kind}_{stride}"] = random.normal(0.4, 0.5, (1, cells, values)).astype(np.float32)
         grids[f"bbox_{stride}"][..., 2:] += 0.5
-    rows = decode.decode(grids, cells_across=across // np.array(decode.STRIDES), threshold=0.7)
+    rows = decode.decode_grids(grids, cells_across=across // np.array(decode.STRIDES), threshold=0.7)
     assert 10 < len(rows) < 100
     flat = {name: values.ravel().tolist() for name, values in grids.items()}
     return {"across": across, "threshold": 0.7, "grids": flat, "rows": rows.tolist()}

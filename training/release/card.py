@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from mien.data.readers.base import readers
-from mien.models.manifest import Interval, Manifest, Reason, SplitMetrics
+from mien.models.manifest import Interval, Manifest, ReasonLimit, SplitMetrics
 from mien.training.wording import interval, markdown_table, metric_cells, most_confused, percent
 
 _INTENDED: Final = (
@@ -87,7 +87,7 @@ def _conditions(manifest: Manifest) -> list[str]:
         ],
     )
 
-    def row(name: str, reason: Reason) -> tuple[str, ...]:
+    def row(name: str, reason: ReasonLimit) -> tuple[str, ...]:
         shares = (reason.accuracy, reason.agreement, reason.detected, reason.false)
         return (name, f"{reason.limit:.3g}", *(f"{percent(share.value, 0)} %" if share else "" for share in shares))
 

@@ -36,7 +36,7 @@ HELP: Final = "timeline.csv and .html: each person in a video over time"
 IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("timeline.csv", "timeline.html")
 REVIEWED: Final = True
-RULES: Final = TrackingRules(settle_s=0.5)
+RULES: Final = TrackingRules(smoothing_s=0.5)
 # With sparse sampling, a person may be missed in this many frames.
 _MISSED_FRAMES: Final = 2.5
 PLOTTED_FRAMES: Final = 3
@@ -122,7 +122,9 @@ def write_page(journal: Journal, file: IO[str]) -> None:
     )
     head, tail = (
         Template(load_page(_TEMPLATE))
-        .substitute(legend=legend, settle_s=RULES.settle_s, return_s=RULES.return_s, least=PLOTTED_FRAMES, videos="\0")
+        .substitute(
+            legend=legend, smoothing_s=RULES.smoothing_s, return_s=RULES.return_s, least=PLOTTED_FRAMES, videos="\0"
+        )
         .split("\0")
     )
     file.write(head)

@@ -117,7 +117,7 @@ async def sample(service: TheService) -> Response:
 
 @router.get("/page/facts.json")
 async def facts(service: TheService) -> Response:
-    """What the page shares with the program; `local`: whether it can label in the browser."""
+    """The facts that page and program share; `local`: whether it can label in the browser."""
     shared = (await _pipeline(service)).facts | {"service": True, "local": has_runtime()}
     return JSONResponse(shared, headers={"Cache-Control": "no-cache"})
 

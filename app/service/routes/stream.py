@@ -44,7 +44,7 @@ class StreamOptions(FaceOptions):
     """Query parameters of a stream, as those of an image."""
 
     confidence_threshold: Fraction | None = None
-    smoothing_s: Annotated[float, Field(ge=0, le=10)] = TrackingRules().settle_s
+    smoothing_s: Annotated[float, Field(ge=0, le=10)] = TrackingRules().smoothing_s
 
 
 class NewestFrame:
@@ -133,7 +133,7 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
 async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
     threshold = service.default.threshold(options.confidence_threshold)
-    tracker = Tracker(threshold, TrackingRules(settle_s=options.smoothing_s))
+    tracker = Tracker(threshold, TrackingRules(smoothing_s=options.smoothing_s))
     client, stream_id = client_of(websocket), uuid.uuid4().hex
     label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
     while True:

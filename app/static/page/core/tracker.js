@@ -76,7 +76,7 @@ export class Tracker {
   reunite(tracks, index, { descriptor, covered }, now) {
     const { rules } = this;
     const track = tracks[index];
-    if (covered || now - track.begun > rules.young_s) return track;
+    if (covered || now - track.begun > rules.merge_s) return track;
     const gone = this.tracks.filter((old) => old.seen < track.begun && this.clock - old.seenClock <= rules.return_s && !tracks.includes(old))
       .map((old) => [similarityOf(old, descriptor), old]).filter(([similarity]) => similarity >= rules.gone_face);
     if (!gone.length) return track;
@@ -126,8 +126,8 @@ export class Tracker {
   }
 
   smooth(track, face, now) {
-    const { settle_s: settle, lead } = this.rules;
-    const share = settle ? 1 - Math.exp(-Math.max(0, now - track.seen) / settle) : 1;
+    const { smoothing_s: smoothing, lead } = this.rules;
+    const share = smoothing ? 1 - Math.exp(-Math.max(0, now - track.seen) / smoothing) : 1;
     track.resting?.push(face.probabilities);
     const fresh = track.factors ? corrected(face.probabilities, track.factors) : face.probabilities;
     const blend = (label) => track.probabilities[label] + share * (fresh[label] - track.probabilities[label]);

@@ -94,7 +94,7 @@ export class Live {
   }
 
   apply(settings) {
-    this.tracker.rules.settle_s = settings.settleMs / 1000;
+    this.tracker.rules.smoothing_s = settings.smoothingMs / 1000;
     this.tracker.threshold = settings.threshold;
     this.video.classList.toggle("mirrored", settings.mirrored);
     this.redraw();

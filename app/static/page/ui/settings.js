@@ -47,11 +47,11 @@ export class Settings {
   read() {
     this.mirrored = byId("mirror").checked;
     this.landmarks = byId("landmarks").checked;
-    this.settleMs = 1000 * byId("smoothing").valueAsNumber;
+    this.smoothingMs = 1000 * byId("smoothing").valueAsNumber;
     const threshold = byId("threshold").valueAsNumber / 100;
     // exact, not rounded to the slider's step
     this.threshold = choice("threshold") === null ? this.modelThreshold ?? threshold : threshold;
-    setText(byId("smoothing-value"), this.settleMs ? `${(this.settleMs / 1000).toFixed(2)} s` : "off");
+    setText(byId("smoothing-value"), this.smoothingMs ? `${(this.smoothingMs / 1000).toFixed(2)} s` : "off");
     setText(byId("threshold-value"), percent(this.threshold));
     this.changed(this);
   }

@@ -156,7 +156,7 @@ def test_uncertainty_is_sticky_on_both_sides() -> None:
 
 
 def test_without_smoothing_each_frame_shows_its_own_probabilities() -> None:
-    tracker = Tracker(threshold=0.3, rules=TrackingRules(settle_s=0))
+    tracker = Tracker(threshold=0.3, rules=TrackingRules(smoothing_s=0))
     tracker.update((face(anger=0.8),), 0.0)
     (tracked,) = tracker.update((face(fear=0.7),), FRAME_S)
     assert tracked.probabilities["fear"] == pytest.approx(0.7)

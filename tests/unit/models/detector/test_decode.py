@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mien.data.contract import Array
-from mien.models.detector.decode import KINDS, STRIDES, decode, to_blob
+from mien.models.detector.decode import KINDS, STRIDES, decode_grids, to_blob
 
 SIDE = 64
 
@@ -26,7 +26,7 @@ def _grids(**faces: tuple[int, int, float]) -> dict[str, Array]:
 
 
 def _decode(grids: dict[str, Array], threshold: float = 0.6) -> Array:
-    return decode(grids, cells_across=SIDE // np.array(STRIDES), threshold=threshold)
+    return decode_grids(grids, cells_across=SIDE // np.array(STRIDES), threshold=threshold)
 
 
 def test_a_cell_places_its_face_relative_to_its_corner() -> None:

@@ -93,12 +93,12 @@ def test_names_of_people_stay_if_the_named_face_is_left_out(tmp_path: Path) -> N
 
 
 def test_probabilities_are_smoothed_with_the_stated_time_constant() -> None:
-    frames = [image(0, 0.0, face(0, LEFT, HAPPY)), image(1, RULES.settle_s, face(0, LEFT, SAD))]
+    frames = [image(0, 0.0, face(0, LEFT, HAPPY)), image(1, RULES.smoothing_s, face(0, LEFT, SAD))]
     first, second = rows(view(*frames))
     assert first["p_happiness"] == pytest.approx(0.88)
     assert second["p_sadness"] == pytest.approx(0.02 + (1 - math.exp(-1)) * 0.86, abs=1e-5)
     assert "time constant 0.5 s" in COLUMNS[-2].meaning
-    assert RULES.settle_s == 0.5
+    assert RULES.smoothing_s == 0.5
 
 
 def page_of(*images: Result, out: Path = Path("nowhere")) -> str:
