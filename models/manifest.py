@@ -200,7 +200,7 @@ class Manifest(StrictModel):
         (0.0,) * len(LABELS),
         description="added to the scaled logits if prior is balanced; fitted on validation",
     )
-    abstain_threshold: float = Field(
+    confidence_threshold: float = Field(
         ge=0, le=1, description="top probability below which the label is uncertain; chosen on validation"
     )
     metrics: tuple[SplitMetrics, ...]
@@ -224,9 +224,11 @@ class Manifest(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _weight_terms_of_earlier_releases(cls, values: Any) -> Any:
+    def _fields_of_earlier_releases(cls, values: Any) -> Any:
         try:
-            return values | split_terms(values)
+            threshold = {"confidence_threshold": values["abstain_threshold"]} if "abstain_threshold" in values else {}
+            others = {name: value for name, value in values.items() if name != "abstain_threshold"}
+            return others | threshold | split_terms(values)
         except (AttributeError, TypeError):  # values of other types, which the schema names
             return values
 

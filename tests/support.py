@@ -132,7 +132,7 @@ def tiny_artifact(
         "parameters": _FEATURES * len(LABELS) + len(LABELS),
         "temperature": 1.5,
         "prior_correction": (-0.4, 0.5, 0.9, -0.6, 0.1, 0.2, -0.7),  # changes labels
-        "abstain_threshold": 0.3,
+        "confidence_threshold": 0.3,
         "metrics": (),
         "recipe": {},
         "commit": "0" * 40,

@@ -172,7 +172,7 @@ def measure_conditions(
     taught = [original, *(step for condition in softened_for for step in steps[condition])]
     softening = fit_softening(taught, labels, fitted)
     softened = _soften(softening, cross_fitted, [measure(crop, np.array(TEMPLATE_PX)) for crop in valid.crops])
-    threshold = round(metrics.abstain_threshold(softened, valid.labels), 4)
+    threshold = round(metrics.confidence_threshold(softened, valid.labels), 4)
     conditions = {}
     for condition, part in steps.items():
         right = np.stack([step.probabilities.argmax(axis=1) == labels for step in (original, *part)])
@@ -254,7 +254,7 @@ def measure_conditions(
         certain=certain,
         certain_unsoftened=certain_unsoftened,
     )
-    return manifest.model_copy(update={"abstain_threshold": threshold, "conditions": measured})
+    return manifest.model_copy(update={"confidence_threshold": threshold, "conditions": measured})
 
 
 def fit_softening(steps: Sequence[Step], labels: Array, fitted: Array) -> Softening:

@@ -9,7 +9,7 @@
 Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetensors, manifest.json and card.md. Several
 runs or artifacts become one graph, which averages their calibrated probabilities over a face and, without --one-view,
 its mirror image.
-Temperature, prior correction and abstain threshold are fitted on the validation split that selected the weights.
+Temperature, prior correction and confidence threshold are fitted on the validation split that selected the weights.
 How accuracy depends on size, blur, pose and light is measured on it, too (training/conditions.py). --refit repeats this
 for the graphs of an artifact, and rewrites its card; --conditions only measures the conditions and fits the threshold
 again. --card only rewrites license and card.
@@ -244,7 +244,7 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
         parameters=sum(parameters(member.network) for member in members),
         temperature=1.0,
         prior_correction=(0.0,) * len(first.labels),
-        abstain_threshold=0.0,
+        confidence_threshold=0.0,
         metrics=(),
         recipe=first.recipe if len(members) == 1 else recipe,
         commit=first.commit,

@@ -18,7 +18,7 @@ from mien.data.contract import EIGHT_LABELS, Array
 from mien.models.manifest import Interval
 
 ECE_BINS: Final = 15
-TARGET_ACCURACY: Final = 0.95  # of the faces above the abstain threshold
+TARGET_ACCURACY: Final = 0.95  # of the faces above the confidence threshold
 _RISK: Final = 0.05  # that it is lower
 RESAMPLES: Final = 1000
 
@@ -172,7 +172,7 @@ def fit_temperature(logits: Array, actual: Array) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(-2.5, 2.5), method="bounded").x))
 
 
-def abstain_threshold(probabilities: Array, actual: Array) -> float:
+def confidence_threshold(probabilities: Array, actual: Array) -> float:
     """Lowest confidence found above which 95 % of the labels are correct, with 95 % certainty.
 
     Not the lowest at which these faces happen to reach 95 %, which is too optimistic for others. Returns 1.0, if the
@@ -194,9 +194,9 @@ def abstain_threshold(probabilities: Array, actual: Array) -> float:
 
 
 def coverage(probabilities: Array, actual: Array) -> Interval:
-    """Share of the faces that `abstain_threshold` keeps."""
+    """Share of the faces that `confidence_threshold` keeps."""
     confidence = probabilities.max(axis=1)
-    threshold = abstain_threshold(probabilities, actual)
+    threshold = confidence_threshold(probabilities, actual)
     return share((confidence >= threshold) & (threshold < 1))
 
 

@@ -87,7 +87,7 @@ def _classifier(manifest: Manifest, settings: InferenceSettings) -> dict[str, An
         "parameters": manifest.parameters,
         "temperature": manifest.temperature,
         "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
-        "confidence_threshold": manifest.abstain_threshold,
+        "confidence_threshold": manifest.confidence_threshold,
         "conditions": manifest.conditions
         and {
             "softening": manifest.conditions.softening.model_dump(),

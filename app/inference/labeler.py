@@ -150,7 +150,7 @@ class Labeler:
 
     def threshold(self, requested: float | None = None) -> float:
         """Confidence threshold of a request; that of the model if the request has none."""
-        return self.classifier.manifest.abstain_threshold if requested is None else requested
+        return self.classifier.manifest.confidence_threshold if requested is None else requested
 
     def _face(self, index: int, detection: Detection, crop: Array, row: Array, threshold: float | None) -> Face:
         """One face with the probabilities (7,) of its crop, softened by its quality if the model has conditions."""

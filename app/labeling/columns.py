@@ -42,7 +42,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("model", "text", "", "artifact that labeled it"),
     Column("reason", "text", "", "stable code of the error; empty if there was none"),
     Column("error", "text", "", "error message"),
-    Column("uncertain", "boolean", "", "whether `confidence` is below the model's abstain threshold"),
+    Column("uncertain", "boolean", "", "whether `confidence` is below the model's confidence threshold"),
     Column("uncertainty", "number", "0..1", "entropy of the probabilities over its maximum, ln 7 or ln 8"),
     Column("detection_score", "number", "0..1", "score of the detector; comparable for the same detector"),
     *(

@@ -61,7 +61,7 @@ def facts_of(pipeline: Labeler) -> dict[str, str]:
         "temperature": f"{manifest.temperature:.6g}",
         "prior": pipeline.classifier.prior,
         "prior_correction": " ".join(f"{offset:.6g}" for offset in manifest.prior_correction),
-        "abstain_threshold": f"{manifest.abstain_threshold:.6g}",
+        "confidence_threshold": f"{manifest.confidence_threshold:.6g}",
         "reasons": " ".join(f"{name} {reason.limit:g}" for name, reason in conditions.reasons.items())
         if conditions
         else "",

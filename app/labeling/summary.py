@@ -31,7 +31,7 @@ class Outcome:
         seconds: time for labeling only; total_seconds: including the scan and writing the outputs, after the models
             are opened; stage_seconds: thread time.
         stopped: name of a signal.
-        statuses: images per status; labels: faces per label; uncertain: faces below the abstain threshold.
+        statuses: images per status; labels: faces per label; uncertain: faces below the confidence threshold.
         reviewed, corrected: faces with a decision of a person, and with another label than the predicted one.
         reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
         next_steps: what to look at next, and where or with which command.

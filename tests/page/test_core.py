@@ -54,7 +54,7 @@ def test_node_computes_what_python_does(tmp_path: Path) -> None:
 def labels(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Facts of a service, and its responses to aligned faces with the logits of each."""
     conditions = drawn_conditions(per_px=0.8, small=10, blurred=1.5, dark=0.2, covered=1.0)
-    tiny_artifact(folder, prior_correction=PRIOR, abstain_threshold=THRESHOLD, conditions=conditions)
+    tiny_artifact(folder, prior_correction=PRIOR, confidence_threshold=THRESHOLD, conditions=conditions)
     session = onnxruntime.InferenceSession(folder / "model.fp32.onnx", providers=["CPUExecutionProvider"])
     face = align(PHOTO, LANDMARKS)
     covered = face.copy()

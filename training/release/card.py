@@ -22,7 +22,7 @@ _CHOSEN_ON: Final = (
     "`balanced`, the default, adds the manifest's prior correction to the scaled logits to correct for expressions "
     "that are rare in the data. `natural` does not (`--prior natural`, `MIEN_PRIOR=natural`). Clean faces resemble no "
     "face of the official train split (16x16 thumbnails correlate below 0.95). The epoch, the head, the temperature, "
-    "the correction and the abstain threshold were selected on the validation split; ECE and coverage are "
+    "the correction and the confidence threshold were selected on the validation split; ECE and coverage are "
     "cross-fitted: each face is scored with a temperature fitted on other folds."
 )
 
@@ -124,7 +124,7 @@ def _summary(manifest: Manifest) -> str:
         ("head", manifest.head),
         ("temperature", f"{manifest.temperature}"),
         ("prior correction", correction),
-        ("uncertain below", f"{manifest.abstain_threshold}"),
+        ("uncertain below", f"{manifest.confidence_threshold}"),
         ("contract", f"`{manifest.contract_id}`"),
         ("trained at commit", f"`{manifest.commit}`"),
     ]

@@ -26,7 +26,7 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
     logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
     fitted = manifest.model_copy(update={"temperature": point.temperature, "prior_correction": point.prior_correction})
     fitted = measure_conditions(fitted, partial(run_graph, session), valid, point.cross_fitted["balanced"])
-    logger.info("abstain threshold %.4f", fitted.abstain_threshold)
+    logger.info("confidence threshold %.4f", fitted.confidence_threshold)
     scored = score_logits(logits, fitted, valid, point.cross_fitted)
     for faces in also:
         scored += score_logits(run_graph(session, faces.crops), fitted, faces)

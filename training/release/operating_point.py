@@ -1,4 +1,4 @@
-"""Operating point fitted on validation: temperature, correction for rare classes, abstain threshold."""
+"""Operating point fitted on validation: temperature, correction for rare classes, confidence threshold."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

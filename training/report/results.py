@@ -77,12 +77,12 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     if fitting is None:
         point = fit_operating_point(logits, faces.labels)
         temperature, probabilities = point.temperature, point.cross_fitted["natural"]
-        threshold = metrics.abstain_threshold(probabilities, faces.labels)
+        threshold = metrics.confidence_threshold(probabilities, faces.labels)
         fitted_on = "these faces; the temperature is cross-fitted on five folds"
     else:
         fitting_logits = predict(network, fitting.crops, heads=(head,))[head]
         temperature = metrics.fit_temperature(fitting_logits, fitting.labels)
-        threshold = metrics.abstain_threshold(softmax(fitting_logits, temperature), fitting.labels)
+        threshold = metrics.confidence_threshold(softmax(fitting_logits, temperature), fitting.labels)
         probabilities = softmax(logits, temperature)
         fitted_on = fitting.title
     return RunResult(

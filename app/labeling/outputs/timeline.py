@@ -85,7 +85,7 @@ def moments(journal: Journal, name: str) -> Iterator[tuple[Result, float]]:
 
 def _tracked(journal: Journal, name: str) -> Iterator[tuple[Result, float, list[Face]]]:
     """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
-    tracker, last_s = Tracker(float(journal.facts.get("abstain_threshold", 0)), RULES), 0.0
+    tracker, last_s = Tracker(float(journal.facts.get("confidence_threshold", 0)), RULES), 0.0
     for image in journal.frames(name):
         time_s = image.input.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))

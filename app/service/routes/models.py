@@ -31,7 +31,7 @@ def _info(choice: str, classifier: Classifier) -> ModelInfo:
         provider=classifier.provider,
         parameters=manifest.parameters,
         color=manifest.color,
-        confidence_threshold=manifest.abstain_threshold,
+        confidence_threshold=manifest.confidence_threshold,
         temperature=manifest.temperature,
         prior=classifier.prior,
         prior_correction=list(manifest.prior_correction),

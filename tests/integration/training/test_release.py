@@ -342,20 +342,20 @@ def test_measured_again_an_artifact_keeps_its_operating_point_and_has_the_thresh
     folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
     served = load_artifact(folder)
     correction = tuple(np.linspace(-2.0, 2.0, len(LABELS)))  # never that of a fit to equal numbers of faces
-    write_manifest(folder, served.model_copy(update={"prior_correction": correction, "abstain_threshold": 0.0}))
+    write_manifest(folder, served.model_copy(update={"prior_correction": correction, "confidence_threshold": 0.0}))
     assert main(["export", str(folder), "--conditions"]) == 0
     after = load_artifact(folder)
     assert (after.temperature, after.prior_correction) == (served.temperature, correction)
     logits = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
     served_confidence = after.probabilities(logits, "balanced").max(axis=1).mean()
-    assert after.abstain_threshold == pytest.approx(served_confidence, abs=0.02)
+    assert after.confidence_threshold == pytest.approx(served_confidence, abs=0.02)
 
 
 def _threshold_only(manifest: Manifest, classify: object, valid: FaceSet, cross_fitted: Array) -> Manifest:
     """Stands for the measurement: the threshold is the mean confidence of the probabilities that it gets."""
     assert callable(classify)
     assert len(valid) == len(cross_fitted)
-    return manifest.model_copy(update={"abstain_threshold": float(cross_fitted.max(axis=1).mean())})
+    return manifest.model_copy(update={"confidence_threshold": float(cross_fitted.max(axis=1).mean())})
 
 
 def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(

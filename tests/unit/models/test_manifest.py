@@ -101,3 +101,9 @@ def test_hashes_of_weights_of_another_type_are_named(tmp_path: Path, weights: st
 def test_a_training_run_must_be_exported_before_it_is_used(name: str) -> None:
     with pytest.raises(ArtifactError, match=rf"cannot read models/{name}/manifest\.json .*export it first"):
         read_manifest(artifact_dir(f"models/{name}"))
+
+
+def test_a_manifest_of_an_earlier_release_is_read_by_the_earlier_name_of_the_threshold(tmp_path: Path) -> None:
+    path = tiny_artifact(tmp_path / "tiny.test") / "manifest.json"
+    path.write_text(path.read_text().replace('"confidence_threshold": 0.3', '"abstain_threshold": 0.4'))
+    assert read_manifest(path.parent).confidence_threshold == 0.4

@@ -65,7 +65,7 @@ def test_all_conditions_of_a_model_are_measured(artifact: Path, tmp_path: Path) 
     """A model that looks at the brightness only: it fails in the dark, and nowhere else."""
     faces = valid_faces(drawn_faces(tmp_path / "faces", train=1, valid=3))
     faces = replace(faces, labels=np.zeros(len(faces), int))
-    manifest = read_manifest(artifact).model_copy(update={"abstain_threshold": 1.0})  # replaced by the one fitted here
+    manifest = read_manifest(artifact).model_copy(update={"confidence_threshold": 1.0})
 
     def classify(crops: np.ndarray) -> np.ndarray:
         bright = crops.mean(axis=(1, 2, 3)) > 20

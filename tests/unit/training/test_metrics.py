@@ -42,7 +42,7 @@ def test_labels_above_the_threshold_are_as_accurate_on_other_faces_as_it_says() 
         confidence = 1 - 0.4 * rng.random(1000) ** 3
         probabilities = np.stack([confidence, 1 - confidence], axis=1)
         labels = (rng.random(1000) > confidence).astype(int)  # the top class is right with its probability
-        threshold = metrics.abstain_threshold(probabilities, labels)
+        threshold = metrics.confidence_threshold(probabilities, labels)
         too_low += threshold < 0.8  # the accuracy of all faces above t is 1 - (1 - t) / 4
         assert threshold < 0.95
     assert too_low <= 10
@@ -51,7 +51,7 @@ def test_labels_above_the_threshold_are_as_accurate_on_other_faces_as_it_says() 
 def test_coverage_is_the_share_of_faces_above_the_threshold() -> None:
     probabilities = np.array([[0.9, 0.1]] * 300 + [[0.6, 0.4]] * 100)
     labels = np.r_[np.zeros(300, int), np.ones(100, int)]  # all that are less confident are wrong
-    assert metrics.abstain_threshold(probabilities, labels) == 0.9
+    assert metrics.confidence_threshold(probabilities, labels) == 0.9
     assert metrics.coverage(probabilities, labels).value == 0.75
     assert metrics.coverage(probabilities[:20], labels[:20]).value == 0, "20 faces show nothing"
 
@@ -59,7 +59,7 @@ def test_coverage_is_the_share_of_faces_above_the_threshold() -> None:
 def test_a_model_that_never_reaches_the_wanted_accuracy_abstains_always() -> None:
     probabilities = np.full((50, 7), 1 / 7)
     probabilities[:, 0] += 1e-3
-    assert metrics.abstain_threshold(probabilities, np.full(50, 1)) == 1.0
+    assert metrics.confidence_threshold(probabilities, np.full(50, 1)) == 1.0
 
 
 def test_accuracy_by_confidence_ends_at_that_of_all_faces() -> None:

@@ -17,7 +17,7 @@ def test_a_browser_gets_the_numbers_of_the_manifests_and_the_settings(artifact: 
     facts = browser_pipeline(artifact, settings).facts
     manifest, detector = read_manifest(artifact), load_detector(default_detector_dir())
     assert facts["classifier"]["temperature"] == manifest.temperature
-    assert facts["classifier"]["confidence_threshold"] == manifest.abstain_threshold
+    assert facts["classifier"]["confidence_threshold"] == manifest.confidence_threshold
     assert facts["detector"]["threshold"] == detector.score_threshold
     assert facts["limits"]["min_face_px"] == 24
     assert (facts["search"]["first_px"], facts["search"]["detect_rotated"]) == (320, False)

@@ -84,7 +84,7 @@ def test_a_blurred_face_just_above_the_threshold_becomes_uncertain(tmp_path: Pat
     blurred = cv2.GaussianBlur(photo, (0, 0), 9)
     (hard,) = drawn(tmp_path / "plain.test", detection).label(blurred).faces
     for per_px, uncertain in ((0.0, False), (0.5, True)):
-        fields = {"conditions": drawn_conditions(per_px=per_px), "abstain_threshold": hard.confidence - 1e-3}
+        fields = {"conditions": drawn_conditions(per_px=per_px), "confidence_threshold": hard.confidence - 1e-3}
         labeler = drawn(tiny_artifact(tmp_path / f"tiny.softened_{per_px}", **fields), detection)
         (face,) = labeler.label(blurred).faces
         assert (face.label, face.uncertain) == (hard.label, uncertain)
@@ -100,7 +100,7 @@ def test_at_most_max_faces_are_labeled(artifact: Path) -> None:
 def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     tmp_path: Path, threshold: float, uncertain: bool
 ) -> None:
-    artifact = tiny_artifact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
+    artifact = tiny_artifact(tmp_path / "tiny.threshold", confidence_threshold=threshold)
     labeler = drawn(artifact, upright_face(60, 60, 100))
     (labeled,) = labeler.label(gradient_image()).faces
     assert labeled.uncertain is uncertain

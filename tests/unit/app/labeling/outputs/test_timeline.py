@@ -39,7 +39,7 @@ def view(*images: Result, out: Path = Path("nowhere"), min_face_px: float = 0) -
         frames=lambda name: (image for image in images if image.input.name == name),
         thumb=lambda *_: None,
         expressions=LABELS,
-        facts={"abstain_threshold": "0.5"},
+        facts={"confidence_threshold": "0.5"},
         out=out,
     )
 
