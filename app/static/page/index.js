@@ -3,6 +3,7 @@
 
 import { useFacts } from "./core/labels.js";
 import { LocalLabeler } from "./local/labeler.js";
+import { uprightBitmap } from "./core/upright.js";
 import { defineCamera } from "./ui/camera-element.js";
 
 const FOLDER = import.meta.url.replace(/[^/]*$/, "");
@@ -36,7 +37,7 @@ export async function label(image) {
   const local = await labeler();
   const isAddress = typeof image === "string" || image instanceof URL;
   const source = isAddress ? await (await fetch(image)).blob() : image;
-  const bitmap = await createImageBitmap(source, ...(source instanceof Blob ? [{ imageOrientation: "from-image", colorSpaceConversion: "none" }] : []));
+  const bitmap = await (source instanceof Blob ? uprightBitmap(source, { colorSpaceConversion: "none" }) : createImageBitmap(source));
   const { images: [result] } = await local.label(bitmap);
   return result;
 }

@@ -7,6 +7,7 @@ import { Follower } from "../core/follower.js";
 import { useFacts } from "../core/labels.js";
 import { Pipeline } from "../core/pipeline.js";
 import { isFaithful } from "../core/pixels.js";
+import { uprightBitmap } from "../core/upright.js";
 
 const ERRORS_ONLY = 3;
 let pipeline;
@@ -71,8 +72,7 @@ async function warmUp({ crop: { px } }) {
 
 /** The upright pixels of a file or a frame, transparent ones over white; colors as stored, as the service reads them. */
 async function pixelsOf(source) {
-  const bitmap = source instanceof ImageBitmap ? source
-    : await createImageBitmap(source, { imageOrientation: "from-image", colorSpaceConversion: "none" });
+  const bitmap = source instanceof ImageBitmap ? source : await uprightBitmap(source, { colorSpaceConversion: "none" });
   const { width, height } = bitmap;
   if (width * height > limits.max_pixels) throw new Error(`image of ${width}x${height} px: the limit is ${limits.max_pixels.toLocaleString("en")} pixels`);
   if (canvas?.width !== width || canvas.height !== height) canvas = new OffscreenCanvas(width, height);

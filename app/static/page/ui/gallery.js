@@ -5,7 +5,7 @@ import { announce, byId, download, element, setText } from "./dom.js";
 import { asCsv, asJson } from "../core/exports.js";
 import { Filter } from "./filter.js";
 import { UNCERTAIN, brief, spoken } from "../core/labels.js";
-import { asJpeg, drawnByService, fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
+import { asJpeg, fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
 
 const SIDE_BY_SIDE = 2;
 const TILE_PX = 640;
@@ -131,7 +131,7 @@ export class Gallery {
     const { labeler } = this;
     let picture = null;
     try {
-      picture = !labeler.local && (await drawnByService(result.file)) ? null : await readable(result.file);
+      picture = await readable(result.file);
       const file = await sendable(result.file, picture, labeler.local);
       const answer = await labeler.label(file, { annotate: picture === null, explain: byId("attention").checked });
       await this.keep(result, answer, picture);

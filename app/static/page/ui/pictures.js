@@ -1,5 +1,6 @@
 // Photo files: formats that the browser or the service can read, and drawing of a photo with its faces.
 
+import { uprightBitmap } from "../core/upright.js";
 import { drawFaces } from "./draw.js";
 
 const BROWSER_ONLY = /\.(avif|hei[cf])$/i; // sent as JPEG, because not every service reads them
@@ -12,13 +13,7 @@ export const isVideo = (file) => file.type.startsWith("video/") || VIDEO.test(fi
 /** The upright picture, or null if this browser cannot read the format; then the service draws it. */
 export async function readable(file) {
   if (SERVICE_ONLY.test(file.name)) return null;
-  return createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
-}
-
-/** Whether it is WebP with EXIF data: the service turns the picture as they say, browsers do not. */
-export async function drawnByService(file) {
-  const head = new Uint8Array(await file.slice(0, 21).arrayBuffer().catch(() => new ArrayBuffer()));
-  return /^RIFF....WEBPVP8X/s.test(String.fromCharCode(...head)) && Boolean(head[20] & 8);
+  return uprightBitmap(file).catch(() => null);
 }
 
 /** The file to label: unchanged, or as JPEG if only browsers read its format. `local`: in this tab. Throws {detail}. */
