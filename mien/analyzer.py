@@ -173,9 +173,7 @@ class Analyzer:
         Args: see `analyze`.
         Raises: BatchError at the end, which names the images that cannot be used and has the results of the others.
         """
-        single = (str, os.PathLike, bytes, bytearray, memoryview, PIL.Image.Image)
-        if isinstance(images, single) or hasattr(images, "read") or getattr(images, "ndim", 0) == 3:
-            raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
+        require_several(images)
         remaining, results = enumerate(images), dict[int, Faces | None]()
         errors: dict[int, Exception] = {}
         while batch := list(islice(remaining, _BATCH)):
@@ -250,7 +248,7 @@ class Analyzer:
     def _read(self, image: object) -> bytes | Array:
         """Bytes of an image file, or pixels (H, W, 3) uint8 RGB."""
         if isinstance(image, np.ndarray):
-            return _checked(image)
+            return checked_pixels(image)
         if isinstance(image, PIL.Image.Image):
             if getattr(image, "tile", None) and getattr(image, "fp", None) is None:
                 raise InvalidRequest(
@@ -258,7 +256,7 @@ class Analyzer:
                 )
             return upright_rgb(image, max_pixels=self._settings.max_pixels)
         limit = self._settings.max_bytes
-        payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else _read_file(image, limit + 1)
+        payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else read_file(image, limit + 1)
         if not payload:
             raise DecodeError("no bytes. If the file was read before, call file.seek(0).")
         if len(payload) > limit:
@@ -283,7 +281,15 @@ def _given(index: int, values: Sequence[float] | Array) -> Box | Detection:
     raise InvalidBox(f"boxes[{index}]: {values!r}: expected (x, y, width, height), or five landmarks", (index,))
 
 
-def _checked(pixels: Array) -> Array:
+def require_several(images: object) -> None:
+    """Raises: TypeError, for a single image."""
+    single = (str, os.PathLike, bytes, bytearray, memoryview, PIL.Image.Image)
+    if isinstance(images, single) or hasattr(images, "read") or getattr(images, "ndim", 0) == 3:
+        raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
+
+
+def checked_pixels(pixels: Array) -> Array:
+    """The pixels, contiguous. Raises: InvalidRequest, unless they are (H, W, 3) uint8."""
     if pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.dtype == np.uint8 and pixels.size:
         return np.ascontiguousarray(pixels)
     raise InvalidRequest(
@@ -294,8 +300,8 @@ def _checked(pixels: Array) -> Array:
     )
 
 
-def _read_file(file: object, size: int) -> bytes:
-    """The first `size` bytes of a path or a binary file object."""
+def read_file(file: object, size: int = -1) -> bytes:
+    """The first `size` bytes of a path or a binary file object, by default all."""
     if isinstance(file, str | os.PathLike):
         if str(file).startswith(("http://", "https://")):
             raise InvalidRequest("URLs are not read. Download the image, and pass its bytes.")

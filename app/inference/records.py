@@ -135,6 +135,19 @@ class Face:
         }
         return values | ({"track": self.track} if self.track else {})
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], *, index: int = 0) -> "Face":
+        """The face with these values of `to_dict`, which may have others, too."""
+        names = ("detection_score", "probabilities", "label", "confidence", "uncertain", "roll_degrees")
+        return cls(
+            box=Box(**values["box"]),
+            landmarks={name: (point["x"], point["y"]) for name, point in values["landmarks"].items()},
+            reasons=tuple(values["reasons"]),
+            index=index,
+            track=values.get("track", 0),
+            **{name: values[name] for name in names},
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Photo:

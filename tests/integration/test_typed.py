@@ -13,7 +13,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from mien import LABELS, Analyzer, BatchError, Box, Face, Faces, Image, MienError, __version__
+from mien import LABELS, Analyzer, BatchError, Box, Client, Face, Faces, Image, MienError, __version__
 
 
 def label(photos: list[Image]) -> list[str]:
@@ -38,6 +38,7 @@ def label(photos: list[Image]) -> list[str]:
     for image in (b"", bytearray(), memoryview(b""), np.zeros((8, 8, 3), np.uint8), PIL.Image.new("L", (8, 8))):
         analyzer.analyze(image)
     assert_type(analyzer.analyze_batch(photos), list[Faces])
+    assert_type(Client(api_key="k").analyze(Path("photo.jpg"), min_face_px=24, crops=True), Faces)
     try:
         return [face.label for faces in analyzer.analyze_batch(photos) for face in faces]
     except BatchError as error:

@@ -1,0 +1,169 @@
+"""Client of the service (`mien serve`), with the results of `Analyzer`: typed faces, batches, and retries.
+
+Needs httpx: `pip install 'mien[client]'`.
+"""
+
+import base64
+import io
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, Self
+
+import httpx
+import numpy as np
+import PIL.Image
+
+from mien.analyzer import BatchError, Faces, Image, checked_pixels, read_file, require_several
+from mien.app.inference.records import Face, Photo
+from mien.data.contract import decode
+from mien.data.errors import MienError
+
+_BATCH: Final = 16  # images of one request
+_BUSY: Final = (429, 503)
+# Responses to a whole request that may be due to one of its images, or to their number
+_DIVISIBLE: Final = (413, 415, 422)
+_Encoded = tuple[bytes, str | bytes]  # bytes of an image file, and its path if it has one
+_Options = dict[str, str | float | bool]
+
+
+class ServiceError(MienError):
+    """A problem of the service with a request or an image.
+
+    Attributes:
+        status: HTTP status; kind: the last part of the problem's type, such as `unreadable-image` (docs/api.md).
+    """
+
+    def __init__(self, problem: dict[str, Any]) -> None:
+        super().__init__(f"{problem['title']}: {problem['detail']}")
+        self.status, self.kind = int(problem["status"]), str(problem["type"]).rpartition(":")[2]
+
+
+class Client:
+    """Sends photos to a service; thread-safe, and a context manager."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        api_key: str | None = None,
+        retries: int = 5,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Connect at the first request.
+
+        Args:
+            url: of the service, without `/v1`.
+            api_key: sent with every request.
+            retries: after a lost connection, or if the service is busy; it says how long to wait.
+            timeout_s: for one request.
+        """
+        headers = {} if api_key is None else {"X-API-Key": api_key}
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s)
+        self._retries = retries
+
+    def analyze(self, image: Image, **options: str | float | bool) -> Faces:
+        """Label the faces of one photo.
+
+        Args:
+            image: as for `Analyzer`: a path, the bytes of a file, a binary file, an image of Pillow, or RGB pixels.
+            options: of `POST /v1/expressions`, such as min_face_px=24 or crops=True, which fills `face.crop`.
+        Raises: ServiceError; httpx.TransportError, if the service cannot be reached; OSError, for a path.
+        """
+        (result,) = self._label([_encoded(image)], options)
+        if isinstance(result, ServiceError):
+            raise result
+        return result
+
+    def analyze_batch(self, images: Iterable[Image], **options: str | float | bool) -> list[Faces]:
+        """Label several photos, in order, up to 16 of them in one request.
+
+        Raises: BatchError at the end, which names the images that cannot be used and has the results of the others;
+            otherwise as `analyze`.
+        """
+        require_several(images)
+        remaining, results = enumerate(images), dict[int, Faces | None]()
+        errors: dict[int, Exception] = {}
+        while batch := list(islice(remaining, _BATCH)):
+            encoded = {}
+            for index, image in batch:
+                results[index] = None
+                try:
+                    encoded[index] = _encoded(image)
+                except (MienError, OSError, TypeError) as error:
+                    errors[index] = error
+            labeled = self._label(list(encoded.values()), options) if encoded else []
+            for index, result in zip(encoded, labeled, strict=True):
+                if isinstance(result, Faces):
+                    results[index] = result
+                else:
+                    errors[index] = result
+        if errors:
+            raise BatchError(errors, list(results.values()))
+        return [faces for faces in results.values() if faces is not None]
+
+    def _label(self, images: Sequence[_Encoded], options: _Options) -> list[Faces | ServiceError]:
+        """Results of encoded images, each with its source. Raises: ServiceError, if it concerns the request."""
+        response = self._post([("images", payload) for payload, _ in images], options)
+        if response.is_success:
+            content = response.json()
+            return [
+                _result(content, image, source) for image, (_, source) in zip(content["images"], images, strict=True)
+            ]
+        error = ServiceError(response.json())
+        if error.status not in _DIVISIBLE or error.kind == "invalid-request":
+            raise error
+        if len(images) == 1:
+            return [error]
+        half = len(images) // 2
+        return self._label(images[:half], options) + self._label(images[half:], options)
+
+    def _post(self, files: list[tuple[str, bytes]], options: _Options) -> httpx.Response:
+        for attempt in range(self._retries + 1):
+            wait_s = 0.1 * 2**attempt
+            try:
+                response = self._http.post("/v1/expressions", files=files, params=options)
+            except httpx.TransportError:
+                if attempt == self._retries:
+                    raise
+            else:
+                if response.status_code not in _BUSY or attempt == self._retries:
+                    return response
+                wait_s = max(wait_s, float(response.headers.get("Retry-After", 0)))
+            time.sleep(wait_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _encoded(image: Image) -> _Encoded:
+    if isinstance(image, np.ndarray | PIL.Image.Image):
+        buffer = io.BytesIO()
+        pixels = PIL.Image.fromarray(checked_pixels(image)) if isinstance(image, np.ndarray) else image
+        pixels.save(buffer, "PNG", exif=pixels.getexif())
+        return buffer.getvalue(), buffer.getvalue()
+    payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else read_file(image)
+    return payload, os.path.abspath(os.fsdecode(image)) if isinstance(image, str | os.PathLike) else payload  # noqa: PTH100
+
+
+def _result(content: dict[str, Any], image: dict[str, Any], source: str | bytes) -> Faces | ServiceError:
+    if image["error"] is not None:
+        return ServiceError(image["error"])
+    faces = tuple(_face(index, values) for index, values in enumerate(image["faces"]))
+    return Faces(Photo(image["width"], image["height"], faces), content["model"], content["detector"], source)
+
+
+def _face(index: int, values: dict[str, Any]) -> Face:
+    crop = values.get("crop")
+    face = Face.from_dict(values, index=index)
+    return face if crop is None else replace(face, crop=decode(base64.b64decode(crop["base64"])))
