@@ -1,11 +1,19 @@
-"""The released models: probabilities of a sample photo in each precision."""
+"""The released models: probabilities of sample photos, and graphs that agree with weights and stated metrics."""
 
+import cv2
+import numpy as np
 import pytest
 
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
-from mien.data.contract import LABELS
-from tests.support import ROOT, sample_photo
+from mien.data.contract import LABELS, decode, softmax
+from mien.models.manifest import artifact_dir, load_artifact
+from mien.training.config import DataSource
+from mien.training.evaluate import PRIORS, open_graph, run_graph
+from mien.training.faces import read_faces
+from mien.training.release.graphs import ReleasedNetwork, torch_logits
+from mien.training.release.weights import load_network
+from tests.support import ROOT, folder_from_environment, sample_photo
 
 # samples/photos/grace_hopper.jpg with the built-in detector and the default prior; a new release has others
 GOLDEN = {
@@ -28,3 +36,37 @@ def test_sample_photos_have_the_recorded_probabilities(model: str, precision: st
     tolerance = 0.05 if precision == "int8" else 0.01  # int8 rounds differently on other processors
     expected = dict(zip(LABELS, GOLDEN[model, precision], strict=True))
     assert portrait.probabilities == pytest.approx(expected, abs=tolerance)
+
+
+def test_every_graph_of_the_fast_model_computes_what_its_weights_do() -> None:
+    photo = decode(sample_photo().read_bytes())
+    sides = np.random.default_rng(0).integers(90, 200, 64)
+    crops = np.stack(
+        [cv2.resize(photo[20:, 120 + n : 120 + n + side][:side], (112, 112)) for n, side in enumerate(sides)]
+    )
+    network, manifest = load_network(artifact_dir("fast"))
+    expected = softmax(torch_logits(ReleasedNetwork(network, manifest.head), crops))
+    assert len(set(expected.argmax(axis=1))) > 2
+    for precision, difference in (("fp32", 1e-3), ("fp16", 1e-2), ("int8", 0.1)):
+        graph = artifact_dir("fast") / manifest.graph(precision).file
+        found = softmax(run_graph(open_graph(graph), crops))
+        assert np.abs(found - expected).max() < difference, precision
+        assert np.mean(found.argmax(axis=1) == expected.argmax(axis=1)) >= 0.97, precision
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("model", "precision"), [key for key in GOLDEN if key[1] != "fp16"])
+def test_metrics_and_threshold_of_the_manifest_are_those_of_the_graph(model: str, precision: str) -> None:
+    """fp32 and int8; the fp16 graph is for GPUs."""
+    root = folder_from_environment("MIEN_DATA_DIR") / "ferplus"
+    faces = read_faces(DataSource(kind="ferplus", split="valid", root=root), find_clean=False)
+    manifest = load_artifact(artifact_dir(model))
+    graph = manifest.graph(precision)
+    logits = run_graph(open_graph(artifact_dir(model) / graph.file), faces.crops)
+    for prior in PRIORS:
+        probabilities = manifest.probabilities(logits, prior)
+        labeled = probabilities.argmax(axis=1) == faces.labels
+        stated = [entry for entry in graph.metrics or manifest.metrics if entry.prior == prior and not entry.clean]
+        (entry,) = (entry for entry in stated if entry.data == "ferplus")
+        assert labeled.mean() == pytest.approx(entry.accuracy.value, abs=0.002)
+        assert labeled[probabilities.max(axis=1) >= manifest.abstain_threshold].mean() >= 0.94

@@ -9,6 +9,7 @@ import { decode } from "../../app/static/page/core/detector.js";
 import { asCsv } from "../../app/static/page/core/exports.js";
 import { Follower } from "../../app/static/page/core/follower.js";
 import { percent, useFacts } from "../../app/static/page/core/labels.js";
+import { corrected, correctionOf } from "../../app/static/page/core/neutral.js";
 import { Pipeline } from "../../app/static/page/core/pipeline.js";
 import { measure, soften } from "../../app/static/page/core/quality.js";
 import { placeTags, shared } from "../../app/static/page/core/tags.js";
@@ -50,6 +51,15 @@ test("people keep their numbers, and their labels are smoothed, as in the servic
       near(people[place].probabilities, person.probabilities, 1e-5);
     }
   }
+});
+
+test("the weakest correction makes a resting face neutral, and a neutral face stays as it is", () => {
+  const face = (shares) => Object.fromEntries(facts.classifier.labels.map((label) => [label, shares[label] ?? 0.02]));
+  const [sad, sadder] = [face({ sadness: 0.6, neutral: 0.3 }), face({ sadness: 0.93, neutral: 0.01 })];
+  const factors = correctionOf([sad, sad]);
+  near(corrected(sad, factors).neutral, 0.6, 1e-3);
+  assert.ok(corrected(sadder, factors).sadness > 0.6, "another expression stays");
+  for (const factor of Object.values(correctionOf([face({ neutral: 0.88 })]))) near(factor, 1, 1e-9);
 });
 
 test("only a sure or lasting detection becomes a person", () => {
