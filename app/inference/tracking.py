@@ -53,6 +53,8 @@ class TrackingRules:
         pause_s: time without frames that counts toward `return_s` at most; after more, only the same face matches.
         head: width of a head in face widths;
         covered: two heads that share more than this part of the smaller one hide each other: they can look different.
+        confirmed_s: a face that begins while another one covers it becomes a person after this time, as detectors
+            briefly see two faces where two people cross.
         smoothing_s: time constant of the exponential smoothing: after it, 63 % of a change is visible; 0 turns it off.
         lead: how much more probable another expression must be to replace the displayed one.
     """
@@ -72,6 +74,7 @@ class TrackingRules:
     pause_s: float = 1.0
     head: float = 1.4
     covered: float = 0.15
+    confirmed_s: float = 0.4
     smoothing_s: float = 0.35
     lead: float = 0.08
 
@@ -87,7 +90,6 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Track:
-    number: int
     box: Box
     probabilities: Array  # (7,) float64, smoothed
     shown: int
@@ -95,6 +97,9 @@ class _Track:
     begun_s: float
     seen_s: float
     seen_clock_s: float
+    since_s: float  # start of the time without a gap
+    began_covered: bool
+    number: int = 0  # of the person, once confirmed
     velocity_px: tuple[float, float] = (0.0, 0.0)  # per second
     newest: Array | None = None  # descriptor of the newest face that was not covered
     mean: Array | None = None  # mean descriptor over time
@@ -123,7 +128,8 @@ class Tracker:
         Args:
             faces: faces of the frame, from the pipeline. Faces without a crop are matched by position only.
             at_s: time of the frame in seconds, on a monotonic clock.
-        Returns: the faces in the same order, with the number, the smoothed probabilities and the label of their track.
+        Returns: the faces in the same order, with the number, the smoothed probabilities and the label of their track;
+            without those that are not confirmed as people yet.
         """
         rules = self.rules
         self._clock_s += min(max(at_s - self._updated_s, 0.0), rules.pause_s)
@@ -141,17 +147,21 @@ class Tracker:
         costs = np.array([[self._cost(track, face, at_s) for track in self._tracks] for face in seen], np.float64)
         matches = assign(costs.reshape(len(seen), len(self._tracks)), NEW_TRACK_COST)
         tracks = [
-            self._begin(face, at_s) if match is None else self._tracks[match]
-            for face, match in zip(faces, matches, strict=True)
+            self._begin(face, seen_face, at_s) if match is None else self._tracks[match]
+            for face, seen_face, match in zip(faces, seen, matches, strict=True)
         ]
         for i, seen_face in enumerate(seen):
             tracks[i] = self._reunite(tracks, i, seen_face, at_s)
         for track, face, seen_face in zip(tracks, faces, seen, strict=True):
             self._move(track, seen_face, at_s)
             self._smooth(track, face, at_s)
+            if track.seen_s not in {self._updated_s, at_s}:
+                track.since_s = at_s
             track.seen_s, track.seen_clock_s = at_s, self._clock_s
+            if not track.number and (not track.began_covered or at_s - track.since_s >= rules.confirmed_s):
+                track.number, self._next = self._next, self._next + 1
         self._updated_s = at_s
-        return [_smoothed(face, track) for track, face in zip(tracks, faces, strict=True)]
+        return [_smoothed(face, track) for track, face in zip(tracks, faces, strict=True) if track.number]
 
     def _cost(self, track: _Track, seen: _Seen, at_s: float) -> float:
         """Cost of a match: distance from the expected position and difference of the faces; inf if impossible."""
@@ -180,7 +190,7 @@ class Tracker:
         if seen.covered or at_s - track.begun_s > rules.merge_s:
             return track
         gone = [
-            (similarity, -old.number, old)
+            (similarity, old)
             for old in self._tracks
             if old.seen_s < track.begun_s
             and self._clock_s - old.seen_clock_s <= rules.return_s
@@ -190,14 +200,13 @@ class Tracker:
         if not gone:
             return track
         self._tracks = [other for other in self._tracks if other is not track]
-        return max(gone)[2]
+        return max(gone, key=lambda pair: pair[0])[1]
 
-    def _begin(self, face: Face, at_s: float) -> _Track:
+    def _begin(self, face: Face, seen: _Seen, at_s: float) -> _Track:
         probabilities = _probabilities(face)
         shown = int(probabilities.argmax())
         sure = bool(probabilities[shown] >= self.threshold)
-        track = _Track(self._next, face.box, probabilities, shown, sure, at_s, at_s, self._clock_s)
-        self._next += 1
+        track = _Track(face.box, probabilities, shown, sure, at_s, at_s, self._clock_s, at_s, seen.covered)
         self._tracks.append(track)
         return track
 

@@ -36,7 +36,7 @@ HELP: Final = "timeline.csv and .html: each person in a video over time"
 IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("timeline.csv", "timeline.html")
 REVIEWED: Final = True
-RULES: Final = TrackingRules(smoothing_s=0.5)
+RULES: Final = TrackingRules(smoothing_s=0.5, confirmed_s=0)  # every face of a frame has its row
 # With sparse sampling, a person may be missed in this many frames.
 _MISSED_FRAMES: Final = 2.5
 PLOTTED_FRAMES: Final = 3

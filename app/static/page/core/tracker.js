@@ -8,7 +8,6 @@ import { withProbabilities } from "./reasons.js";
 import { CAPTURE_MS, corrected, correctionOf } from "./neutral.js";
 
 const SURE_SCORE = 0.9;
-const CONFIRMED_MS = 400;
 const MIN_RESTING = 4; // frames
 
 export class Tracker {
@@ -42,7 +41,8 @@ export class Tracker {
       this.smooth(track, face, now);
       if (track.seen !== this.updated && track.seen !== now) track.since = at;
       Object.assign(track, { seen: now, seenClock: this.clock });
-      if (face.detection_score >= SURE_SCORE || at - track.since >= CONFIRMED_MS) track.number ??= ++this.people;
+      const isSure = face.detection_score >= SURE_SCORE && !track.beganCovered;
+      if (isSure || at - track.since >= 1000 * rules.confirmed_s) track.number ??= ++this.people;
       const { probabilities, label, sure, number, factors } = track;
       const { descriptor, covered, ...rest } = face; // these stay here
       return number ? [{ ...rest, track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure, corrected: Boolean(factors),
@@ -84,9 +84,9 @@ export class Tracker {
     return gone.sort(([one], [other]) => other - one)[0][1];
   }
 
-  begin({ box, probabilities }, at) {
+  begin({ box, probabilities, covered }, at) {
     const [label] = ranked(probabilities);
-    const track = { box, probabilities, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
+    const track = { box, beganCovered: covered, probabilities, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
     this.tracks.push(track);
     return track;
   }

@@ -92,6 +92,14 @@ def test_a_person_who_comes_back_half_hidden_gets_the_number_back_when_the_face_
     assert numbers(Tracker(threshold=0.3), [*before, *waiting, *free])[-1] == [3], "by then it is a person of its own"
 
 
+@pytest.mark.parametrize(("frames", "people"), [(3, [1]), (9, [1, 2])])
+def test_a_face_that_begins_beside_another_is_a_person_only_if_it_stays(frames: int, people: list[int]) -> None:
+    beside = [(at * FRAME_S, (face(100), face(150, happiness=0.9))) for at in range(1, 1 + frames)]
+    given = numbers(Tracker(threshold=0.3), [(0.0, (face(100),)), *beside])
+    assert given[:4] == [[1]] * 4
+    assert given[-1] == people
+
+
 def test_a_cut_to_another_person_at_the_same_place_gives_another_number() -> None:
     frames = [(frame * FRAME_S, (seen(1 + frame // 10 % 2, 100, frame=frame),)) for frame in range(40)]
     assert numbers(Tracker(threshold=0.3), frames) == [[1]] * 10 + [[2]] * 10 + [[1]] * 10 + [[2]] * 10
