@@ -75,12 +75,3 @@ def test_validation_reports_the_likelihood_of_the_labels(tmp_path: Path) -> None
         logits = network(torch.from_numpy(valid.crops.copy())).class_logits
     expected = torch.nn.functional.cross_entropy(logits, torch.from_numpy(valid.labels))
     assert state["negative_log_likelihood"] == pytest.approx(float(expected), rel=1e-4)
-
-
-def test_a_log_without_a_terminal_says_how_far_the_training_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    monkeypatch.setattr("mien.training.loop.run._PRINT_EVERY_S", 0.0)
-    train(small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1), tmp_path / "run")
-    assert "minutes left" in caplog.text

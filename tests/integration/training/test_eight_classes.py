@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from mien.app.cli.program import app as mien_app
 from mien.app.main import create_app
 from mien.app.settings import Settings
-from mien.data.command import app as data_app
 from mien.data.contract import EIGHT_LABELS
 from mien.data.tree import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact
@@ -83,14 +82,6 @@ def test_seven_classes_are_not_measured_on_faces_of_eight(
         given = [str(eight.run), str(trained.student), *data]
         assert main([command, *given, *(["--out", str(tmp_path / "a.html")] if command == "report" else [])]) == 1
         assert f"run {trained.student.name} does not. Leave out classes=8" in capsys.readouterr().err
-
-
-def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) -> None:
-    checked = CliRunner().invoke(data_app, ["check", "folders", str(eight.root), "--option", "classes=8", "--json"])
-    assert checked.exit_code == 0
-    assert json.loads(checked.stdout)["counts"]["all"]["contempt"] == 10
-    assert main(["report", str(eight.run), "--out", str(tmp_path / "report.html")]) == 0
-    assert "contempt" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_service_returns_eight_probabilities_and_doctor_passes(eight: Eight, settings: Settings) -> None:
