@@ -1,5 +1,6 @@
 """Decoding of videos as cameras, phones and broadcasts make them; the clips are made by FFmpeg."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -210,3 +211,9 @@ def test_a_truncated_file_gives_its_frames(tmp_path: Path) -> None:
     path = tmp_path / "half.ts"
     path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     assert 10 < len(times(path)) < 90
+
+
+def test_a_name_that_looks_like_a_protocol_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.move(clip(tmp_path / "a.mp4"), tmp_path / "12:30.mp4")
+    monkeypatch.chdir(tmp_path)
+    assert len(times(Path("12:30.mp4"))) == 25

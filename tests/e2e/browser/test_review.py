@@ -267,6 +267,15 @@ def test_buttons_are_reachable_by_tab_and_enter_presses_the_focused_one(review: 
     assert decisions(out) == {name: target} == {name: "fear"}
 
 
+def test_after_a_click_keys_act_on_the_face_again(review: Page, out: Path) -> None:
+    first = where(review)
+    review.click("#keys button:has-text('anger')")
+    wait_for_next(review, first)
+    second, predicted = where(review), review.evaluate("faces[selected].predicted")
+    decide(review, "Enter")
+    assert decisions(out) == {first: "anger", second: predicted}
+
+
 def test_keys_after_the_last_face_change_nothing(review: Page, out: Path) -> None:
     review.evaluate("select(faces.length - 1)")
     name = where(review)

@@ -6,6 +6,17 @@ from tests.browser import Tab
 from tests.e2e.browser.scenes import person, start_scene
 
 pytestmark = pytest.mark.timeout(240)
+# The picture that drawFaces leaves in a document of one direction.
+DRAWN_IN = """async (direction) => {
+  const { drawFaces, landmarksIn } = await import('/page/ui/draw.js');
+  const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480, dir: direction });
+  document.body.append(canvas);
+  const face = window.people[0];
+  drawFaces(canvas.getContext('2d'), [{ face, number: 1, box: face.box, points: landmarksIn(face, face.box) }],
+    { unit: 2, area: { x: 0, y: 0, width: 640, height: 480 } });
+  canvas.remove();
+  return canvas.toDataURL();
+}"""
 # Pixels of the color of `neutral` that drawFaces leaves for a face, by certainty.
 DRAWN = """async () => {
   const { drawFaces, landmarksIn } = await import('/page/ui/draw.js');
@@ -41,6 +52,12 @@ GROUP = """async ([faces, width]) => {
   const area = { x: 0, y: 0, width, height: width * 0.75 };
   return drawFaces(context, shown, { area }).map((place) => shown.map(({ box }) => shared(place, box)));
 }"""
+
+
+def test_a_tag_looks_the_same_in_a_page_that_is_read_from_right_to_left(scene: Tab) -> None:
+    start_scene(scene, person(1, 200, 150, side=200, anger=0.6))
+    drawn = [scene.page.evaluate(DRAWN_IN, direction) for direction in ("ltr", "rtl")]
+    assert drawn[0] == drawn[1]
 
 
 def test_tags_do_not_lie_on_other_faces_in_a_group(scene: Tab) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from playwright.sync_api import sync_playwright
 
 from mien.data.contract import LABELS
 from mien.training.cli import main
+from tests.browser import launch
 from tests.data_sets import make_folders, make_raf_db
 from tests.integration.training.conftest import Trained
 from tests.support_training import data_of
@@ -103,3 +105,13 @@ def test_a_folder_without_a_finished_run_is_a_clear_error(place: Path, capsys: p
     (begun / "recipe.yaml").write_bytes((place / "runs" / "student" / "recipe.yaml").read_bytes())
     assert main(["report", str(begun), "--data", f"raf_db={place / 'raf_db'}"]) == 1
     assert "best.pt" in capsys.readouterr().err
+
+
+def test_the_page_fits_a_phone_and_shows_all_images(place: Path) -> None:
+    out = place / "shown.html"
+    out.write_text(report(place), encoding="utf-8")
+    with sync_playwright() as playwright, launch(playwright.chromium) as browser:
+        page = browser.new_page(viewport={"width": 360, "height": 800})
+        page.goto(out.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")

@@ -1,13 +1,18 @@
 """Training step: reference losses, and options of a recipe."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from mien.training.cli import main
 from mien.training.loop import checkpoint
 from mien.training.loop.run import OutOfMemory, Run
 from mien.training.loop.run_folder import RunError
+from mien.training.report.history import read_history
 from mien.training.train import train
 from tests.support_training import TINY_DEIT, drawn_faces, kept_states, losses, small_recipe, with_runtime
 
@@ -42,6 +47,14 @@ def test_without_an_average_the_last_weights_are_validated_and_kept(tmp_path: Pa
     assert all(torch.equal(best["weights"][name], value) for name, value in last["network"].items())
 
 
+def test_a_run_of_one_short_epoch_can_be_reported(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    out = train(with_runtime(recipe, log_every_steps=10), tmp_path / "run")
+    assert read_history(out, batch_size=recipe.batch_size).position.tolist() == [1.0]
+    assert main(["report", str(out), "--out", str(tmp_path / "report.html")]) == 0
+    assert "History" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_out_of_memory_points_at_accumulation_and_other_errors_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,3 +74,21 @@ def test_a_run_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) ->
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     with pytest.raises(RunError, match=r"file: cannot be created .*Choose another --out"):
         train(recipe, tmp_path / "file")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has GNU OpenMP on Linux only")
+def test_waiting_threads_leave_their_core_to_other_programs() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    shown = {}
+    for policy in ({}, {"OMP_WAIT_POLICY": "ACTIVE"}):
+        result = subprocess.run(
+            [sys.executable, "-c", "import mien.training.train"],
+            env=environment | policy | {"OMP_DISPLAY_ENV": "verbose"},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=True,
+        )
+        rows = (row.split(" = ") for row in result.stderr.splitlines() if "GOMP_SPINCOUNT = " in row)
+        shown[bool(policy)] = int(next(rows)[1].strip("'"))
+    assert shown[False] < 100_000 < shown[True]

@@ -4,14 +4,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from mien.app.cli.options import OnDevice
 from mien.app.cli.program import app
 from mien.app.inference.detect import detector_names
 from mien.app.inference.detect.weights import YUNET_FILE
+from mien.app.settings import Device
 from tests.support import ROOT, output_of, tiny_artifact
 
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
@@ -96,6 +99,11 @@ def test_verify_reports_a_damaged_artifact(artifact: Path) -> None:
     assert "card.md has sha256" in done.stdout
 
 
+def test_device_names_are_those_of_the_settings() -> None:
+    literal, _none = get_args(get_args(OnDevice)[0])
+    assert get_args(literal) == get_args(Device)
+
+
 def test_models_list_has_every_detector_and_the_names_by_which_models_are_selected() -> None:
     lines = mien("models", "list").stdout.splitlines()
     assert all(any(f"detector {name}" in line for line in lines) for name in detector_names())
@@ -148,3 +156,9 @@ def test_an_empty_value_is_not_the_default_or_the_current_folder(
     assert done.exit_code == 2
     assert message in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_list_outputs_marks_the_defaults() -> None:
+    lines = mien("label", "--list-outputs").stdout.splitlines()
+    assert any(line.startswith("* csv") for line in lines)
+    assert any(line.startswith("  parquet") for line in lines)

@@ -55,6 +55,12 @@ def test_every_convolution_starts_from_the_published_weights(name: str, file: Pa
     assert {key.split(".")[0] for key in fresh} == {"head" if name == NAME else "projection"}
 
 
+def test_luminance_input_equals_gray_rgb() -> None:
+    gray, network = torch.rand(2, 1, 112, 112) * 2 - 1, _create()
+    with torch.no_grad():
+        torch.testing.assert_close(network(gray).class_logits, network(gray.expand(-1, 3, -1, -1)).class_logits)
+
+
 def test_frozen_layers_keep_their_weights_and_statistics() -> None:
     network = _create(frozen=1).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}

@@ -126,3 +126,10 @@ def test_samples_without_faces_have_a_loss_of_scores_only() -> None:
     assert (parts["boxes"].item(), parts["landmarks"].item()) == (0, 0)
     assert parts["scores"].item() > 0
     parts["loss"].backward()
+
+
+def test_the_loss_is_on_the_device_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torchvision selects boxes by a mask, whose size the meta device does not know
+    monkeypatch.setattr("torch.fx.experimental._config.meta_nonzero_assume_all_nonzero", True)
+    grids = [Grid(*(part.to("meta") for part in grid)) for grid in _perfect(_targets((40, 60, 9)), 128)]
+    assert losses(grids, [_targets((40, 60, 9))], DetectorLoss())["loss"].device.type == "meta"

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.errors import SettingsError
+from mien.app.errors import DetectorUnavailable, SettingsError
 from mien.app.inference.detect import create_detector, weights
 from mien.app.inference.detect.base import Detector
 from mien.app.inference.records import Detection
@@ -102,3 +102,9 @@ def test_an_unknown_detector_is_rejected_with_the_known_ones() -> None:
 def test_auto_without_yunet_is_the_builtin_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path / "none")
     assert create_detector(load_settings(models_dir=tmp_path)).name == "builtin"
+
+
+def test_auto_rejects_a_damaged_yunet_instead_of_falling_back(tmp_path: Path) -> None:
+    (tmp_path / weights.YUNET_FILE).write_bytes(b"damaged")
+    with pytest.raises(DetectorUnavailable, match="sha256"):
+        create_detector(load_settings(models_dir=tmp_path))

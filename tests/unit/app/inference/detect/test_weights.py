@@ -1,6 +1,7 @@
 """YuNet's file: where it is searched for, how it is downloaded, and the rejection of any other file."""
 
 import hashlib
+import os
 import socket
 import threading
 import time
@@ -10,7 +11,9 @@ import pytest
 
 from mien.app.errors import DetectorUnavailable, DownloadError
 from mien.app.inference.detect import weights
-from mien.app.inference.detect.weights import YUNET_FILE, fetch_yunet, find_yunet
+from mien.app.inference.detect.weights import YUNET_FILE, cache_dir, fetch_yunet, find_yunet
+from mien.app.inference.detect.yunet import create
+from mien.app.settings import Settings
 
 GOOD = b"stands for the published network"
 
@@ -41,6 +44,15 @@ def test_the_file_is_fetched_once_and_then_found(published: Path, pinned: Path) 
     path.write_bytes(b"half")
     published.write_bytes(GOOD)
     assert fetch_yunet(url=published.as_uri()).read_bytes() == GOOD, "a damaged file is fetched again"
+
+
+def test_other_users_can_read_the_file(published: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        path = fetch_yunet(url=published.as_uri())
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_download_with_another_hash_is_rejected_and_not_written(published: Path, pinned: Path) -> None:
@@ -106,3 +118,16 @@ def test_a_folder_that_cannot_be_read_has_no_file(tmp_path: Path, published: Pat
     assert find_yunet(folder) is None
     with pytest.raises(DownloadError, match="cannot write"):
         fetch_yunet(folder, url=published.as_uri())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="users have a profile")
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "cache_dir", cache_dir)
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_007)
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert find_yunet(None) is None
+    with pytest.raises(DetectorUnavailable, match="HOME is unset"):
+        create(Settings(models_dir=None))
+    with pytest.raises(DownloadError, match="HOME is unset"):
+        fetch_yunet()
