@@ -24,7 +24,7 @@ class Server:
     folder: Path
     environment: dict[str, str]
     port: int = field(default_factory=free_port)
-    awaited: int = 1  # workers that `start` waits for
+    workers: int = 1  # `start` waits for all of them
 
     @property
     def url(self) -> str:
@@ -48,7 +48,7 @@ class Server:
             )
         wait_until_ready(self.url, self.process, self.log)
         # the first worker responds while others start
-        eventually(lambda: self._started() - before >= self.awaited, failure=self.log.read_text, timeout_s=90)
+        eventually(lambda: self._started() - before >= self.workers, failure=self.log.read_text, timeout_s=90)
 
     def _started(self) -> int:
         return self.log.read_text().count("Application startup complete") if self.log.exists() else 0
@@ -111,14 +111,12 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, time
 
 
 @contextmanager
-def serving(
-    folder: Path, artifact: Path, *, first_on_path: Path = ROOT, awaited: int | None = None, **settings: object
-) -> Iterator[Server]:
-    """A running service on the CPU with these settings, and no others from the environment; `awaited`: all workers."""
+def serving(folder: Path, artifact: Path, **settings: object) -> Iterator[Server]:
+    """A running service on the CPU with these settings, and no others from the environment."""
     environment = environment_of(**{"device": "cpu", "model": artifact, **settings})
-    environment |= {"PYTHONPATH": f"{first_on_path}:{ROOT}", "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
+    environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    server = Server(folder, environment, awaited=awaited or int(environment.get("MIEN_WORKERS", 1)))
+    server = Server(folder, environment, workers=int(environment.get("MIEN_WORKERS", 1)))
     try:
         server.start()
         yield server

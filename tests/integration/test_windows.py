@@ -17,7 +17,6 @@ import pytest
 from benchmarks.background import free_port
 from mien.app.labeling import images, pages, scan
 from mien.app.labeling.options import LabelOptions
-from mien.app.service import local_page
 from mien.data import atomic
 from tests.support import ROOT, sample_photo
 
@@ -159,14 +158,6 @@ def test_a_file_that_is_open_elsewhere_is_replaced_once_it_is_closed_or_named(
         atomic.write_atomic(target, "new")
     assert refused.value.filename == str(target)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_port_in_use_is_not_shared_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = Mock()
-    monkeypatch.setattr(local_page, "os", SimpleNamespace(name="nt"))
-    monkeypatch.setattr(local_page.socket.socket, "setsockopt", probe)
-    local_page._port(local_page.Settings())
-    probe.assert_not_called()
 
 
 def _listed(path: Path, content: bytes) -> list[str]:

@@ -43,12 +43,7 @@ def write_zip(path: Path, names: list[bytes], *, system: int = WINDOWS, unicode_
     ],
 )  # fmt: skip
 def test_names_are_decoded_as_utf_8_or_as_the_option_says(
-    mien: Mien,
-    tmp_path: Path,
-    names: list[bytes],
-    system: int,
-    options: list[str],
-    expected: set[str],
+    mien: Mien, tmp_path: Path, names: list[bytes], system: int, options: list[str], expected: set[str]
 ) -> None:
     write_zip(tmp_path / "a.zip", names, system=system)
     rows = mien.label(tmp_path / "a.zip", "--write", "csv", *options, out=tmp_path / "out")
@@ -62,8 +57,7 @@ def test_a_name_is_taken_from_the_extra_field_if_it_belongs_to_it(mien: Mien, tm
 
 
 def test_photos_with_names_in_an_unknown_encoding_are_labeled_and_renamed_by_the_option(
-    mien: Mien,
-    tmp_path: Path,
+    mien: Mien, tmp_path: Path
 ) -> None:
     write_zip(tmp_path / "a.zip", ["代表.jpg".encode("cp932"), "表紙.jpg".encode("cp932")])
     assert [row["status"] for row in mien.label(tmp_path / "a.zip", out=tmp_path / "out")] == ["ok", "ok"]
@@ -74,11 +68,7 @@ def test_photos_with_names_in_an_unknown_encoding_are_labeled_and_renamed_by_the
 
 
 @pytest.mark.parametrize("method", [9, 93, 98])
-def test_members_in_a_packing_that_is_not_read_are_unsupported(
-    mien: Mien,
-    tmp_path: Path,
-    method: int,
-) -> None:
+def test_members_in_a_packing_that_is_not_read_are_unsupported(mien: Mien, tmp_path: Path, method: int) -> None:
     """Deflate64, Zstandard and PPMd."""
     write_zip(tmp_path / "a.zip", [b"0.jpg", b"1.jpg"])
     payload = bytearray((tmp_path / "a.zip").read_bytes())

@@ -1,5 +1,4 @@
-/** An expression, or a class that a model of your own was trained with. */
-export type Expression = "surprise" | "fear" | "disgust" | "happiness" | "sadness" | "anger" | "neutral" | "contempt" | (string & {});
+export type Expression = "surprise" | "fear" | "disgust" | "happiness" | "sadness" | "anger" | "neutral" | "contempt";
 export interface Point { x: number; y: number }
 
 /** A face; coordinates in pixels of the upright image. */

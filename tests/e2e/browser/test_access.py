@@ -65,32 +65,6 @@ def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
     assert tab.page.get_attribute("#pause", "aria-pressed") == "true"
 
 
-def test_buttons_that_take_a_moment_keep_the_focus(open_tab: Open) -> None:
-    tab = open_tab()
-    tab.start_camera()
-    tab.wait_for_results(2)
-    focused = "document.activeElement.id || document.activeElement.className"
-    if tab.page.is_visible("#look"):  # of a model with attention
-        tab.page.focus("#look")
-        tab.page.keyboard.press("Enter")
-        tab.page.wait_for_selector(".face .attention canvas", timeout=WAIT_MS)
-        assert tab.page.evaluate(focused) == "look"
-    tab.page.focus(".neutral")
-    tab.page.keyboard.press("Enter")
-    tab.page.wait_for_selector(".neutral[aria-disabled=false]", timeout=WAIT_MS)
-    assert tab.page.evaluate(focused) == "neutral"
-    tab.page.click("#record")
-    tab.wait_for_results(2)
-    tab.page.wait_for_timeout(1500)  # kept every second
-    tab.page.reload()
-    tab.wait_until_ready()
-    tab.page.wait_for_selector("#unsaved-delete", timeout=WAIT_MS)
-    tab.page.focus("#unsaved-delete")
-    tab.page.keyboard.press("Enter")
-    tab.wait_until("document.getElementById('unsaved').hidden")
-    tab.wait_until("document.activeElement.id === 'start'")
-
-
 def test_at_400_percent_zoom_everything_has_room(open_tab: Open, tmp_path: Path) -> None:
     (photo := tmp_path / f"{'long' * 50}.jpg").write_bytes((ROOT / "samples/photos/astronaut.jpg").read_bytes())
     tab = open_tab(viewport={"width": 320, "height": 256})
@@ -112,19 +86,6 @@ def test_at_400_percent_zoom_everything_has_room(open_tab: Open, tmp_path: Path)
     }"""), "the long name does not cover it"
 
 
-def test_forced_colors_show_which_tab_and_button_is_on(open_tab: Open) -> None:
-    tab = open_tab(forced_colors="active")
-    color = "getComputedStyle(document.querySelector('%s')).%s"
-    tabs = [tab.page.evaluate(color % (name, "borderBottomColor")) for name in ("#tab-live", "#tab-photos")]
-    assert tabs[0] != tabs[1]
-    if tab.page.is_visible("#local"):
-        assert tab.page.evaluate(color % ("#local", "appearance")) == "auto", "as the system draws it"
-    tab.start_camera()
-    tab.page.click("#pause")
-    buttons = [tab.page.evaluate(color % (name, "backgroundColor")) for name in ("#pause", "#stop")]
-    assert buttons[0] != buttons[1]
-
-
 def test_screen_readers_announce_a_label_but_not_every_frame(open_tab: Open) -> None:
     tab = open_tab(
         script="""
@@ -139,20 +100,6 @@ def test_screen_readers_announce_a_label_but_not_every_frame(open_tab: Open) -> 
     before = len(tab.page.evaluate("window.said"))
     tab.page.wait_for_timeout(1000)
     assert len(tab.page.evaluate("window.said")) - before <= 1
-
-
-def test_the_api_description_follows_the_system_into_the_dark(open_tab: Open) -> None:
-    background = "getComputedStyle(document.body).backgroundColor"
-    tab = open_tab("/docs", color_scheme="dark")
-    tab.page.wait_for_selector(".swagger-ui .info", timeout=WAIT_MS)
-    dark = tab.page.evaluate("getComputedStyle(document.querySelector('.swagger-ui .info .title')).color")
-    assert tab.page.evaluate("document.documentElement.classList.contains('dark-mode')")
-    night = tab.page.evaluate(background)
-    tab.page.emulate_media(color_scheme="light")
-    tab.wait_until("!document.documentElement.classList.contains('dark-mode')")
-    light = tab.page.evaluate("getComputedStyle(document.querySelector('.swagger-ui .info .title')).color")
-    assert (dark, night) != (light, tab.page.evaluate(background))
-    assert min(map(int, dark[4:-1].split(",")[:3])) > 150 > max(map(int, light[4:-1].split(",")[:3]))
 
 
 def test_requests_of_the_api_description_pass_a_proxy_that_serves_it_below_a_path(open_tab: Open, site: Server) -> None:

@@ -131,24 +131,6 @@ def test_nothing_is_sent_while_paused_or_hidden(live: Tab, how: str) -> None:
     live.wait_for_results(2)
 
 
-def test_a_paused_picture_keeps_its_boxes_on_the_faces(live: Tab) -> None:
-    page = live.page
-    page.click("#pause")
-    mirrored = page.evaluate(DRAWN_AT)
-    page.click("#settings")
-    page.uncheck("#mirror")
-    assert page.evaluate(DRAWN_AT) == pytest.approx(1 - mirrored, abs=0.12)
-    page.check("#mirror")
-    page.click("#settings")
-    usual = page.viewport_size
-    assert usual
-    page.set_viewport_size({"width": 740, "height": 360})
-    page.wait_for_timeout(200)
-    size = "(({width, height, clientWidth, clientHeight}) => [width / clientWidth, height / clientHeight])(%s)"
-    assert page.evaluate(size % "document.getElementById('overlay')") == [1, 1], "not stretched"
-    page.set_viewport_size(usual)
-
-
 def test_a_camera_without_a_picture_is_reported_while_results_arrive(live: Tab) -> None:
     mute = """(muted) => {
       const [track] = document.getElementById("video").srcObject.getVideoTracks();
@@ -336,30 +318,6 @@ def test_one_of_several_videos_plays_while_a_photo_chosen_with_them_is_labeled(o
     tab.wait_until("document.getElementById('progress').textContent === '2 photos done'")
 
 
-def test_without_fullscreen_its_button_is_hidden(open_tab: Open) -> None:
-    tab = open_tab(script="Object.defineProperty(Document.prototype, 'fullscreenEnabled', { value: false });")
-    go_live(tab.page)
-    assert tab.page.is_hidden("#fullscreen")
-
-
-def test_a_camera_that_is_allowed_late_does_not_stop_a_video(open_tab: Open) -> None:
-    tab = open_tab(
-        script="""
-        const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
-        navigator.mediaDevices.getUserMedia = (wanted) => new Promise((allowed) => {
-          window.allow = async () => { window.late = await ask(wanted); allowed(window.late); };
-        });
-    """
-    )
-    tab.page.click("#start")
-    wait_for_state(tab.page, "asking")
-    tab.page.set_input_files("#files", ROOT / "app/static/page/samples/clip.webm")
-    wait_for_state(tab.page, "live")
-    tab.page.evaluate("allow()")
-    tab.wait_until("window.late.getTracks().every(({readyState}) => readyState === 'ended')")
-    assert tab.page.evaluate("document.getElementById('video').paused") is False
-
-
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (360, 640)])
 def test_the_whole_picture_of_a_camera_is_shown_and_sent(open_tab: Open, width: int, height: int) -> None:
     script = f"""navigator.mediaDevices.getUserMedia = async ({{ video }}) => {{
@@ -391,17 +349,6 @@ def test_the_sample_plays_from_memory_and_a_video_that_breaks_is_reported(open_t
     tab.page.click("#sample-clip")
     wait_for_state(tab.page, "unplayable")
     tab.ignore_errors("ERR_FAILED")
-
-
-def test_a_camera_that_sends_no_picture_from_the_start_is_reported(open_tab: Open) -> None:
-    script = """navigator.mediaDevices.getUserMedia = async () => {
-      const media = document.createElement("canvas").captureStream(0);
-      Object.defineProperty(media.getVideoTracks()[0], "muted", { value: true });
-      return media;
-    };"""
-    tab = open_tab(script=script)
-    tab.page.click("#start")
-    tab.wait_until(f"{BADGE}.textContent === 'The camera sends no picture'")
 
 
 def test_a_browser_that_hides_pixels_from_pages_is_reported(open_tab: Open) -> None:
@@ -436,15 +383,6 @@ def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> No
     tab.wait_until("window.socket.frame > window.until")
     assert tab.page.inner_text("#badge").endswith("not labeled: the quota is used up")
     assert tab.page.evaluate("window.pictures") < 10
-
-
-def test_a_service_that_takes_ten_seconds_per_frame_is_waited_for(open_tab: Open) -> None:
-    ten_times_as_fast = "const now = performance.now.bind(performance); performance.now = () => 10 * now();"
-    tab = open_tab(script=SCENE + ten_times_as_fast)
-    tab.page.evaluate("(people) => Object.assign(window, { people, delay_ms: 1000 })", list(TWO))
-    tab.page.click("#start")
-    tab.wait_until("document.getElementById('count').textContent === '2'")
-    assert tab.page.evaluate("window.connections") <= 3
 
 
 def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:

@@ -126,24 +126,6 @@ def test_a_gpu_that_the_cpu_imitates_is_not_used(open_tab: Open, browsers: Brows
         assert "WebAssembly" in tab.page.inner_text("#runs")
 
 
-def test_with_a_gpu_the_page_states_how_much_more_it_loads(open_tab: Open, site: Server) -> None:
-    def pretend(route: Route) -> None:
-        response = route.fetch()
-        route.fulfill(response=response, body=response.text().replace("(await hasGpu())", "true"))
-
-    tab = open_tab("/card")
-    tab.page.context.route("**/local/worker.js", pretend)
-    tab.page.context.route("**/runtime/**", lambda _route: None)  # never answered: only the models are loaded
-    tab.page.goto(f"{site.url}/?local=1")
-    tab.wait_until_ready()
-    announced = tab.page.inner_text("#place")
-    tab.page.uncheck("#local")
-    tab.page.check("#local")
-    tab.wait_until("!document.getElementById('loading').hidden")
-    loaded = tab.page.evaluate("document.getElementById('loading').max")
-    assert f"or {loaded / 1e6:.1f} MB for a GPU" in announced
-
-
 @pytest.mark.soak
 def test_webgpu_labels_as_the_service_does(
     open_tab: Open, browsers: BrowserType, tmp_path: Path, same_in_fp32: Server
@@ -260,14 +242,6 @@ def test_a_browser_without_webassembly_is_named_as_the_cause(open_tab: Open, bro
         tab.page.check("#local")
         tab.wait_until("document.getElementById('place').textContent.startsWith('Not loaded')")
         assert "switched off WebAssembly" in tab.page.inner_text("#place")
-
-
-def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Server) -> None:
-    tab = open_tab("/card")
-    tab.page.route("**/page/facts.json", lambda route: route.fulfill(json=route.fetch().json() | {"local": False}))
-    tab.page.goto(site.url)
-    tab.wait_until_ready()
-    assert not tab.page.is_visible("#local")
 
 
 # The page is told of four cores; three are for WebAssembly.

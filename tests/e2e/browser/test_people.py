@@ -1,24 +1,12 @@
 """Cards of people in the live view, and the correction for a neutral face."""
 
 import pytest
-from playwright.sync_api import Route
 
 from tests.browser import Tab
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, heading, person, show, start_scene
-from tests.serving import Server
 
 pytestmark = pytest.mark.timeout(240)
-# The color in the middle of a card's picture: frames are red, but the video shows something else by now.
-THUMB = """async (face) => {
-  const { People } = await import('/page/ui/people.js');
-  const people = new People(...['ul', 'p', 'ul'].map((name) => document.createElement(name)));
-  const frame = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
-  Object.assign(frame.getContext('2d'), { fillStyle: '#f00' }).fillRect(0, 0, 640, 480);
-  people.update([face], 1000, frame);
-  people.refresh(1000, 0);
-  return [...people.list.querySelector('.thumb').getContext('2d').getImageData(56, 56, 1, 1).data].slice(0, 3);
-}"""
 # Compact cards that are not one line, or whose label meets the bar or the edge.
 SQUEEZED = """[...document.querySelectorAll('#faces .face')].filter((card) => {
   const [all, label, arrow, bar] = ['', '.face-label', '.more', '.lead .track'].map((part) =>
@@ -35,31 +23,6 @@ CARDS = """async (face) => {
     return people.list.children.length;
   });
 }"""
-
-
-def test_the_attention_map_of_an_earlier_camera_is_not_shown(open_tab: Open) -> None:
-    tab = start_scene(open_tab(script=SCENE), *TWO)
-    tab.page.evaluate("""() => {
-        const real = window.fetch;
-        window.fetch = (path, ...rest) => path.includes('expressions')
-          ? new Promise((done) => (window.respond = done)) : real(path, ...rest);
-    }""")
-    tab.page.evaluate("() => { document.getElementById('look').hidden = false; }")
-    tab.page.click("#look")
-    tab.page.click("#stop")
-    tab.start_camera()
-    picture = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
-    overlay = f"{{media_type: 'image/png', base64: '{picture}'}}"
-    body = f"{{images: [{{faces: [{{...window.people[0], explanation: {{overlay: {overlay}}}}}]}}]}}"
-    tab.page.evaluate(f"() => window.respond({{ok: true, json: async () => ({body})}})")
-    tab.wait_until("document.getElementById('look').ariaDisabled === 'false'")
-    assert tab.page.locator(".attention").count() == 0
-
-
-def test_the_picture_of_a_card_is_cut_from_the_frame_of_its_label(scene: Tab) -> None:
-    tab = start_scene(scene, TWO[0])
-    tab.wait_until(heading(1))
-    assert tab.page.evaluate(THUMB, TWO[0]) == [255, 0, 0]
 
 
 def test_more_than_four_people_have_compact_cards(open_tab: Open) -> None:
@@ -83,22 +46,6 @@ def test_the_card_of_a_person_who_returns_has_its_old_place(scene: Tab) -> None:
     tab.wait_until("document.querySelector('#faces .face:last-child').dataset.person === '1'")
     show(tab, *TWO)
     tab.wait_until("document.querySelector('#faces .face:first-child').dataset.person === '1'")
-
-
-def test_bars_are_visible_at_a_zoom_of_200_percent(open_tab: Open) -> None:
-    tab = start_scene(open_tab(script=SCENE, viewport={"width": 640, "height": 360}), *TWO)
-    widths = tab.page.eval_on_selector_all(
-        ".bars li:not([hidden]) .track", "all => all.map((one) => one.getBoundingClientRect().width)"
-    )
-    assert len(widths) == 6
-    assert min(widths) > 20
-    clipped = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
-    assert tab.page.eval_on_selector_all(".bars .value, .controls span", clipped) == []
-    start, button, end = (
-        tab.box(f"[data-person='1'] {part}") for part in (".axis > :first-child", ".neutral", ".axis > :last-child")
-    )
-    assert start["x"] + start["width"] <= button["x"]
-    assert button["x"] + button["width"] <= end["x"]
 
 
 def test_cards_do_not_look_live_while_nothing_arrives(scene: Tab) -> None:
@@ -188,24 +135,3 @@ def test_a_card_shows_three_expressions_and_all_seven_on_demand(scene: Tab) -> N
     show(tab, person(2, 400, 100, anger=0.98))  # 0.3 % for each other expression
     tab.wait_until("document.querySelectorAll('.face .bars li.none').length === 6")
     assert rows.count() == 1
-
-
-def test_hovering_over_the_timeline_shows_the_probabilities(scene: Tab) -> None:
-    tab = start_scene(scene, TWO[1])
-    tab.page.wait_for_timeout(1500)
-    box = tab.box(".timeline")
-    tab.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 10)
-    tab.wait_until("document.querySelector('.tip').textContent.includes('anger 80%')")
-
-
-def test_the_legend_names_the_expressions_of_the_served_model(open_tab: Open, site: Server) -> None:
-    def with_contempt(route: Route) -> None:
-        body = route.fetch().json()
-        body["classifier"]["labels"].append("contempt")
-        route.fulfill(json=body)
-
-    tab = open_tab("/card")
-    tab.page.route("**/page/facts.json", with_contempt)
-    tab.page.goto(site.url)
-    tab.wait_until_ready()
-    assert tab.page.locator("#legend li").all_text_contents()[-2:] == ["contempt", "threshold"]

@@ -179,23 +179,6 @@ def test_a_photo_waits_once_to_be_tried_again_and_its_pixels_are_released(open_t
     tab.ignore_errors("status of 500")
 
 
-def test_the_download_of_a_photo_waits_until_it_is_drawn(open_tab: Open) -> None:
-    tab = labeled(open_tab, ASTRONAUT)
-    opened = "document.querySelector('.tile .open').click(), document.getElementById('detail-save').disabled"
-    assert tab.page.evaluate(opened)
-    tab.wait_until("!document.getElementById('detail-save').disabled")
-
-
-def test_trying_a_photo_again_keeps_the_focus_on_its_tile(open_tab: Open) -> None:
-    tab = labeled(open_tab, ASTRONAUT, respond=lambda route: route.fulfill(status=500, body="down"))
-    tab.page.unroute("**/v1/expressions*")
-    tab.page.focus("text=Try again")
-    tab.page.keyboard.press("Enter")
-    tab.page.wait_for_selector(".tile .open", timeout=WAIT_MS)
-    assert tab.page.evaluate("document.activeElement.className") == "open"
-    tab.ignore_errors("status of 500")
-
-
 def test_a_photo_that_the_browser_cannot_read_is_shown_as_it_was_labeled(open_tab: Open, tmp_path: Path) -> None:
     path = tmp_path / "astronaut.tiff"
     with Image.open(ASTRONAUT) as photo:
@@ -278,13 +261,6 @@ def test_photos_are_filtered_by_expression_and_stepped_through(open_tab: Open) -
     tab.page.keyboard.press("Escape")
     focused = tab.page.evaluate("document.activeElement.getAttribute('aria-label')")
     assert focused.startswith("astronaut.jpg"), "focus goes back to the tile that was opened"
-
-
-def test_the_toolbar_stays_in_view_while_scrolling(open_tab: Open, tmp_path: Path) -> None:
-    tab = labeled(open_tab, *PHOTOS, viewport={"width": 360, "height": 640})
-    tab.page.evaluate("document.querySelector('.tile:last-child').scrollIntoView({block: 'start'})")
-    assert -1 <= tab.box("#toolbar")["y"] < 5
-    assert tab.box("#toolbar")["height"] < 110, "a line of filters, a line of buttons"
 
 
 def test_a_format_that_only_the_browser_reads_is_sent_as_jpeg(open_tab: Open, tmp_path: Path) -> None:

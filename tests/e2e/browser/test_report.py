@@ -146,15 +146,6 @@ def test_filters_by_expression_and_confidence_are_kept_in_the_address(page: Page
     assert all("small" in text for text in page.eval_on_selector_all(".card", "all => all.map(c => c.textContent)"))
 
 
-def test_a_label_is_not_cut(page: Page) -> None:
-    cut = """() => {
-      const title = document.querySelector('.card b');
-      title.lastChild.textContent = ' happiness >99%';
-      return title.scrollWidth > title.clientWidth;
-    }"""
-    assert not page.evaluate(cut)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_a_phone(browser: Browser, report: Path, scheme: str) -> None:
     with browser.new_context(viewport={"width": 360, "height": 700}, color_scheme=scheme) as context:

@@ -181,40 +181,6 @@ def test_after_the_last_face_of_a_list_more_are_loaded(open_tab: Open, address: 
     assert page.evaluate("selected") == 10
 
 
-def test_a_photo_or_a_list_that_is_not_loaded_is_reported(open_tab: Open, address: str) -> None:
-    tab = open_tab(at=address)
-    review = tab.page
-    review.route("**/api/photo*", lambda route: route.fulfill(status=422, json={"detail": "it is gone"}))
-    review.keyboard.press("ArrowRight")
-    review.wait_for_function("() => document.querySelector('#message').textContent === 'Photo not shown: it is gone'")
-    review.unroute("**/api/photo*")
-    review.route("**/api/faces*", lambda route: route.fulfill(status=500, json={"detail": "the disk is gone"}))
-    review.select_option("#state", "all")
-    review.wait_for_function("() => document.querySelector('#message').textContent === 'Not loaded: the disk is gone'")
-    review.unroute("**/api/faces*")
-    review.select_option("#state", "open")
-    review.wait_for_function("() => !document.querySelector('#message').textContent")
-    tab.ignore_errors("status of 500", "status of 422")
-
-
-def test_undo_returns_a_face_to_the_open_ones_and_names_one_that_the_filters_hide(review: Page, out: Path) -> None:
-    (name,) = decide(review, "4")
-    review.select_option("#state", "all")
-    review.select_option("#state", "open")
-    review.wait_for_function(f"() => document.querySelectorAll('.card').length === {FACES - 1}")
-    review.keyboard.press("U")  # with Caps Lock
-    review.wait_for_function(f"() => document.querySelectorAll('.card').length === {FACES}")
-    assert (where(review), decisions(out)) == (name, {})
-    decide(review, "4")
-    absent = review.locator("#label option", has_text="(0)").first.get_attribute("value")
-    review.select_option("#label", absent)
-    review.wait_for_selector("text=No faces here.")
-    review.keyboard.press("u")
-    review.wait_for_function("() => document.querySelector('#message').textContent.startsWith('Undone')")
-    assert name in review.inner_text("#message")
-    assert decisions(out) == {}
-
-
 def test_filters_are_in_the_address_and_survive_a_reload(review: Page) -> None:
     labels = review.eval_on_selector_all(
         "#label option", "all => all.filter(o => !o.text.endsWith('(0)')).map(o => o.value)"
@@ -265,15 +231,6 @@ def test_buttons_are_reachable_by_tab_and_enter_presses_the_focused_one(review: 
     name, target = where(review), review.evaluate("document.activeElement.dataset.label")
     decide(review, "Enter")
     assert decisions(out) == {name: target} == {name: "fear"}
-
-
-def test_after_a_click_keys_act_on_the_face_again(review: Page, out: Path) -> None:
-    first = where(review)
-    review.click("#keys button:has-text('anger')")
-    wait_for_next(review, first)
-    second, predicted = where(review), review.evaluate("faces[selected].predicted")
-    decide(review, "Enter")
-    assert decisions(out) == {first: "anger", second: predicted}
 
 
 def test_keys_after_the_last_face_change_nothing(review: Page, out: Path) -> None:

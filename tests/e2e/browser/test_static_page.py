@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Error
@@ -120,32 +119,6 @@ def test_several_threads_label_in_a_static_page_that_its_service_worker_isolates
         tab.page.wait_for_timeout(100)
     tab.wait_until_ready()
     label_with_three_threads(tab)
-
-
-def test_the_service_worker_leaves_when_another_app_has_the_port(
-    open_tab: Open, site_folder: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "index.html").write_text("<h1>Other</h1>")
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "data.txt").write_text("of the other app")
-    root = [site_folder / "people" / "mien"]
-
-    class Switched(SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments, directory=str(root[0]))
-
-    with serving_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Switched)) as server:
-        tab = open_tab("", at=f"http://127.0.0.1:{server.server_port}/", service_workers="allow")
-        tab.wait_until("Boolean(navigator.serviceWorker.controller)")
-        tab.page.wait_for_timeout(500)
-        root[0] = tmp_path
-        tab.page.reload()
-        assert tab.page.inner_text("h1") == "Other"
-        assert not tab.page.evaluate("crossOriginIsolated")
-        assert tab.page.evaluate("fetch('page/data.txt').then((response) => response.text())") == "of the other app"
-        tab.wait_until("caches.keys().then((names) => names.length === 0)")
-        tab.wait_until("navigator.serviceWorker.getRegistrations().then((all) => all.length === 0)")
-        tab.ignore_errors("favicon.ico")
 
 
 def test_the_example_page_labels_with_the_installed_package(

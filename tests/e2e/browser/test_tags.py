@@ -1,22 +1,13 @@
-"""Tags on the picture: where they lie, and how they look."""
+"""Tags on the picture and numbers of people."""
 
 import pytest
 
 from tests.browser import Tab
-from tests.e2e.browser.scenes import person, start_scene
+from tests.e2e.browser.scenes import TWO, heading, person, show, start_scene
 
 pytestmark = pytest.mark.timeout(240)
-# The picture that drawFaces leaves in a document of one direction.
-DRAWN_IN = """async (direction) => {
-  const { drawFaces, landmarksIn } = await import('/page/ui/draw.js');
-  const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480, dir: direction });
-  document.body.append(canvas);
-  const face = window.people[0];
-  drawFaces(canvas.getContext('2d'), [{ face, number: 1, box: face.box, points: landmarksIn(face, face.box) }],
-    { unit: 2, area: { x: 0, y: 0, width: 640, height: 480 } });
-  canvas.remove();
-  return canvas.toDataURL();
-}"""
+
+
 # Pixels of the color of `neutral` that drawFaces leaves for a face, by certainty.
 DRAWN = """async () => {
   const { drawFaces, landmarksIn } = await import('/page/ui/draw.js');
@@ -39,6 +30,8 @@ DRAWN = """async () => {
   const neutral = 'rgb(200 200 200)';
   return { sure: count(face, 2, neutral), uncertain: count({ ...face, uncertain: true }, 2, neutral) };
 }"""
+
+
 # The area that each tag of a group shares with each box, on a picture of a width.
 GROUP = """async ([faces, width]) => {
   const { drawFaces, landmarksIn } = await import('/page/ui/draw.js');
@@ -52,12 +45,6 @@ GROUP = """async ([faces, width]) => {
   const area = { x: 0, y: 0, width, height: width * 0.75 };
   return drawFaces(context, shown, { area }).map((place) => shown.map(({ box }) => shared(place, box)));
 }"""
-
-
-def test_a_tag_looks_the_same_in_a_page_that_is_read_from_right_to_left(scene: Tab) -> None:
-    start_scene(scene, person(1, 200, 150, side=200, anger=0.6))
-    drawn = [scene.page.evaluate(DRAWN_IN, direction) for direction in ("ltr", "rtl")]
-    assert drawn[0] == drawn[1]
 
 
 def test_tags_do_not_lie_on_other_faces_in_a_group(scene: Tab) -> None:
@@ -80,3 +67,19 @@ def test_uncertain_and_neutral_look_different(scene: Tab) -> None:
         uncertain = "document.querySelector('.face-label').classList.contains('uncertain')"
         tab.wait_until(uncertain if expected else f"!{uncertain}")
     assert tab.page.inner_text("#threshold-value") == "10%"
+
+
+@pytest.mark.parametrize("how", ["connection", "pause"])
+def test_people_keep_their_numbers_over_a_new_connection_or_a_pause(scene: Tab, how: str) -> None:
+    tab = start_scene(scene, *TWO)
+    tab.wait_until(heading(2))
+    before = tab.page.evaluate("window.connections")
+    if how == "pause":
+        tab.page.click("#pause")
+    show(tab, person(1, *(400, 100), sadness=0.9))  # the second person, whom the new connection calls number 1
+    if how == "pause":
+        tab.page.click("#pause")
+    else:
+        tab.page.evaluate("() => window.socket.fail()")
+    tab.wait_until(f"window.connections === {before + 1} && document.querySelector('[data-person=\"1\"].away')")
+    tab.wait_until("document.querySelector('[data-person=\"2\"] .face-label').textContent.includes('sadness')")

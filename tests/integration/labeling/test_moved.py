@@ -68,18 +68,6 @@ def test_moved_inputs_keep_their_results(
     assert counts(mien, photos, out) == (0, 0)
 
 
-def test_a_moved_photo_is_drawn_with_the_options_of_the_run(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    out, fresh = tmp_path / "out", tmp_path / "fresh"
-    counts(mien, photos, out)
-    renamed(photos)
-    (photos / "other.zip").rename(photos / "some.zip")
-    options = (*EVERYTHING, "--hidden", "--annotated-px", "100")  # the first one selects other members of the archive
-    mien("label", photos, "--out", out, *options, "--limit", "4")  # up to the archive
-    for folder in (out, fresh):
-        mien("label", photos, "--out", folder, *options)
-    assert tree(out) == tree(fresh)
-
-
 @pytest.mark.parametrize(
     ("first", "meanwhile"), [(["--limit", "4"], []), ([], ["--min-face", "30"])], ids=["stopped in it", "redrawn"]
 )

@@ -2,13 +2,8 @@
 
 import os
 import sqlite3
-import time
 from pathlib import Path
 
-import pytest
-from filelock import FileLock
-
-from mien.app.labeling.files import OutputLocked, output_lock
 from tests.albums import make_album, rows_of
 from tests.integration.labeling.conftest import Mien, resize, tree
 from tests.support import tiny_artifact
@@ -51,30 +46,6 @@ def test_a_second_process_is_refused_and_leaves_the_output_of_the_first(
     names.write_text("".join(f"{path}\n" for path in photos.iterdir()))
     mien.label("--files-from", names, out=tmp_path / "whole")
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
-
-
-def test_a_process_that_has_just_locked_the_folder_is_named_and_not_one_of_an_earlier_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    owner = tmp_path / ".mien" / "owner"
-    owner.parent.mkdir()
-    owner.write_text("1")
-    monkeypatch.setattr(time, "sleep", lambda _seconds: owner.write_text("4711"))  # while the lock is waited for
-    with (
-        FileLock(owner.with_name("lock")),
-        pytest.raises(OutputLocked, match="in use by process 4711"),
-        output_lock(tmp_path),
-    ):
-        pass
-
-
-def test_a_folder_in_the_place_of_a_table_is_named(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    mien.label(photos, "--write", "csv", out=tmp_path / "out")
-    (tmp_path / "out" / "labels.csv").unlink()
-    (tmp_path / "out" / "labels.csv" / "mine").mkdir(parents=True)
-    refused = mien("label", photos, "--out", tmp_path / "out", "--write", "csv")
-    assert refused.exit_code == 1
-    assert "out/labels.csv" in refused.stderr.replace("\n", "")
 
 
 def test_another_model_or_setting_is_rejected_and_a_new_run_keeps_the_earlier_ones(

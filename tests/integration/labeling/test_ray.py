@@ -103,18 +103,6 @@ def test_killed_workers_and_drivers_leave_the_files_of_a_local_run(mien: Mien, a
     assert tree(out) == tree(local)
 
 
-@pytest.mark.slow
-def test_moved_photos_keep_their_results_and_options_apply(mien: Mien, tmp_path: Path) -> None:
-    photos, out = write_photos(tmp_path / "photos", count=20), tmp_path / "out"
-    for limit, expected in (("15", (15, 0)), ("30", (5 + 1, 15))):
-        _, stderr = mien.start("label", photos, "--out", out, *RAY, "--limit", limit).communicate(timeout=250)
-        summary = json.loads(stderr.splitlines()[-1])
-        assert (summary["new"], summary["reused"]) == expected, stderr
-        for path in photos.glob("*.jpg"):
-            path.rename(path.with_name(f"moved {path.name}"))
-        write_photos(photos, "added.jpg", first=20)
-
-
 def test_options_of_a_cluster_and_a_missing_library_are_named(
     mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

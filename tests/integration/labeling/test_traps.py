@@ -21,7 +21,7 @@ from mien import app
 from mien.app.labeling import containers, executors, run
 from mien.app.labeling.batch import BatchLabeler
 from mien.app.labeling.executors import Threads
-from tests.albums import face_photo, rows_of, write_photos, write_video
+from tests.albums import face_photo, rows_of, write_video
 from tests.camera_raw import dng
 from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image
@@ -241,18 +241,6 @@ def test_what_is_labeled_of_an_unfinished_video_stays_in_the_outputs(mien: Mien,
         mien.label(*command, "1", out=tmp_path / "out")
 
 
-def test_class_folders_have_the_crops_that_a_limit_admits(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    for number, options in ((2, ["--limit", "2"]), (len(mien.label(photos, "--write", "csv", out=out)), [])):
-        done = mien("label", photos, "--out", out, "--write", "classes", *options)
-        assert done.exit_code == 0
-        assert ("3 inputs remain, because --limit was reached" in done.stdout) == bool(options)
-        assert json.loads((out / "run.json").read_text())["remaining"] == (3 if options else 0)
-        crops = list((out / "classes").rglob("*.png"))
-        assert len(crops) == number
-        assert all(crop.exists() for crop in crops)
-
-
 def test_a_raised_limit_retries_only_what_was_too_large(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (photos / "large.jpg").write_bytes(encoded(face_photo(300), "JPEG"))
@@ -379,15 +367,6 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, tm
 
 
 # What a run tells
-
-
-def test_names_that_the_encoding_of_the_locale_lacks_are_kept(mien: Mien, tmp_path: Path) -> None:
-    write_photos(tmp_path / "photos", "日本.jpg")
-    mien.environment.update(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")  # ASCII
-    process = mien.start("label", tmp_path / "photos", "--out", tmp_path / "out")
-    assert process.wait() == 0
-    assert [row["file"] for row in rows_of(tmp_path / "out")] == ["日本.jpg"]
-    assert (tmp_path / "out" / "annotated" / "日本.jpg").is_file()
 
 
 def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_path: Path) -> None:

@@ -132,13 +132,14 @@ def test_worker_processes_share_the_port_and_count_together_without_those_that_w
         clients = [streams.enter_context(connect(url)) for _ in range(4)]
         assert shown() == {4.0}
         os.kill(workers[0], signal.SIGKILL)
-        time.sleep(0.5)
-        open_now = 0
-        for client in clients:
-            with suppress(ConnectionClosed):
-                client.ping().wait(1)
-            open_now += client.protocol.state is State.OPEN
-        eventually(lambda: shown() == {float(open_now)}, failure=shown)
+
+        def open_now() -> int:
+            for client in clients:
+                with suppress(ConnectionClosed):
+                    client.ping().wait(1)
+            return sum(client.protocol.state is State.OPEN for client in clients)
+
+        eventually(lambda: shown() == {float(open_now())}, failure=shown)
     eventually(lambda: shown() == {0.0}, failure=shown)
     assert server.stop() == 0
     assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"

@@ -4,7 +4,6 @@ import json
 import logging
 import sys
 from pathlib import Path
-from unittest.mock import MagicMock, call
 
 import numpy as np
 import pytest
@@ -19,14 +18,11 @@ from mien.training.config import RecipeError, RuntimeConfig
 from mien.training.loop.batches import epoch_order
 from mien.training.loop.run_folder import FACTS_NAME, load_best
 from mien.training.loop.sharpness import perturbed_weights
-from mien.training.loop.throughput import MetricsLogger, TrainingDiverged
 from mien.training.loop.trackers import open_trackers
 from mien.training.release.foreign import ForeignWeightsError
 from mien.training.release.initialization import load_initial
 from mien.training.train import train
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
-
-BOARD = call.SummaryWriter()
 
 
 def test_the_class_sampler_draws_classes_equally_and_square_root_is_in_between() -> None:
@@ -38,12 +34,6 @@ def test_the_class_sampler_draws_classes_equally_and_square_root_is_in_between()
     assert shares["instance"].tolist() == [0.9, 0.09, 0.01]
     assert shares["class"] == pytest.approx([1 / 3] * 3, abs=0.05)
     assert shares["square_root"] == pytest.approx(np.sqrt([900, 90, 10]) / np.sqrt([900, 90, 10]).sum(), abs=0.05)
-
-
-def test_unlabeled_faces_are_drawn_equally_often_by_every_sampler() -> None:
-    labels = np.repeat([-1, 0, 1], [500, 490, 10])
-    drawn = labels[epoch_order(labels, seed=0, epoch=0, sampler="class")]
-    assert np.bincount(drawn + 1) / 1000 == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
 
 
 def test_sam_computes_the_gradient_at_perturbed_weights_and_restores_them() -> None:
@@ -85,11 +75,6 @@ def test_attention_consistency_makes_maps_symmetric_and_requires_a_cnn(tmp_path:
         train(transformer, tmp_path / "vit")
 
 
-def test_crops_are_enlarged_to_the_pixels_of_the_network(tmp_path: Path) -> None:
-    network = FaceNetwork(small_recipe(tmp_path, model=TINY_CNN | {"img_size": 224}).model)
-    assert network.preprocess(torch.zeros(3, 112, 112, 3, dtype=torch.uint8)).shape == (3, 1, 224, 224)
-
-
 def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,15 +103,6 @@ def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
     assert listed
 
 
-def test_initial_weights_that_are_not_finite_are_named_as_the_cause(tmp_path: Path) -> None:
-    published = create_model("test_resnet", pretrained=False, num_classes=1000).state_dict()
-    torch.save({name: value * torch.nan for name, value in published.items()}, tmp_path / "published.pth")
-    model = TINY_CNN | {"init_from": str(tmp_path / "published.pth"), "init_terms": "MIT, by their authors"}
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), model=model)
-    with pytest.raises(TrainingDiverged, match="initial weights"):
-        train(recipe, tmp_path / "run")
-
-
 def test_third_party_weights_that_are_damaged_or_of_another_network_are_rejected(tmp_path: Path) -> None:
     network = FaceNetwork(small_recipe(tmp_path).model)
     broken, other, tensor, whole, empty = (
@@ -147,26 +123,6 @@ def test_third_party_weights_that_are_damaged_or_of_another_network_are_rejected
     for path, expected in expectations.items():
         with pytest.raises(ForeignWeightsError, match=expected):
             load_initial(network, path)
-
-
-@pytest.mark.parametrize(
-    ("library", "logged"),
-    [
-        ("tensorboardX", [BOARD.add_scalar("loss", 0.5, 3), BOARD.flush(), BOARD.close()]),
-        ("wandb", [call.init().log({"loss": 0.5}, step=3), call.init().finish()]),
-        ("mlflow", [call.log_metrics({"loss": 0.5}, step=3), call.end_run()]),
-    ],
-)
-def test_a_tracker_gets_the_numbers_of_the_metrics_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, logged: list[object]
-) -> None:
-    fake = MagicMock()
-    monkeypatch.setitem(sys.modules, library, fake)
-    runtime = RuntimeConfig.model_validate({library.removesuffix("X"): True})
-    metrics = MetricsLogger(tmp_path / "m.jsonl", step=0, trackers=open_trackers(runtime, tmp_path, name="r", step=0))
-    metrics.add({"step": 3, "loss": 0.5, "head": "class"})
-    metrics.close()
-    assert fake.mock_calls[-len(logged) :] == logged
 
 
 def test_a_missing_tracker_names_the_command_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,11 @@ import pytest
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.cli import main
 from mien.training.compare import compare
-from mien.training.config import DistillationConfig
-from mien.training.cross_validate import warn_of_known_faces
 from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
 from mien.training.export import export
 from mien.training.loop.run_folder import read_facts
 from mien.training.release.graphs import ExportError
 from mien.training.train import train
-from tests.integration.training.conftest import Trained
 from tests.support_training import drawn_faces, small_recipe, valid_faces, write_recipe
 
 
@@ -33,16 +30,6 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
         export([tmp_path / "runs" / "small_fold_0"], "fold", artifacts_dir=tmp_path)
     assert main(["report", str(tmp_path / "runs" / "small_fold_0")]) == 1
     assert "a fold of a cross-validation" in capsys.readouterr().err
-
-
-def test_a_teacher_that_knows_the_held_out_faces_is_a_warning(
-    trained: Trained, caplog: pytest.LogCaptureFixture
-) -> None:
-    recipe = trained.teacher_recipe()
-    for teacher, warnings in ((artifact_dir(None), 0), (trained.teacher, 1)):
-        distillation = DistillationConfig(mode="soft", teachers=(teacher,))
-        warn_of_known_faces(recipe.model_copy(update={"distillation": distillation}))
-        assert caplog.text.count("learned from folders/train") == warnings
 
 
 def test_gains_are_paired_by_face() -> None:
@@ -76,7 +63,7 @@ def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
     assert "natural" in shown
     faces = valid_faces(root)
     model = open_model(Path(artifact))
-    natural, balanced = (model.probabilities(model.logits(faces.crops), prior).argmax(axis=1) for prior in PRIORS)
+    natural, balanced = (model.probabilities(model.predict(faces), prior).argmax(axis=1) for prior in PRIORS)
     manifest = load_artifact(Path(artifact))
     logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), faces.crops)
     assert natural.tolist() == logits.argmax(axis=1).tolist()

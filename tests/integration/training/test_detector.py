@@ -50,21 +50,6 @@ def test_a_run_is_not_resumed_on_other_images(tmp_path: Path, monkeypatch: pytes
         train(recipe, tmp_path / "run")
 
 
-def test_a_run_is_not_resumed_with_another_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = small_detector_recipe(tmp_path, monkeypatch, steps=2)
-    train(recipe, tmp_path / "run")
-    recipe.data.resolved_teacher().write_bytes(b"another one")
-    with pytest.raises(RunError, match=r"teacher\.onnx changed since the run started"):
-        train(recipe, tmp_path / "run")
-
-
-def test_missing_initial_weights_are_reported_before_the_images_are_read(tmp_path: Path) -> None:
-    folders = [{"name": "drawn", "root": tmp_path / "no images"}]
-    values = {"name": "run", "steps": 1, "data": {"folders": folders}, "model": {"init_from": "runs/none"}}
-    with pytest.raises(RecipeError, match=r"model\.init_from runs/none: not found"):
-        train(DetectorRecipe.model_validate(values), tmp_path / "run")
-
-
 @pytest.mark.timeout(120)
 def test_workers_start_after_opencv_has_started_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cv2.setNumThreads(2)

@@ -12,8 +12,7 @@ from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers
-from mien.training.loop.run_folder import RunError, load_best
-from mien.training.release.graphs import ReleasedNetwork
+from mien.training.loop.run_folder import RunError
 from mien.training.release.initialization import InitialWeightsError, load_initial
 from tests.integration.training.conftest import COLOR_CNN, Eight, Trained
 from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe, valid_faces
@@ -50,15 +49,6 @@ def test_a_network_that_an_artifact_initializes_or_that_teaches_equals_its_graph
             taught = teachers(torch.from_numpy(crops))
     np.testing.assert_allclose(logits.numpy(), expected, atol=2e-2)  # half precision
     np.testing.assert_allclose(taught.numpy(), expected, atol=0.1)
-
-
-def test_the_graph_of_a_cnn_has_its_grad_cam(eight: Eight, trained: Trained) -> None:
-    crops = valid_faces(trained.faces).crops[:3]
-    network, state = load_best(eight.run)
-    with torch.no_grad():
-        _, maps = ReleasedNetwork(network, state["head"])(torch.from_numpy(crops))
-    (found,) = evaluate.open_graph(eight.artifact / "model.onnx").run(["relevance"], {"crops": crops})
-    np.testing.assert_allclose(found, maps.numpy(), atol=1e-4)
 
 
 def test_an_artifact_of_another_network_or_damaged_is_rejected(artifacts: dict[str, Path], tmp_path: Path) -> None:

@@ -1,17 +1,14 @@
 """From images to an artifact: teacher, distilled student, export, evaluation, and errors."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch import nn
 
 from mien.data.contract import LABELS, Array, softmax
@@ -30,8 +27,9 @@ from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate, export
 from mien.training.cli import main
-from mien.training.config import DataSource, Recipe
-from mien.training.faces import Split, read_split
+from mien.training.config import Recipe
+from mien.training.faces import FaceSet
+from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.loop.throughput import TrainingDiverged
 from mien.training.release import description, graphs
@@ -110,7 +108,7 @@ def test_the_released_graph_equals_torch_for_any_batch_and_color_and_has_an_atte
 
 def test_training_and_serving_use_the_same_luminance(trained: Trained) -> None:
     source = small_recipe(trained.faces).data.valid
-    cached = read_split(source, color="luminance", cache_dir=trained.faces.parent / "cache")
+    cached = load_faces(source, color="luminance", cache_dir=trained.faces.parent / "cache")
     faces = valid_faces(trained.faces)
     network, _ = load_best(trained.student)
     assert np.array_equal(cached.labels, faces.labels)
@@ -224,44 +222,11 @@ def test_results_on_data_that_changed_since_the_training_have_a_warning(
             assert ("folders valid changed since" in written.read_text(encoding="utf-8")) == bool(warnings)
 
 
-def test_a_network_that_was_validated_on_other_faces_is_named_when_it_is_averaged(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    other = Path(shutil.copytree(trained.student, tmp_path / "other"))
-    facts = read_facts(other)
-    facts["data"]["folders/valid"] = "another split"
-    (other / "run.json").write_text(json.dumps(facts))
-    monkeypatch.setattr(export, "_write_and_check", Mock(side_effect=graphs.ExportError("not needed")))
-    with pytest.raises(graphs.ExportError):
-        export.export([trained.student, other], "drawn", arch="both", artifacts_dir=tmp_path)
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [warning.split(":")[0] for warning in warnings] == [str(other)]
-
-
 def _with_another_validation_face(faces: Path, root: Path) -> Path:
     """A copy of class folders, with one face moved from train to valid."""
     shutil.copytree(faces, root)
     next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
     return root
-
-
-def test_the_first_of_several_networks_determines_the_validation_split(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(source: DataSource, _: object) -> None:
-        raise graphs.ExportError(f"{source.root} {source.options}")
-
-    other = Path(shutil.copytree(trained.student, tmp_path / "other"))
-    recipe = yaml.safe_load((other / "recipe.yaml").read_text())
-    recipe["data"]["valid"]["options"] = {"classes": 7}
-    (other / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    monkeypatch.setattr(export, "_read_unchanged", stop)
-    for folders, expected in (
-        ([trained.artifact, other], "None {}"),
-        ([trained.artifact, other, trained.student], f"{trained.faces} {{}}"),
-    ):
-        with pytest.raises(graphs.ExportError, match=f"^{re.escape(expected)}$"):
-            export.export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*overflow.*:RuntimeWarning")
@@ -302,18 +267,6 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     assert described.data_index_sha256 == gray.data_index_sha256
 
 
-def test_one_view_averages_the_networks_alone_and_several_need_a_name(
-    trained: Trained, crops: Array, tmp_path: Path
-) -> None:
-    network, state = load_best(trained.student)
-    alone = graphs.ReleasedNetwork(network, state["head"])
-    twice = graphs.ReleasedEnsemble([alone, alone], [1.0, 1.0], mirrored=False)
-    expected, averaged = (graphs.torch_logits(module, crops) for module in (alone, twice))
-    np.testing.assert_allclose(softmax(averaged), softmax(expected), atol=1e-5)
-    with pytest.raises(graphs.ExportError, match="use --arch"):
-        export.export([trained.artifact, trained.student], "drawn", artifacts_dir=tmp_path)
-
-
 def test_an_artifact_is_fitted_and_scored_again(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,7 +303,7 @@ def test_measured_again_an_artifact_keeps_its_operating_point_and_has_the_thresh
     assert after.confidence_threshold == pytest.approx(served_confidence, abs=0.02)
 
 
-def _threshold_only(manifest: Manifest, classify: object, valid: Split, cross_fitted: Array) -> Manifest:
+def _threshold_only(manifest: Manifest, classify: object, valid: FaceSet, cross_fitted: Array) -> Manifest:
     """Stands for the measurement: the threshold is the mean confidence of the probabilities that it gets."""
     assert callable(classify)
     assert len(valid) == len(cross_fitted)

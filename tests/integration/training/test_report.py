@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from playwright.sync_api import sync_playwright
 
 from mien.data.contract import LABELS
 from mien.training.cli import main
-from tests.browser import launch
 from tests.data_sets import make_folders, make_raf_db
 from tests.integration.training.conftest import Trained
 from tests.support_training import data_of
@@ -70,16 +68,6 @@ def test_the_test_split_is_shown_only_on_request_and_nothing_is_fitted_on_it(pla
     assert on_validation[0] in page
 
 
-def test_markdown_is_the_plain_table_of_the_validation_split_with_a_line_per_run(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", str(place / "runs" / "teacher"), str(place / "runs" / "student"), "--markdown"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("raf_db, valid split, 14 faces")
-    assert [line.split(" | ")[0] for line in lines[2:]] == ["| run", "| ---", "| teacher", "| student"]
-    assert len({line.count("|") for line in lines[2:]}) == 1
-
-
 def test_names_from_files_are_text_on_the_page(place: Path) -> None:
     hostile = "<img src=x onerror=alert(1)>$a$"
     make_folders(place / "folders", {"valid": dict.fromkeys(LABELS, 2)})
@@ -105,13 +93,3 @@ def test_a_folder_without_a_finished_run_is_a_clear_error(place: Path, capsys: p
     (begun / "recipe.yaml").write_bytes((place / "runs" / "student" / "recipe.yaml").read_bytes())
     assert main(["report", str(begun), "--data", f"raf_db={place / 'raf_db'}"]) == 1
     assert "best.pt" in capsys.readouterr().err
-
-
-def test_the_page_fits_a_phone_and_shows_all_images(place: Path) -> None:
-    out = place / "shown.html"
-    out.write_text(report(place), encoding="utf-8")
-    with sync_playwright() as playwright, launch(playwright.chromium) as browser:
-        page = browser.new_page(viewport={"width": 360, "height": 800})
-        page.goto(out.as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") == 360
-        assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")

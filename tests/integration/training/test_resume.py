@@ -1,86 +1,28 @@
 """Killed and resumed runs have the same losses as an uninterrupted run."""
 
 import json
-import multiprocessing
-import os
-import random
 import shutil
-import signal
-import subprocess
-import time
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-import torch
 import yaml
 
 from mien.data.errors import MienError
-from mien.models.backbones import _timm
 from mien.models.manifest import artifact_dir, sha256_of
-from mien.training.config import Recipe
-from mien.training.loop import checkpoint, run_folder
-from mien.training.loop.run_folder import FACTS_NAME, METRICS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import FACTS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
 from tests.support_training import (
     TINY_CNN,
-    TINY_DEIT,
     data_of,
     drawn_faces,
     losses,
     metric_lines,
     small_recipe,
-    stopped_after,
     with_runtime,
 )
-
-KILLS = 10
-
-
-def start(recipe: Recipe, out: Path) -> multiprocessing.process.BaseProcess:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mien.training.train"])  # torch is imported once, not once a kill
-    process = context.Process(target=train, args=(recipe, out))
-    process.start()
-    return process
-
-
-def kill_after(process: multiprocessing.process.BaseProcess, out: Path, *, lines: int, delay_s: float) -> bool:
-    """Send SIGKILL once `lines` more lines are logged and `delay_s` has passed; False if the run ended before."""
-    metrics = out / METRICS_NAME
-    goal = (len(metrics.read_bytes().splitlines()) if metrics.exists() else 0) + lines
-    while process.is_alive():
-        if metrics.exists() and len(metrics.read_bytes().splitlines()) >= goal:
-            time.sleep(delay_s)
-            os.kill(process.pid or 0, signal.SIGKILL)
-            process.join()
-            return True
-        time.sleep(0.002)
-    return False
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_killed_at_ten_random_moments_the_losses_are_those_of_an_uninterrupted_run(tmp_path: Path) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=TINY_DEIT, epochs=5)
-    whole = start(recipe, tmp_path / "whole")
-    whole.join()
-    assert whole.exitcode == 0
-    draw, killed, out = random.Random(5), 0, tmp_path / "killed"  # noqa: S311 (no secret)
-    while killed < KILLS:
-        process = start(recipe, out)
-        killed += kill_after(process, out, lines=draw.randint(1, 4), delay_s=draw.uniform(0, 0.05))
-        assert process.exitcode in (-signal.SIGKILL, 0)
-        if process.exitcode == 0:
-            break
-    last = start(recipe, out)
-    last.join()
-    assert last.exitcode == 0
-    assert killed >= 3, "the run was over before it could be killed often enough to mean something"
-    expected = losses(tmp_path / "whole")
-    assert sorted(expected) == list(range(1, 36))
-    assert losses(out) == pytest.approx(expected, rel=1e-5)
 
 
 def test_runs_of_one_recipe_are_equal_and_another_seed_changes_them(trained: Trained, tmp_path: Path) -> None:
@@ -105,35 +47,6 @@ def test_a_damaged_file_of_a_run_is_named(name: str, trained: Trained, out: Path
     (out / name).write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match=f"{name} is damaged"):
         train(trained.teacher_recipe(), out)
-
-
-def test_a_run_of_a_machine_with_more_gpus_is_resumed(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "run"
-    with stopped_after(3):
-        train(trained.teacher_recipe(), out)
-    state = checkpoint.read(out / checkpoint.LAST)
-    state["cuda_rng"] = [torch.zeros(16, dtype=torch.uint8)] * (torch.cuda.device_count() + 1)
-    checkpoint.save(out / checkpoint.LAST, state)
-    monkeypatch.setattr(torch.cuda.random, "_lazy_call", lambda call, **_: call())  # as if CUDA was in use
-    assert train(trained.teacher_recipe(), out) == out
-
-
-def test_installed_below_another_checkout_no_commit_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for arguments in (
-        ["init", "-q"],
-        ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c", "--allow-empty"],
-    ):
-        subprocess.run(["git", "-C", tmp_path, *arguments], check=True)
-    assert run_folder.commit() != "unknown"
-    installed = tmp_path / "mien" / "training" / "loop" / "run_folder.py"
-    installed.parent.mkdir(parents=True)
-    installed.write_text("", encoding="utf-8")
-    monkeypatch.setattr(run_folder, "__file__", str(installed))
-    assert run_folder.commit() == "unknown"
 
 
 def test_a_second_process_is_turned_away_until_the_first_one_ends(trained: Trained, tmp_path: Path) -> None:
@@ -183,23 +96,6 @@ def test_a_finished_run_keeps_its_position_and_not_the_state_of_its_optimizer(tr
         (trained.teacher / checkpoint.LAST).stat().st_size < 10_000 < (trained.teacher / checkpoint.BEST).stat().st_size
     )
     assert checkpoint.read(trained.teacher / checkpoint.LAST)["step"] == 20
-
-
-def test_a_run_locks_its_folder_before_it_reads_the_checkpoint(trained: Trained, out: Path) -> None:
-    (out / checkpoint.LAST).write_bytes(b"half of what another process is writing")
-    with run_lock(out), pytest.raises(RunError, match="another process trains in this folder"):
-        train(trained.teacher_recipe(), out)
-
-
-def test_a_finished_run_needs_no_published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
-    out = train(recipe, tmp_path / "run")
-    published = recipe.model_copy(update={"model": recipe.model.model_copy(update={"pretrained": True})})
-    stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
-    stored["model"]["pretrained"] = True
-    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
-    monkeypatch.setattr(_timm, "_cached_or_reachable", Mock(side_effect=OSError("offline")))
-    assert train(published, out) == out
 
 
 def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kept(tmp_path: Path) -> None:

@@ -1,20 +1,30 @@
-"""Training step: reference losses, and options of a recipe."""
+"""Training step: reference losses, loader workers, two processes, and clear errors."""
 
+import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from mien.training.cli import main
+from mien.training.config import Recipe, RecipeError
 from mien.training.loop import checkpoint
-from mien.training.loop.run import OutOfMemory, Run
-from mien.training.loop.run_folder import RunError
-from mien.training.report.history import read_history
+from mien.training.loop.run import OutOfMemory, Run, check_batch_size
+from mien.training.loop.run_folder import FACTS_NAME, RunError
 from mien.training.train import train
-from tests.support_training import TINY_DEIT, drawn_faces, kept_states, losses, small_recipe, with_runtime
+from tests.support import ROOT, output_of
+from tests.support_training import (
+    PLAIN_DEIT,
+    TINY_DEIT,
+    drawn_faces,
+    kept_states,
+    losses,
+    small_recipe,
+    stopped_after,
+    with_runtime,
+    write_recipe,
+)
 
 # fp32 on one thread of an x86-64 CPU
 GOLDEN = {
@@ -47,14 +57,6 @@ def test_without_an_average_the_last_weights_are_validated_and_kept(tmp_path: Pa
     assert all(torch.equal(best["weights"][name], value) for name, value in last["network"].items())
 
 
-def test_a_run_of_one_short_epoch_can_be_reported(tmp_path: Path) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
-    out = train(with_runtime(recipe, log_every_steps=10), tmp_path / "run")
-    assert read_history(out, batch_size=recipe.batch_size).position.tolist() == [1.0]
-    assert main(["report", str(out), "--out", str(tmp_path / "report.html")]) == 0
-    assert "History" in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
 def test_out_of_memory_points_at_accumulation_and_other_errors_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,19 +78,50 @@ def test_a_run_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) ->
         train(recipe, tmp_path / "file")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="torch has GNU OpenMP on Linux only")
-def test_waiting_threads_leave_their_core_to_other_programs() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
-    shown = {}
-    for policy in ({}, {"OMP_WAIT_POLICY": "ACTIVE"}):
-        result = subprocess.run(
-            [sys.executable, "-c", "import mien.training.train"],
-            env=environment | policy | {"OMP_DISPLAY_ENV": "verbose"},
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=True,
-        )
-        rows = (row.split(" = ") for row in result.stderr.splitlines() if "GOMP_SPINCOUNT = " in row)
-        shown[bool(policy)] = int(next(rows)[1].strip("'"))
-    assert shown[False] < 100_000 < shown[True]
+STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
+
+
+def recipe_of(root: Path, **changes: object) -> Recipe:
+    mixed = {"mix": {"mixup": 0.4, "cutmix": 1.0, "probability": 0.5}}
+    return small_recipe(root, model=STEADY, epochs=8, **(mixed | changes))
+
+
+def train_in_two(recipe: Recipe, out: Path) -> None:
+    path = write_recipe(out.parent / "recipe.yaml", recipe)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, "-m", "mien.training.train", str(path), "--out", str(out)]
+    output_of(*command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_processes_have_the_losses_of_one_and_can_be_resumed(tmp_path: Path) -> None:
+    recipe = recipe_of(drawn_faces(tmp_path / "faces"))
+    expected = losses(train(recipe, tmp_path / "one"))
+    assert len(expected) == 56
+    out = tmp_path / "two"
+    train_in_two(recipe, out)
+    found = losses(out)
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert json.loads((out / FACTS_NAME).read_text())["processes"] == 2
+    one, two = (checkpoint.read(folder / checkpoint.BEST) for folder in (tmp_path / "one", out))
+    for name, weight in one["weights"].items():
+        torch.testing.assert_close(two["weights"][name], weight, atol=1e-3, rtol=1e-2)
+    resumed = tmp_path / "resumed"
+    with stopped_after(21):
+        train(recipe, resumed)
+    train_in_two(recipe, resumed)
+    assert losses(resumed) == pytest.approx(expected, abs=1e-3)
+
+
+def test_parts_of_a_process_have_two_samples(tmp_path: Path) -> None:
+    recipe = recipe_of(drawn_faces(tmp_path / "faces", train=2, valid=1), batch_size=8)
+    with pytest.raises(RecipeError, match="expected at least 12, two samples for each part"):
+        check_batch_size(with_runtime(recipe, accumulate=3), 2)
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 10}, {"batch_size": 9}])
+def test_a_batch_that_processes_cannot_share_evenly_is_rejected(tmp_path: Path, changes: dict[str, object]) -> None:
+    recipe = recipe_of(drawn_faces(tmp_path / "faces", train=2, valid=1), **changes)
+    with pytest.raises(RecipeError, match="a multiple of 4"):
+        check_batch_size(recipe, 2)

@@ -1,17 +1,12 @@
-"""The GPU benchmark: its metrics on the CPU at small sizes, and its exit without a GPU."""
+"""The operations of a graph, by which the GPU benchmark states its use of the hardware."""
 
 from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper
 
 from benchmarks import gpu
-from mien.app.inference.classifier import Classifier
-from mien.app.inference.runtime import sessions
-from mien.app.settings import Settings
-from tests.support import tiny_artifact
 
 
 def test_operations_of_a_graph_equal_a_manual_count(tmp_path: Path) -> None:
@@ -35,31 +30,3 @@ def test_operations_of_a_graph_equal_a_manual_count(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "known.onnx")
     convolution, product, head = 2 * (6 * 4 * 4) * (2 * 3 * 3), 2 * 96 * 10, 2 * 10 * 7
     assert gpu.flop_per_face(tmp_path / "known.onnx") == convolution + product + head
-
-
-def test_the_measured_product_is_correct() -> None:
-    session = sessions.open_session(
-        gpu._chain(8, np.float32),
-        "cpu",
-        threads=1,
-        warm_up={name: np.eye(8, dtype=np.float32) for name in ("left", "right")},
-    )
-    left, right = np.random.default_rng(0).standard_normal((2, 8, 8)).astype(np.float32) / 3
-    (product,) = session.inference.run(None, {"left": left, "right": right})
-    assert product == pytest.approx(left @ np.linalg.matrix_power(right, 8), abs=1e-4)
-
-
-def test_all_metrics_are_present_and_finite(tmp_path: Path) -> None:
-    classifier = Classifier(Settings(model=tiny_artifact(tmp_path / "tiny.test"), device="cpu", threads=1))
-    found = gpu.measure(classifier, "cpu", batch=4, concurrency=2, matmul_size=32)
-    assert (found["provider"], found["graph_sizes"]) == (sessions.CPU, ())
-    for name in ("batching_gain", "faces_per_s", "ms_per_batch", "matmul_tflop_per_s", "sequential_faces_per_s"):
-        assert 0 < found[name] < np.inf, name
-
-
-def test_without_a_gpu_the_benchmark_exits_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "cuda_unavailable_reason", lambda: "no GPU")
-    monkeypatch.setattr("sys.argv", ["gpu", "--json", str(tmp_path / "gpu.json")])
-    with pytest.raises(SystemExit, match=r"nothing was measured\. device cuda: no GPU"):
-        gpu.main()
-    assert not (tmp_path / "gpu.json").exists()

@@ -1,7 +1,6 @@
 """`mien data check`: problems of a copy, and how to get the data set."""
 
 import json
-import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -14,7 +13,7 @@ from mien.data.command import app
 from mien.data.contract import LABELS
 from mien.data.readers import raf_db
 from mien.data.readers.base import Reader, Sample, open_reader
-from tests.data_sets import SIX_PER_CLASS, make_folders, make_photos, make_raf_db
+from tests.data_sets import SIX_PER_CLASS, make_folders, make_raf_db
 
 
 def _report(reader: Reader) -> Report:
@@ -43,12 +42,6 @@ def test_a_whole_set_has_no_problems_and_progress_counts_every_image(whole: Path
     answer = _run("raf_db", whole, "--option", "hold_out_valid=false")
     assert answer.exit_code == 0, answer.output
     assert all(text in answer.output for text in ("6 / 6", "42 / 42", "no problems"))
-
-
-def test_photos_without_labels_are_counted_and_have_no_problems(tmp_path: Path) -> None:
-    result = _run("photos", make_photos(tmp_path, faces=4))
-    assert result.exit_code == 0, result.output
-    assert re.search(r"all\W+4\W", result.output)
 
 
 def test_missing_and_unreadable_files_and_problems_of_the_reader_are_counted_and_named(whole: Path) -> None:

@@ -6,9 +6,7 @@ import torch
 from mien.models.attention import (
     attention_distances,
     grid_side,
-    learned_token_cosine,
     position_similarity,
-    token_cosines,
     trace,
 )
 from mien.models.network import FaceNetwork
@@ -45,18 +43,6 @@ def test_tracing_leaves_no_hook_behind_even_after_an_error() -> None:
     hooked = [*inner.blocks, inner.norm, *(block.attn.attn_drop for block in inner.blocks)]
     assert not any(module._forward_hooks for module in hooked)
     assert all(block.attn.fused_attn for block in inner.blocks)
-
-
-def test_token_cosine_separates_equal_from_different_tokens() -> None:
-    prefix = torch.tensor([[[[1.0, 0.0], [2.0, 0.0]], [[1.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [-1.0, 0.0]]]])
-    assert token_cosines(prefix).tolist() == [[1.0, 0.0, -1.0]]
-
-
-def test_learned_tokens_are_compared_without_input() -> None:
-    student = network()
-    with torch.no_grad():
-        student.backbone.network.dist_token.copy_(-2 * student.backbone.network.cls_token)
-    assert learned_token_cosine(student) == pytest.approx(-1.0)
 
 
 def test_sinusoidal_positions_resemble_their_neighbors_most() -> None:

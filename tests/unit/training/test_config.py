@@ -78,11 +78,6 @@ def test_a_contradictory_or_incomplete_recipe_is_rejected(change: dict[str, obje
         parse_as(Recipe, minimal() | change, origin="here")
 
 
-def test_views_of_teachers_do_not_matter_without_one() -> None:
-    distillation, mix = {"views": "fixed"}, {"mixup": 0.2}
-    assert parse_as(Recipe, minimal() | {"distillation": distillation, "mix": mix}, origin="here").mix.mixup == 0.2
-
-
 @pytest.fixture
 def trial(tmp_path: Path) -> Path:
     path = tmp_path / "trial.yaml"

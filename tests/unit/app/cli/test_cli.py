@@ -1,21 +1,26 @@
-"""The command line: start time, error messages and exit codes."""
+"""The command line: start time, error messages and exit codes; checks of data; training."""
 
+import importlib.util
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
+import cv2
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from mien.app.cli.options import OnDevice
+from mien.app.cli.data import main
 from mien.app.cli.program import app
+from mien.app.cli.training import COMMANDS
 from mien.app.inference.detect import detector_names
 from mien.app.inference.detect.weights import YUNET_FILE
-from mien.app.settings import Device
-from tests.support import ROOT, output_of, tiny_artifact
+from mien.data.contract import decode
+from tests.data_sets import make_folders, write_image
+from tests.support import ROOT, output_of, sample_photo, tiny_artifact
 
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
 
@@ -90,20 +95,6 @@ def test_doctor_reports_a_package_that_cannot_be_imported(tmp_path: Path) -> Non
     assert "libGL.so.1" in done.stderr
 
 
-def test_verify_reports_a_damaged_artifact(artifact: Path) -> None:
-    assert "accurate_112" in mien("models", "verify", "accurate").stdout
-    assert mien("models", "verify", artifact).exit_code == 0
-    (artifact / "card.md").write_text("another card")
-    done = mien("models", "verify", artifact)
-    assert done.exit_code == 1
-    assert "card.md has sha256" in done.stdout
-
-
-def test_device_names_are_those_of_the_settings() -> None:
-    literal, _none = get_args(get_args(OnDevice)[0])
-    assert get_args(literal) == get_args(Device)
-
-
 def test_models_list_has_every_detector_and_the_names_by_which_models_are_selected() -> None:
     lines = mien("models", "list").stdout.splitlines()
     assert all(any(f"detector {name}" in line for line in lines) for name in detector_names())
@@ -158,7 +149,51 @@ def test_an_empty_value_is_not_the_default_or_the_current_folder(
     assert not list(tmp_path.iterdir())
 
 
-def test_list_outputs_marks_the_defaults() -> None:
-    lines = mien("label", "--list-outputs").stdout.splitlines()
-    assert any(line.startswith("* csv") for line in lines)
-    assert any(line.startswith("  parquet") for line in lines)
+FACE = (slice(70, 170), slice(170, 270))  # of the sample
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_whole_photos_in_class_folders_are_a_problem_and_crops_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], whole: bool
+) -> None:
+    photo = decode(sample_photo().read_bytes())
+    for number, name in enumerate(("happy", "sad", "fear", "anger", "disgust", "neutral", "surprise")):
+        (tmp_path / name).mkdir()
+        if whole:
+            shutil.copy(sample_photo(), tmp_path / name / "a.jpg")
+        else:
+            write_image(tmp_path / name / "a.png", cv2.convertScaleAbs(photo[FACE], alpha=1, beta=number))
+    with pytest.raises(SystemExit):
+        main(["check", "folders", str(tmp_path)])
+    output = capsys.readouterr().out
+    assert bool(re.search(r"7 of 7 images examined have no face of at least 45%", output)) == whole
+    assert ("no problems" in output) != whole
+
+
+def test_a_module_named_data_in_the_working_directory_shadows_nothing(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text("raise SystemExit('shadowed')\n", encoding="utf-8")
+    make_folders(tmp_path / "faces")
+    # like the installed program, whose folder is first in sys.path instead of the working directory
+    command = [sys.executable, "-P", "-c", "from mien.app.cli import main; main()"]
+    command += ["data", "check", "folders", "faces", "--json"]
+    assert '"kind": "folders"' in output_of(*command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+
+
+def test_help_and_usage_errors_import_no_training_library() -> None:
+    program = (
+        "import sys; from mien.training.cli import main\n"
+        f"for name in {list(COMMANDS)}: assert main([*name.split(), '--help']) == 0\n"
+        f"for name in {list(COMMANDS)}: assert main([*name.split(), '--no-such-option']) == 2\n"
+        "print('imported:', 'torch' in sys.modules, 'albumentations' in sys.modules)"
+    )
+    assert "imported: False False" in output_of(sys.executable, "-c", program)
+
+
+def test_without_torch_one_line_names_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda library: None if library == "torch" else found(library))
+    result = CliRunner().invoke(app, ["train", "recipe.yaml"])
+    assert result.exit_code == 1
+    assert "torch not installed" in result.stderr
+    assert "requirements/install.sh .venv-train train" in result.stderr
+    assert "Traceback" not in result.output

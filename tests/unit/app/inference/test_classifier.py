@@ -52,14 +52,6 @@ def test_probabilities_follow_the_formula_of_the_manifest_under_each_prior(tmp_p
     assert (rows.argmax(axis=1) != plain).any() == (prior == "balanced"), "the correction changes labels"
 
 
-def test_the_temperature_of_the_manifest_divides_the_logits(artifact: Path, tmp_path: Path) -> None:
-    crops = random_crops(4)
-    hot = opened(tiny_artifact(tmp_path / "hot.test", temperature=3.0), prior="natural").classify(crops)
-    cold = opened(tiny_artifact(tmp_path / "cold.test", temperature=1.0), prior="natural").classify(crops)
-    powers = cold.astype(np.float64) ** (1 / 3)
-    assert hot == pytest.approx(powers / powers.sum(axis=1, keepdims=True), abs=1e-5)
-
-
 @pytest.mark.parametrize(
     "crops",
     [

@@ -28,10 +28,6 @@ def test_a_browser_gets_the_numbers_of_the_manifests_and_the_settings(artifact: 
     assert (facts["tracking"]["lead"], len(facts["tracking"]["mean_face"])) == (0.08, 64)
 
 
-def test_a_threshold_of_the_settings_replaces_that_of_the_detector(artifact: Path) -> None:
-    assert browser_pipeline(artifact, Settings(detection_threshold=0.9)).facts["detector"]["threshold"] == 0.9
-
-
 @pytest.mark.parametrize("prior", ["natural", "balanced"])
 def test_the_prior_correction_is_applied_as_the_settings_say(tmp_path: Path, prior: str) -> None:
     correction = (0.5, 0.0, 0.0, 0.0, 0.0, 0.0, -0.5)

@@ -91,11 +91,6 @@ def test_a_blurred_face_just_above_the_threshold_becomes_uncertain(tmp_path: Pat
         assert labeler.label(blurred, threshold=0.0).faces[0].uncertain is False
 
 
-def test_at_most_max_faces_are_labeled(artifact: Path) -> None:
-    labeler = drawn(artifact, *(upright_face(40 + x, 40, 50) for x in range(9)), max_faces=4)
-    assert len(labeler.label(gradient_image()).faces) == 4
-
-
 @pytest.mark.parametrize(("threshold", "uncertain"), [(0.0, False), (1.0, True)])
 def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     tmp_path: Path, threshold: float, uncertain: bool

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from mien.app.inference import classifier as classifiers
-from mien.app.labeling.facts import OtherRun
 from mien.app.settings import Settings
 from tests.albums import label_folder, rows_of, write_photos
 from tests.support import tiny_artifact
@@ -43,13 +42,3 @@ def test_a_resumed_run_does_not_change_its_precision(
     measure(monkeypatch, then, instructions=then > 1)
     assert run(photos, settings) == expected
     assert run(photos, settings, new_run=True) != expected
-
-
-def test_another_model_without_an_int8_graph_is_rejected_as_another_run(
-    photos: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    measure(monkeypatch, 2.0)
-    run(photos, settings, limit=1)
-    other = settings.model_copy(update={"model": tiny_artifact(tmp_path / "other.test")})
-    with pytest.raises(OtherRun, match=r"model tiny\.test -> other\.test"):
-        run(photos, other)

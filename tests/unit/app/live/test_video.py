@@ -3,7 +3,6 @@
 import os
 import queue
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -77,17 +76,6 @@ def test_uneven_frame_times_are_resampled_and_other_sizes_fitted(tmp_path: Path)
     assert found[0] == pytest.approx(0, abs=4)
     assert found[1:11] == pytest.approx([80] * 10, abs=4)
     assert found[11:] == pytest.approx([120, 160], abs=4)
-
-
-def test_a_slow_reader_of_a_paced_source_skips_frames(tmp_path: Path) -> None:
-    source = open_source(str(film(tmp_path / "film.mp4")), paced=True)
-    start, times = time.monotonic(), []
-    for frame in source.frames():
-        times.append(frame.time_s)
-        time.sleep(0.3)
-    assert len(times) < 15, "of thirty"
-    assert times == sorted(times)
-    assert time.monotonic() - start > 1.0
 
 
 class Camera:

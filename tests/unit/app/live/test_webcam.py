@@ -3,16 +3,13 @@
 import io
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import cv2
 import numpy as np
 import pytest
 from rich.console import Console
-from rich.text import Text
 from typer.testing import CliRunner
 
 from mien.app.cli.program import app
@@ -20,7 +17,7 @@ from mien.app.inference.classifier import Classifier
 from mien.app.inference.labeler import Labeler
 from mien.app.live import views, webcam
 from mien.app.live.video import Frame, SourceUnavailable, open_source
-from mien.app.live.views import LinesView, Moment, TableView, VideoFile, WindowView
+from mien.app.live.views import LinesView, Moment, VideoFile
 from mien.app.live.webcam import Summary, label_video
 from mien.app.settings import Settings
 from mien.data.contract import decode
@@ -124,44 +121,6 @@ def test_lines_are_printed_for_changes_only(labeler: Labeler) -> None:
     assert lines[0].split()[:4] == ["0.00", "s", "person", "1"]
     labels = [line.split()[4] for line in lines]
     assert all(one != other for one, other in itertools.pairwise(labels))
-
-
-def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(labeler: Labeler) -> None:
-    view = recorder()
-    label_video(labeler, still(), opening(view))
-    first = moments(view)[0]
-    (face,) = first.photo.faces
-
-    def printed(label: str, confidence: float, *, uncertain: bool) -> str:
-        faces = (replace(face, label=label, confidence=confidence, uncertain=uncertain),)
-        moment = replace(first, photo=replace(first.photo, faces=faces))
-        text = io.StringIO()
-        console = Console(file=text, width=100, force_terminal=True, color_system="truecolor")
-        view = TableView(console, "still")
-        assert view.show(moment)
-        view.close(complete=True)
-        console.print(view.table(moment))  # what `show` draws, drawn at once
-        assert "Expressions, not feelings" in text.getvalue()
-        return text.getvalue()
-
-    sure, unsure = printed("anger", 0.999, uncertain=False), printed("happiness", 0.3, uncertain=True)
-    rules = [
-        [place for place, sign in enumerate(Text.from_ansi(one).plain.splitlines()[-4]) if sign in "┃│"]
-        for one in (sure, unsure)
-    ]
-    assert rules[0] == rules[1], "the columns stay where they are"
-    assert "38;2;213;94;0" in sure, "anger's color"
-
-
-def test_the_window_has_the_size_of_the_video_and_no_toolbar(labeler: Labeler, monkeypatch: pytest.MonkeyPatch) -> None:
-    window = Mock(**{"waitKey.return_value": -1, "getWindowProperty.return_value": 1.0})
-    for name in ("namedWindow", "resizeWindow", "imshow", "waitKey", "getWindowProperty", "destroyAllWindows"):
-        monkeypatch.setattr(cv2, name, getattr(window, name))
-    label_video(labeler, still(), opening(WindowView("still")))
-    height, width = gradient_image().shape[:2]
-    flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
-    window.namedWindow.assert_called_once_with("Mien: still", flags)
-    window.resizeWindow.assert_called_once_with("Mien: still", width, height)
 
 
 def film(path: Path) -> Path:

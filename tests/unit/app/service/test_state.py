@@ -10,7 +10,6 @@ import pytest
 
 from mien.app.cli import checks
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.labeler import open_labelers
 from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import CPU, CUDA
 from mien.app.service import state
@@ -90,11 +89,3 @@ def test_the_thread_of_a_photo_also_classifies_it_and_counts_the_batch(
     assert name.startswith("mien-photo")
     assert "mien_batch_faces_sum 1.0" in metrics
     assert "mien_batch_faces_count 1.0" in metrics
-
-
-@pytest.mark.parametrize(("setting", "threads"), [(0, 1), (3, 3)])
-def test_inferences_of_the_service_have_one_thread_unless_set(artifact: Path, setting: int, threads: int) -> None:
-    settings = Settings(model=artifact, device="cpu", threads=setting)
-    (labeler,) = open_labelers(settings).values()
-    options = labeler.classifier._session.inference.get_session_options()
-    assert options.intra_op_num_threads == threads

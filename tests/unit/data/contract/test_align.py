@@ -76,11 +76,6 @@ def test_points_without_a_similarity_are_rejected(points: Array) -> None:
         align(grating(), points)
 
 
-@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 2)])
-def test_a_very_thin_image_is_cheap(size: tuple[int, int]) -> None:
-    assert fit(np.full((*size, 3), 7, np.uint8)).tolist() == np.full((CROP_PX, CROP_PX, 3), 7).tolist()
-
-
 @pytest.mark.parametrize("degrees", [0.0, 30.0, -75.0, 179.0])
 def test_roll_is_the_clockwise_rotation_of_the_eyes(degrees: float) -> None:
     assert roll_degrees(landmarks(scale=2, roll_degrees=degrees, center=CENTER)) == pytest.approx(degrees, abs=1e-4)

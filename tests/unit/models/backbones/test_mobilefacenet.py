@@ -55,12 +55,6 @@ def test_every_convolution_starts_from_the_published_weights(name: str, file: Pa
     assert {key.split(".")[0] for key in fresh} == {"head" if name == NAME else "projection"}
 
 
-def test_luminance_input_equals_gray_rgb() -> None:
-    gray, network = torch.rand(2, 1, 112, 112) * 2 - 1, _create()
-    with torch.no_grad():
-        torch.testing.assert_close(network(gray).class_logits, network(gray.expand(-1, 3, -1, -1)).class_logits)
-
-
 def test_frozen_layers_keep_their_weights_and_statistics() -> None:
     network = _create(frozen=1).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
@@ -70,16 +64,6 @@ def test_frozen_layers_keep_their_weights_and_statistics() -> None:
     changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, before[name])}
     assert not [name for name in changed if name.startswith(("conv1.", "dw_conv.", "features.0."))]
     assert {"features.1.conv.0.0.weight", "features.1.conv.0.1.running_mean", "head.weight"} <= changed
-
-
-def test_strided_convolutions_are_computed_in_fp32() -> None:
-    network = _create()
-    seen: dict[str, torch.dtype] = {}
-    for name, block in network.features.named_children():
-        block.conv[1][0].register_forward_hook(lambda *call, name=name: seen.update({name: call[2].dtype}))
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        network(torch.zeros(1, 1, 112, 112))
-    assert {name for name, dtype in seen.items() if dtype == torch.float32} == {"0", "5", "12"}
 
 
 def test_a_missing_file_is_named_with_its_source(monkeypatch: pytest.MonkeyPatch) -> None:

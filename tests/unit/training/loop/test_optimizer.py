@@ -56,17 +56,6 @@ def test_matrices_decay_and_norms_biases_tokens_and_positions_do_not(
         assert decay[id(parameter)] == (0.0 if plain else 0.1), name
 
 
-def test_a_rate_below_the_minimum_never_rises_above_itself() -> None:
-    optim, network = OptimConfig(learning_rate=5e-6, warmup_epochs=1), nn.Linear(2, 2)
-    optimizer = build_optimizer(network, optim)
-    scheduler = build_scheduler(optimizer, optim, epochs=4, steps_per_epoch=5)
-    rates = []
-    for step in range(20):
-        scheduler.step_update(step)
-        rates.append(optimizer.param_groups[0]["lr"])
-    assert max(rates) <= 5e-6
-
-
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [

@@ -1,11 +1,30 @@
-"""Fit of the temperature and of the correction for rare classes, with cross-fitted metrics."""
+"""A release: operating point, graphs in half precision, and weights for another network."""
+
+import copy
+import shutil
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+import torch
+import yaml
+from torch import nn
 
-from mien.data.contract import LABELS, Array
+from mien.data.contract import CROP_PX, LABELS, Array, contract_id, softmax
+from mien.models.backbones.mobilefacenet import NAME
+from mien.models.network import FaceNetwork
 from mien.training import metrics
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import RECIPE_NAME
+from mien.training.quantize import weighted_nodes
+from mien.training.release.graphs import ReleasedNetwork, store_weights_in_half, with_fp32_weights, write_graph
+from mien.training.release.initialization import InitialWeightsError, load_initial
 from mien.training.release.operating_point import MAX_ECE, fit_operating_point
+from mien.training.release.weights import round_weights
+from tests.support_models import crops
+from tests.support_training import TINY_DEIT, small_recipe
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +82,43 @@ def test_no_face_is_scored_by_a_temperature_that_was_fitted_on_it() -> None:
     after = fit_operating_point(logits, labels).cross_fitted["natural"]
     assert np.array_equal(before[0], after[0])
     assert not np.array_equal(before, after)
+
+
+def test_a_graph_with_weights_in_half_precision_is_half_as_large_and_has_the_same_output(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    full = tmp_path / "full.onnx"
+    network = FaceNetwork(small_recipe(tmp_path, model=TINY_DEIT).model)
+    for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
+        nn.init.uniform_(norm.weight, -2, 2)
+        nn.init.uniform_(norm.running_var, 0.1, 3)
+    round_weights(network)
+    write_graph(ReleasedNetwork(network, "class"), full)
+    stored = Path(shutil.copy(full, tmp_path / "model.onnx"))
+    store_weights_in_half(stored)
+    assert stored.stat().st_size < 0.6 * full.stat().st_size
+    faces = crops(4, channels=3).numpy()
+    expected, found = (softmax(run_graph(open_graph(path), faces)) for path in (full, stored))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert weighted_nodes(with_fp32_weights(onnx.load(str(stored)))) == weighted_nodes(onnx.load(str(full)))
+
+
+def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Path) -> None:
+    def network(name: str, **options: object) -> FaceNetwork:
+        model = {"family": "mobilefacenet", "name": name, "normalization": "fixed", "options": options}
+        return FaceNetwork(small_recipe(Path("faces"), model=model).model)
+
+    trained = network(NAME)
+    recipe = {"model": {"normalization": "fixed", "img_size": CROP_PX}}
+    (tmp_path / RECIPE_NAME).write_text(yaml.safe_dump(recipe))
+    checkpoint.save(tmp_path / checkpoint.BEST, {"weights": trained.state_dict(), "contract_id": contract_id()})
+    student = network("deit_tiny_distilled_patch16_224", depth=1)
+    before = copy.deepcopy(student.state_dict())
+    load_initial(student, tmp_path)
+    stem, convolutions = "backbone.network.patch_embed.", trained.state_dict()
+    for name, tensor in student.state_dict().items():
+        if name.startswith(stem) and "projection" not in name:
+            torch.testing.assert_close(tensor, convolutions["backbone." + name.removeprefix(stem)])
+        else:
+            torch.testing.assert_close(tensor, before[name])
+    with pytest.raises(InitialWeightsError, match="do not match"):
+        load_initial(FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model), tmp_path)

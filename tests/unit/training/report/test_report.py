@@ -1,14 +1,20 @@
-"""Figures of the report, from made-up runs."""
+"""Reports and tables of experiments, from made-up runs."""
 
+import csv
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mien.models.manifest import Interval
+from mien.models.network import Head
 from mien.training.loop.run_folder import RunError
+from mien.training.report.comparison import Figures, Result, as_table, write_figure
 from mien.training.report.history import read_history
 from mien.training.report.results import most_confident_mistakes
+from mien.training.variants import Plot
+from mien.training.wording import ResultFiles, markdown_table, most_confused
 
 
 def write_metrics(folder: Path, *, distillation: float = 0.0, keys: tuple[str, ...] = ("loss", "epoch")) -> Path:
@@ -53,3 +59,60 @@ def test_a_run_without_a_completed_epoch_or_with_a_damaged_file_is_an_error(tmp_
     (tmp_path / "metrics.jsonl").unlink()
     with pytest.raises(RunError, match="cannot be read"):
         read_history(tmp_path, batch_size=8)
+
+
+def result(row: str, value: float, *, head: Head = "class", chosen: bool = True) -> Result:
+    figures = Figures(Interval(value, value - 0.02, value + 0.03), (value - 0.01, value + 0.01))
+    gain = Interval(0.01, -0.01, 0.02)
+    return Result(row, head, chosen, 2_700_000, figures, figures, gain, (0.5, 0.04), 3.4)
+
+
+RESULTS = [result("cnn_10", 0.5), result("cnn_100", 0.7), result("vit_10", 0.4), result("vit_100", 0.75)]
+
+
+PLOT = Plot(
+    x="faces, %",
+    panels={
+        "alone": {"CNN": {10: "cnn_10", 100: "cnn_100"}, "ViT": {10: "vit_10", 100: "vit_100"}},
+        "taught": {"CNN": {10: "cnn_10", 100: "cnn_100"}, "ViT": {10: "vit_10", 100: "vit_100"}},
+    },
+)
+
+
+def test_the_table_has_intervals_and_marks_the_selected_head() -> None:
+    table = markdown_table(*as_table([result("a", 0.5), result("a", 0.4, head="mean", chosen=False)]))
+    assert "| a | class * | 2.70 M | 2 | 50.0 ± 1.4 (48.0 to 53.0) |" in table
+    assert "| a | mean | 2.70 M |" in table
+    assert "| +1.0 (-1.0 to +2.0) | 0.5, 0.04 | 3 |" in table
+
+
+def test_the_figure_names_axes_lines_and_panels_and_is_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        write_figure(tmp_path / name, RESULTS, PLOT)
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    for word in ("CNN", "ViT", "alone", "taught", "faces, %", "validation accuracy, %"):
+        assert f">{word}<" in text
+    assert ">10<" in text
+    assert ">100<" in text
+    assert (tmp_path / "b.svg").read_text(encoding="utf-8") == text
+
+
+def test_the_most_frequent_confusion_is_a_share_of_the_actual_class() -> None:
+    counts = np.array([[5, 3, 0], [1, 9, 0], [0, 2, 8]])
+    assert most_confused(counts, ("fear", "surprise", "anger")) == "fear labeled surprise: 38 %"
+    assert most_confused(np.diag([1, 2, 3]), ("fear", "surprise", "anger")) == ""
+
+
+def test_tables_are_written_for_spreadsheets_and_papers(tmp_path: Path) -> None:
+    heads, rows = ("run_name", "accuracy, %"), [("a_1", "50.0 ± 1.4 (48.0, 53.0)"), ("b & c", "40")]
+    for name in ("table.csv", "table.tex", "table.md"):
+        files = ResultFiles(tmp_path / "results.json", tmp_path / name)
+        files.write(heads, rows, {"accuracy": Interval(0.5, 0.4, 0.6)})
+    lines = (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()
+    assert list(csv.reader(lines)) == [list(heads), *map(list, rows)]
+    latex = (tmp_path / "table.tex").read_text(encoding="utf-8")
+    assert r"run\_name & accuracy, \% \\" in latex
+    assert r"b \& c & 40 \\" in latex
+    assert "50.0 $\\pm$ 1.4" in latex
+    assert (tmp_path / "table.md").read_text(encoding="utf-8").count("\n") == 4
+    assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["accuracy"]["low"] == 0.4

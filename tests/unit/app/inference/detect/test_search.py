@@ -4,7 +4,6 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.detect import search
 from mien.app.inference.detect.search import (
     COMPARED_PX,
     ROTATED_MARGIN,
@@ -101,19 +100,6 @@ def test_a_face_at_the_edge_is_compared_in_all_rotations(box: Box) -> None:
     scores = rotation_scores(photo(640, 480), network, Detection(box, np.zeros((5, 2), np.float32), 0.9))
     assert scores == pytest.approx([0.8, 0.8 - ROTATED_MARGIN, 0.8 - ROTATED_MARGIN, 0.8 - ROTATED_MARGIN])
     assert sizes == [(COMPARED_PX, COMPARED_PX)] * 4
-
-
-def test_a_face_is_found_though_its_two_boxes_disagree_about_its_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
-    upside_down = np.array([0.0, 0.0, 0.9, 0.0])
-    answers = iter([upside_down])  # of the vote
-
-    def compared(_image: Array, _network: MarkFinder, face: Detection) -> Array:
-        return next(answers, upside_down if face.score < 0.9 else -upside_down)
-
-    monkeypatch.setattr(search, "rotation_scores", compared)
-    image = cv2.rotate(photo(640, 480, (200, 100, 200)), cv2.ROTATE_180)
-    (face,) = find_faces(image, MarkFinder(), SETTINGS)
-    assert face.score == pytest.approx(0.95)
 
 
 def test_a_photo_on_its_side_stays_as_it_is_if_rotation_is_off() -> None:

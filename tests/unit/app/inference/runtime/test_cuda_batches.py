@@ -1,12 +1,13 @@
 """Fixed batch sizes compared with the plain session, on the CPU."""
 
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
+from mien.app.inference.runtime import cuda_batches
 from mien.app.inference.runtime.cuda_batches import FixedBatches
 from mien.app.inference.runtime.sessions import GRAPH_ID
 from mien.data.contract import LABELS
@@ -44,9 +45,11 @@ def test_batches_do_not_leak_into_each_other(runner: FixedBatches) -> None:
 
 
 class Fake:
-    """The session on the CPU, with a delay, an error of its logits or a failure; records the graph id of each run."""
+    """The session on the CPU with a fake duration, wrong logits or a failure; records the graph id of each run."""
 
-    def __init__(self, session: Any, *, delay_s: float = 0.0, error: float = 0.0, breaks: bool = False) -> None:
+    now_s = 0.0
+
+    def __init__(self, session: Any, *, delay_s: float = 0.001, error: float = 0.0, breaks: bool = False) -> None:
         self._session, self._delay_s, self._error, self._breaks = session, delay_s, error, breaks
         self.graph_ids: list[str | None] = []
 
@@ -56,12 +59,17 @@ class Fake:
     def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
         if self._breaks:
             raise RuntimeError("operation not permitted when stream is capturing")
-        time.sleep(self._delay_s)
+        Fake.now_s += self._delay_s
         self.graph_ids.append(options and options.get_run_config_entry(GRAPH_ID))
         self._session.run_with_iobinding(binding, None)
         if self._error:
             logits = binding.get_outputs()[0]
             logits.update_inplace((logits.numpy() + self._error).astype(np.float32))
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_batches, "time", SimpleNamespace(perf_counter=lambda: Fake.now_s))
 
 
 def chosen(plain: Any, captured: Any) -> FixedBatches:

@@ -37,13 +37,6 @@ def test_int8_instructions_are_read_from_cpuinfo(
     assert not int8.has_int8_instructions(tmp_path / "absent")
 
 
-def test_only_macs_with_apple_processors_have_int8_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8.sys, "platform", "darwin")
-    for machine, expected in (("arm64", True), ("x86_64", False)):
-        monkeypatch.setattr(int8.platform, "machine", lambda machine=machine: machine)
-        assert int8.has_int8_instructions() is expected
-
-
 def test_the_speedup_is_that_of_the_best_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(int8.time, "perf_counter", lambda: clock[0])

@@ -1,7 +1,6 @@
 """Session options, verified providers, and reasons why CUDA cannot run."""
 
 import ctypes
-import logging
 from typing import Any
 from unittest.mock import Mock
 
@@ -88,15 +87,6 @@ def test_missing_libraries_are_named_and_nothing_is_printed(
     assert capfd.readouterr().out == ""
 
 
-def test_a_library_is_missing_also_if_the_loader_says_so_in_another_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, None, ALL)
-    error = UnicodeDecodeError("utf-8", b"\xf6ffnen", 0, 1, "invalid start byte")  # of ctypes in the locale de_DE
-    monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=error))
-    assert cuda_unavailable_reason() == "no NVIDIA driver was found (libcuda.so.1)"
-    monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=[driver_of(1), *[error] * 9]))
-    assert "these CUDA 13 libraries are missing" in str(cuda_unavailable_reason())
-
-
 def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
     with pytest.raises(ProviderUnavailable, match=r"device cpu: the model does not run \(.*crops.*\)"):
         open_session(tiny_graph().SerializeToString(), "cpu", threads=1, warm_up={"faces": random_crops(1)})
@@ -113,14 +103,6 @@ def fake_session(monkeypatch: pytest.MonkeyPatch, *, nodes: dict[str, int]) -> M
 def opened(device: Any, **options: Any) -> sessions.Session:
     graph = tiny_graph().SerializeToString()
     return open_session(graph, device, threads=1, warm_up={"crops": random_crops(1)}, options=options)
-
-
-def test_several_sessions_tell_once_why_they_use_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Mock()
-    monkeypatch.setattr(sessions, "_log", log)
-    monkeypatch.setattr(sessions, "cuda_unavailable_reason", lambda: "as a test")
-    assert [opened("auto").device for _ in range(2)] == ["cpu", "cpu"]
-    log.log.assert_called_once_with(logging.INFO, "device auto: using the CPU (%s)", "as a test")
 
 
 @pytest.mark.parametrize(("device", "extra"), [("cuda", {"enable_cuda_graph": "1"}), ("auto", {})])

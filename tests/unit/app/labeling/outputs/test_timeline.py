@@ -12,7 +12,7 @@ import pytest
 
 from mien.app.inference.records import Face
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.outputs.timeline import COLUMNS, RULES, clock, rows, write_page
+from mien.app.labeling.outputs.timeline import COLUMNS, RULES, rows, write_page
 from mien.app.labeling.people import People, naming_of
 from mien.app.labeling.records import Input, Result
 from mien.data.contract import LABELS
@@ -50,11 +50,6 @@ def test_persons_keep_their_number_and_a_video_begins_with_person_1() -> None:
     found = [(row["file"], row["frame"], row["face"], row["person"], row["label"]) for row in rows(view(*images))]
     assert [one[2:] for one in found if one[0] == "clip.mp4"] == [(0, 1, "happiness"), (1, 2, "sadness")] * 5
     assert [one[3] for one in found if one[0] == "other.mp4"] == [1, 1]
-
-
-def test_a_person_is_tracked_if_frames_are_seconds_apart() -> None:
-    frames = [image(number, number * 5.0, face(0, LEFT, HAPPY)) for number in range(4)]
-    assert {row["person"] for row in rows(view(*frames))} == {1}
 
 
 def test_people_are_named_by_a_face_and_not_by_their_number(tmp_path: Path) -> None:
@@ -138,7 +133,3 @@ def test_names_are_escaped_and_short_appearances_counted() -> None:
     assert "&lt;b&gt;.mp4" in page
     assert "People in fewer than 3 frames: 1." in page
     assert not corners(page)
-
-
-def test_times_are_formatted_as_clock_times() -> None:
-    assert [clock(value) for value in (0, 3.54, 63, 3723)] == ["0:00.0", "0:03.5", "1:03", "1:02:03"]

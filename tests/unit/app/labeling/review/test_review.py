@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -236,35 +235,6 @@ def test_a_correction_of_an_earlier_version_applies_to_the_face_with_its_number(
         assert f"{count} face" in write_export(own.out, tmp_path / "faces", everything=False)
 
 
-def test_decisions_are_appended_without_reading_the_others_again(page: TestClient, own: Labeled) -> None:
-    decide(page, "0.jpg", "anger")
-    corrections = Corrections(own.out)
-    first = (own.out / CORRECTIONS).read_bytes()
-    (own.out / CORRECTIONS).write_bytes(b"#" * (len(first) - 1) + b"\n" + first.replace(b"0.jpg", b"1.jpg"))
-    corrections.refresh()
-    assert [correction.file for correction in corrections] == ["1.jpg"]
-
-
-def test_decisions_of_two_requests_at_once_are_all_read(
-    page: TestClient, own: Labeled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corrections, real = Corrections(own.out), Corrections._apply
-    decide(page, "0.jpg", "anger")
-
-    def slowly(of: Corrections, values: dict[str, Any]) -> None:
-        time.sleep(0.2)
-        real(of, values)
-
-    with monkeypatch.context() as patched, ThreadPoolExecutor(2) as pool:
-        patched.setattr(Corrections, "_apply", slowly)
-        for request in [pool.submit(corrections.refresh) for _ in range(2)]:
-            request.result()
-    decide(page, "1.jpg", "anger")
-    decide(page, "2.jpg", "anger")
-    corrections.refresh()
-    assert [correction.file for correction in corrections] == ["0.jpg", "1.jpg", "2.jpg"]
-
-
 def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # more appends at once
     name = "long" * 1_000  # a line that a reader can see half written
@@ -351,15 +321,6 @@ def test_a_timeline_of_the_page_is_an_output_of_the_run(own: Labeled, tmp_path: 
     assert rows_of(out, "timeline.csv") == [], "faces below the limit of the run are left out"
     label_folder(own.photos, out, own.settings, "csv")
     assert rows_of(out, "timeline.csv"), "the next run updates it"
-
-
-def test_names_of_people_that_the_next_run_cannot_use_are_counted(page: TestClient, own: Labeled) -> None:
-    for frame in (0, 1):
-        body = {"file": "clip.avi", "frame": frame, "face": 0, "name": f"name {frame}"}
-        assert page.post("/api/people", json=body).json()["videos"][0]["unmatched"] == 0
-    label_folder(own.photos, own.out, own.settings, "csv", every=2, new_run=True)
-    (video,) = page.get("/api/people").json()["videos"]
-    assert (video["people"][0]["name"], video["unmatched"]) == ("name 0", 1)
 
 
 def test_reviewers_label_the_same_faces_unseen_and_their_decisions_are_one_table(

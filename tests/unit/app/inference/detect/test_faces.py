@@ -1,14 +1,51 @@
-"""Plausible faces and their order."""
+"""Plausible faces, their order, and the released detector."""
 
 import math
 
+import cv2
 import numpy as np
 import pytest
 
+from mien.app.inference.detect import builtin, create_detector
 from mien.app.inference.detect.base import iou, largest_first, plausible
 from mien.app.inference.records import Box, Detection
-from mien.data.contract import DegenerateLandmarks
+from mien.app.settings import load_settings
+from mien.data import contract
+from mien.data.contract import Array, DegenerateLandmarks
 from mien.data.contract.align import TEMPLATE_PX, similarity
+from mien.models.detector.manifest import default_detector_dir, load_detector
+from tests.support import gradient_image, sample_photo
+
+SETTINGS = load_settings(detector="builtin")
+
+
+def plain_textures() -> dict[str, Array]:
+    random = np.random.default_rng(0)
+    noise = random.integers(0, 256, (480, 640, 3), dtype=np.uint8)
+    coarse = random.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    y, x = np.mgrid[:480, :640]
+    return {
+        "gray": np.full((480, 640, 3), 127, np.uint8),
+        "noise": noise,
+        "clouds": cv2.resize(coarse, (640, 480), interpolation=cv2.INTER_CUBIC),
+        "stripes": np.repeat(((x // 16 % 2) * 255).astype(np.uint8)[..., None], 3, axis=2),
+        "checkerboard": np.repeat((((x // 24 + y // 24) % 2) * 255).astype(np.uint8)[..., None], 3, axis=2),
+        "gradient": gradient_image(640, 480),
+    }
+
+
+def test_plain_textures_have_no_face() -> None:
+    detector = create_detector(SETTINGS)
+    assert {name: detector.detect(image) for name, image in plain_textures().items()} == {
+        name: [] for name in plain_textures()
+    }
+
+
+def test_the_threshold_is_that_of_the_artifact_unless_it_is_set() -> None:
+    assert builtin.create(SETTINGS).threshold == load_detector(default_detector_dir()).score_threshold
+    strict = load_settings(detector="builtin", detection_threshold=0.99)
+    assert builtin.create(strict).detect(contract.decode(sample_photo().read_bytes())) == []
+
 
 EYES_APART = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
 

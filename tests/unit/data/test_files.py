@@ -1,4 +1,4 @@
-"""Files of a data set in folders and zips."""
+"""Files of data sets in folders and zips, and atomic writes."""
 
 import multiprocessing
 import pickle
@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mien.data.atomic import atomic_file, atomic_path, write_atomic
 from mien.data.tree import DatasetError, FileTree, FolderTree, ZipTree, open_tree
 
 FILES = {"a/one.txt": b"1", "a/b/two.txt": b"22", "three.txt": b"333"}
+
+
 LITTER = {".DS_Store": b"", "__MACOSX/a/one.txt": b"", "a/.hidden": b""}
 
 
@@ -112,3 +115,36 @@ def test_an_open_zip_is_read_by_threads_of_forked_processes_at_once_and_can_be_p
     with multiprocessing.get_context("fork").Pool(3) as pool:
         assert pool.starmap(_wrong_reads, [(tree, contents)] * 6) == [0] * 6
     assert _wrong_reads(pickle.loads(pickle.dumps(tree)), contents) == 0  # noqa: S301 - our own bytes
+
+
+def test_a_failure_while_writing_keeps_the_old_file_and_leaves_no_temporary_file(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    write_atomic(target, "earlier")
+    with pytest.raises(TypeError), atomic_file(target, "w") as file:
+        file.writelines(["half of the new", None])
+    assert target.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_nothing_appears_under_the_name_before_the_block_ends(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "graph.onnx"
+    with atomic_path(target) as part:
+        part.write_bytes(b"whole")
+        assert not target.exists()
+        assert part.suffix == ".onnx"
+    assert target.read_bytes() == b"whole"
+
+
+def test_temporary_files_are_in_the_staging_folder_and_missing_folders_are_created(tmp_path: Path) -> None:
+    target, staging = tmp_path / "deep" / "er" / "x.jpg", tmp_path / "staging"
+    with atomic_file(target, staging=staging, durable=False) as file:
+        file.write(b"pixels")
+        assert len(list(staging.iterdir())) == 1
+    assert target.read_bytes() == b"pixels"
+    assert not list(staging.iterdir())
+
+
+def test_a_name_of_the_longest_length_can_be_written(tmp_path: Path) -> None:
+    target = tmp_path / ("a" * 251 + ".jpg")
+    write_atomic(target, b"x")
+    assert target.read_bytes() == b"x"

@@ -1,18 +1,27 @@
-"""Cross-validation folds: stable, balanced by class, and without split groups."""
+"""Splits by name, folds, and near-duplicates that stay together."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from mien.data.contract import LABELS
+from mien.data.contract import LABELS, Array, decode
 from mien.data.folds import folds_of
-from mien.data.near_duplicates import near_duplicate_groups
+from mien.data.near_duplicates import near_duplicate_groups, near_duplicates, thumbnails
 from mien.data.readers.base import open_reader
+from mien.data.split import hold_out
 from mien.data.tree import DatasetError
-from tests.data_sets import make_expw, make_folders, make_muxspace, make_photos, write_csv
+from tests.data_sets import draw_face, make_expw, make_folders, make_muxspace, make_photos, write_csv
+from tests.support import encoded
+
+
+def test_the_choice_is_the_same_on_every_machine_whatever_the_order() -> None:
+    names = {f"train_{number:05}": "fear" for number in range(1, 41)}
+    held_out = {"train_00013", "train_00014", "train_00022", "train_00037"}
+    assert hold_out(names, 0.1) == hold_out(dict(reversed(names.items())), 0.1) == held_out
 
 
 def test_every_class_is_spread_evenly_over_the_folds(tmp_path: Path) -> None:
@@ -93,3 +102,32 @@ def test_near_duplicates_are_grouped_transitively() -> None:
     # 0-1 and 1-2 are alike, 0-2 are not; 3 resembles none
     rows = np.array([[1.0, 0.0], [0.97, 0.243], [0.88, 0.475], [0.0, 1.0]], np.float32)
     assert near_duplicate_groups(rows).tolist() == [0, 0, 0, 3]
+
+
+def _face(label: str, seed: int) -> Array:
+    return draw_face(label, seed, size_px=48, gray=True)[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda image: (image * 0.6 + 10).astype(np.uint8),
+        lambda image: decode(encoded(image, "JPEG", quality=40)),
+        lambda image: cv2.resize(image, (112, 112), interpolation=cv2.INTER_LINEAR),
+    ],
+    ids=["darker", "compressed", "larger"],
+)
+def test_a_changed_copy_is_a_near_duplicate(change: Callable[[Array], Array]) -> None:
+    face, other = _face("happiness", 1), _face("sadness", 2)
+    found = near_duplicates(thumbnails([face, other]), thumbnails([change(face)]))
+    assert found.tolist() == [True, False]
+
+
+def test_flat_images_resemble_nothing() -> None:
+    flat = thumbnails([np.full((48, 48, 3), value, np.uint8) for value in (0, 255)])
+    assert not near_duplicates(flat, flat).any()
+
+
+def test_no_images_have_no_near_duplicates() -> None:
+    assert near_duplicates(thumbnails([_face("fear", 1)]), thumbnails([])).tolist() == [False]
+    assert near_duplicates(thumbnails([]), thumbnails([_face("fear", 1)])).tolist() == []
