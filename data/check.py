@@ -58,7 +58,8 @@ def check(
             own sets are recognized that are whole photos instead of crops.
     """
     report = Report(reader.kind, reader.title, reader.labels, notes=list(reader.notes))
-    report.published.update({split: dict(counts) for split, counts in reader.expected_counts().items()})
+    for split, published in reader.expected_counts().items():
+        report.published[split] = {label: published[label] for label in reader.labels if label in published}
     checked: list[_Checked] = []
     for split in reader.splits():
         try:

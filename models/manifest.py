@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id, softmax
+from mien.data.contract import CROP_PX, LABELS, Array, UnknownLabel, contract_id, labels_of, softmax
 from mien.data.errors import MienError
 from mien.data.quality import REASONS, USUAL_SOFTNESS_PX, USUAL_YAW, Quality
 from mien.models.strict import StrictModel
@@ -239,7 +239,7 @@ class Manifest(StrictModel):
         return self
 
     def probabilities(self, logits: Array, prior: Prior) -> Array:
-        """Calibrated probabilities (N, 7 or 8) float32 of a graph's logits; balanced corrects for rare classes."""
+        """Calibrated probabilities (N, K) float32 of a graph's logits; balanced corrects for rare classes."""
         offsets = self.prior_correction if prior == "balanced" else 0.0
         calibrated: Array = softmax(logits, self.temperature, offsets).astype("float32")
         return calibrated
@@ -327,8 +327,10 @@ def read_manifest(folder: Path) -> Manifest:
             f"artifact {manifest.name}: contract {manifest.contract_id}, this build {contract_id()}. "
             f"Re-export it, or check out commit {manifest.commit}."
         )
-    if manifest.labels not in (LABELS, EIGHT_LABELS):
-        raise ArtifactError(f"artifact {manifest.name}: labels {manifest.labels}, expected {LABELS}, or with contempt")
+    try:
+        labels_of(manifest.labels)
+    except UnknownLabel as error:
+        raise ArtifactError(f"artifact {manifest.name}: labels: {error}") from error
     return manifest
 
 

@@ -3,7 +3,7 @@
 Normalization is part of the module and thus of the exported graph.
 """
 
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -61,12 +61,28 @@ class Preprocess(nn.Module):
 
 
 class FaceNetwork(nn.Module):
-    """Preprocessing and a backbone: uint8 crops in, `Heads` out, with a logit per label in `EIGHT_LABELS` order."""
+    """Preprocessing and a backbone: uint8 crops in, `Heads` out, with a logit per class."""
 
     def __init__(self, config: BackboneConfig, num_classes: int = len(LABELS)) -> None:
         super().__init__()
         self.preprocess = Preprocess(color=config.color, normalization=config.normalization, img_size=config.img_size)
         self.backbone = create_backbone(config, num_classes)
+        self.frozen = config.frozen
+        if self.frozen:
+            self.requires_grad_(False)
+            for head in self.heads().values():
+                head.requires_grad_(True)
+
+    def heads(self) -> dict[str, nn.Module]:
+        """The linear layers that compute the logits, by their names."""
+        inner: Any = getattr(self.backbone, "network", self.backbone)
+        classifiers = inner.get_classifier() if hasattr(inner, "get_classifier") else inner.head
+        heads = set(classifiers if isinstance(classifiers, tuple) else (classifiers,))
+        return {name: module for name, module in self.named_modules() if module in heads}
+
+    def train(self, mode: bool = True) -> Self:
+        """Keep the statistics of a frozen network, and apply no dropout."""
+        return super().train(mode and not self.frozen)
 
     def forward(self, crops: Tensor) -> Heads:
         with torch.autocast(crops.device.type, enabled=False):

@@ -175,7 +175,7 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     ),
     (
         "cache: of other samples",
-        "training/loop",
+        "training",
         "{index} {contract_id()} {color}",
         "{contract_id()} {color}",
         "test_batches.py",
@@ -316,8 +316,8 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     (
         "columns: two probabilities are swapped",
         "app/labeling/columns.py",
-        "in EIGHT_LABELS)",
-        "in (EIGHT_LABELS[1], EIGHT_LABELS[0], *EIGHT_LABELS[2:]))",
+        "for label, probability in face.probabilities.items()}",
+        "for label, probability in zip(face.probabilities, reversed(face.probabilities.values()))}",
         "test_columns.py",
     ),
     (

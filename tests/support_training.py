@@ -12,7 +12,7 @@ import yaml
 
 from mien.data.contract import LABELS
 from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
-from mien.training.faces import FaceSet, read_faces
+from mien.training.faces import Split, read_split
 from mien.training.loop.machine import Machine
 from mien.training.loop.parallel import World
 from mien.training.loop.run import Run
@@ -45,9 +45,9 @@ def drawn_faces(root: Path, *, train: int = 8, valid: int = 4) -> Path:
     return make_folders(root, {"train": unequal_counts(train), "valid": unequal_counts(valid)})
 
 
-def valid_faces(root: Path, kind: str = "folders", **options: object) -> FaceSet:
+def valid_faces(root: Path, kind: str = "folders", **options: object) -> Split:
     """The validation split of a set."""
-    return read_faces(DataSource(kind=kind, split="valid", root=root, options=options), find_clean=True)
+    return read_split(DataSource(kind=kind, split="valid", root=root, options=options), find_clean=True)
 
 
 def data_of(root: Path, kind: str = "folders", **options: object) -> dict[str, object]:

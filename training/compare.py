@@ -15,12 +15,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mien.data.contract import EIGHT_LABELS, Array
+from mien.data.contract import LABELS, Array
 from mien.models.manifest import Interval, Prior
 from mien.training import metrics
 from mien.training.config import DataSource
 from mien.training.evaluate import open_model
-from mien.training.faces import read_faces
+from mien.training.faces import in_order, read_split
 from mien.training.wording import ResultFiles, interval, percent, plain_interval
 
 NLL: Final = "negative log likelihood"
@@ -36,7 +36,7 @@ class Gain:
     gain: Interval
 
 
-def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
+def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...] = LABELS) -> list[Gain]:
     """Compare negative log likelihood, accuracy, mean class accuracy, and recall of each class that occurs.
 
     Args:
@@ -45,14 +45,14 @@ def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
     present = np.unique(labels)
 
     def scores(predicted: Array, labels: Array) -> Array:
-        counts = metrics.confusion(predicted, labels)
+        counts = metrics.confusion(predicted, labels, classes=len(classes))
         overall = metrics.accuracy(counts), metrics.mean_class_accuracy(counts)
         return np.array([*overall, *metrics.recalls(counts)[present]])
 
-    names = ["accuracy", "mean class accuracy", *(f"recall, {EIGHT_LABELS[index]}" for index in present)]
-    classes = [probabilities.argmax(axis=1) for probabilities in (before, after)]
-    sides = [scores(predicted, labels).tolist() for predicted in classes]
-    gains = metrics.bootstrap_all(lambda b, a, actual: scores(a, actual) - scores(b, actual), *classes, labels)
+    names = ["accuracy", "mean class accuracy", *(f"recall, {classes[index]}" for index in present)]
+    predictions = [probabilities.argmax(axis=1) for probabilities in (before, after)]
+    sides = [scores(predicted, labels).tolist() for predicted in predictions]
+    gains = metrics.bootstrap_all(lambda b, a, actual: scores(a, actual) - scores(b, actual), *predictions, labels)
     loss_before, loss_after = (metrics.negative_log_likelihood(side, labels) for side in (before, after))
     loss = Gain(NLL, float(loss_before.mean()), float(loss_after.mean()), metrics.mean(loss_after - loss_before))
     return [loss, *(Gain(*row) for row in zip(names, *sides, gains, strict=True))]
@@ -67,11 +67,15 @@ def _cells(row: Gain) -> tuple[str, ...]:
 
 def run(before_dir: Path, after_dir: Path, source: DataSource, *, prior: Prior, files: ResultFiles) -> None:
     """Print the gains of one artifact or run over another on a split."""
-    faces = read_faces(source)
     before, after = open_model(before_dir), open_model(after_dir)
+    faces, models = read_split(source), (before, after)
+    for model in models:
+        faces.for_classes(model.labels, of=model.name)  # both know the classes of all faces
+    classes = tuple(dict.fromkeys((*before.labels, *after.labels)))
+    faces = faces.for_classes(classes, of="both")
     print(f"before: {before.title(prior)}\nafter: {after.title(prior)}")
-    sides = [model.probabilities(model.predict(faces), prior) for model in (before, after)]
-    gains = compare(sides[0], sides[1], faces.labels)
+    sides = [in_order(model.probabilities(model.logits(faces.crops), prior), model.labels, classes) for model in models]
+    gains = compare(sides[0], sides[1], faces.labels, classes)
     heads = ("metric", "before", "after", "gain (95 % interval)")
     rows = [_cells(gain) for gain in gains]
     table = Table(*heads, title=faces.title)
@@ -82,6 +86,6 @@ def run(before_dir: Path, after_dir: Path, source: DataSource, *, prior: Prior, 
     print(f"McNemar's test: p = {mcnemar_p:.2g}")
     names = {"before": before.title(prior), "after": after.title(prior)}
     files.write(heads, rows, {**names, "faces": len(faces), "mcnemar_p": mcnemar_p, "gains": gains})
-    for model in (before, after):
+    for model in models:
         if warning := faces.changed_since(model.trained_with):
             print(f"warning: {model.name}: {warning}", file=sys.stderr)

@@ -20,7 +20,7 @@ from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.data.quality import AMBIGUOUS_BELOW, COVERED_LIMIT, FACE_SHARE, REASONS, Quality, measure
 from mien.models.manifest import Condition, Conditions, Interval, Manifest, ReasonLimit, Softening
 from mien.training import metrics
-from mien.training.faces import FaceSet
+from mien.training.faces import Split
 from mien.training.robustness import corrupt
 
 FACES: Final = 1000
@@ -145,7 +145,7 @@ def cover(crop: Array, part: str, rng: np.random.Generator) -> Array:
 
 
 def measure_conditions(
-    manifest: Manifest, classify: Callable[[Array], Array], valid: FaceSet, cross_fitted: Array
+    manifest: Manifest, classify: Callable[[Array], Array], valid: Split, cross_fitted: Array
 ) -> Manifest:
     """Measure accuracy and calibration under each condition, and fit the threshold to softened probabilities.
 
@@ -243,7 +243,7 @@ def measure_conditions(
     )
     measured = Conditions(
         data=faces.kind,
-        split=faces.split,
+        split=faces.name,
         faces=count,
         command=f"mien export models/artifacts/{manifest.name} --conditions",
         accuracy=metrics.share(original.probabilities.argmax(axis=1) == labels),

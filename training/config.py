@@ -14,9 +14,9 @@ from mien.data.augment import AugmentConfig
 from mien.data.errors import MienError
 from mien.data.folds import Grouping
 from mien.models.backbones import BackboneConfig
-from mien.models.manifest import ARTIFACTS_DIR
+from mien.models.manifest import ARTIFACTS_DIR, MANIFEST_NAME, POINTERS, artifact_dir
 from mien.models.network import Head
-from mien.models.strict import LocalPath, StrictModel
+from mien.models.strict import LocalPath, StrictModel, expand_home
 
 Sampler = Literal["instance", "class", "square_root"]
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
@@ -34,6 +34,8 @@ class RecipeError(MienError, ValueError):
 
 def _released(path: Path) -> Path:
     """Folder of the released artifact of that name, unless the current folder has a run or file of that name."""
+    if str(path) in POINTERS and not path.exists():
+        return artifact_dir(str(path))
     folder = ARTIFACTS_DIR / path
     return folder if len(path.parts) == 1 and folder.is_dir() and not path.exists() else path
 
@@ -113,6 +115,9 @@ class DataConfig(StrictModel):
         "instance",
         description="instance: every face once per epoch; class, square_root: sampling by class (Kang et al. 2020)",
     )
+    classes: tuple[str, ...] | None = Field(
+        None, description="names of the classes, in order; other faces are left out. Default: the seven expressions"
+    )
     allow_missing_classes: bool = Field(False, description="train even if a class has no faces")
 
     @property
@@ -126,6 +131,18 @@ class DataConfig(StrictModel):
         if self.valid is None:
             raise RecipeError("data.valid: this recipe has no validation split, which this command needs; add one")
         return self.valid
+
+    @model_validator(mode="after")
+    def _classes_of_each_source(self) -> Self:
+        """Give each reader the classes, so that evaluation and the card know them, too."""
+        if self.classes is None:
+            return self
+        for source in self.sources:
+            if source.options.setdefault("classes", list(self.classes)) != list(self.classes):
+                raise ValueError(f"classes and the option classes of {source.kind} differ: leave out one of them")
+            if source.target == "teacher":
+                del source.options["classes"]
+        return self
 
     @model_validator(mode="after")
     def _no_test_split(self) -> Self:
@@ -149,6 +166,22 @@ class ModelConfig(BackboneConfig):
         "(.safetensors, .pth)",
     )
     init_terms: str | None = Field(None, description="license of a weights file; the release inherits it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _model_of_the_start(cls, values: Any) -> Any:
+        """Without `family`, the network is the one of an artifact or run that it is initialized from."""
+        if not isinstance(values, dict) or "family" in values or not isinstance(values.get("init_from"), str | Path):
+            return values
+        folder = _released(expand_home(values["init_from"]))
+        file = folder / (MANIFEST_NAME if (folder / MANIFEST_NAME).exists() else "recipe.yaml")
+        try:
+            recipe = yaml.safe_load(file.read_text(encoding="utf-8"))
+            started: dict[str, Any] = recipe.get("recipe", recipe)["model"]
+        except (OSError, KeyError, yaml.YAMLError) as error:
+            raise ValueError(f"init_from {folder}: has no single network; set family and name") from error
+        own = ("pretrained", "frozen", "init_from", "init_terms")
+        return {key: value for key, value in started.items() if key not in own} | values
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:

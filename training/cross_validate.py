@@ -15,7 +15,7 @@ from mien.data.contract import Array
 from mien.data.folds import Grouping
 from mien.training import metrics
 from mien.training.config import FoldConfig, Recipe
-from mien.training.loop.batches import load_faces
+from mien.training.faces import read_split
 from mien.training.loop.prediction import predict
 from mien.training.loop.provenance import provenance
 from mien.training.loop.run_folder import load_best
@@ -57,7 +57,7 @@ def warn_of_known_faces(recipe: Recipe) -> None:
 def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     """Predicted and true classes, (N,) each, of the held-out fold."""
     network, state = load_best(folder)
-    held = load_faces(recipe.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
+    held = read_split(recipe.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     return predict(network, held.crops, heads=(state["head"],))[state["head"]].argmax(axis=1), held.labels
 
 

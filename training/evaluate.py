@@ -19,12 +19,12 @@ import onnxruntime
 from rich.console import Console
 from rich.table import Table
 
-from mien.data.contract import EIGHT_LABELS, LABELS, Array, softmax
+from mien.data.contract import Array, softmax
 from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, load_artifact
 from mien.models.network import Head
 from mien.training import metrics, robustness
 from mien.training.config import DataSource
-from mien.training.faces import FaceSet, read_faces
+from mien.training.faces import Split, read_split
 from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.wording import ResultFiles, metric_cells, plain_interval
@@ -66,7 +66,7 @@ class Model:
     """
 
     name: str
-    classes: int
+    labels: tuple[str, ...]
     logits: Callable[[Array], Array]
     manifest: Manifest | None
     trained_with: Mapping[str, str]
@@ -74,11 +74,6 @@ class Model:
     def title(self, prior: Prior) -> str:
         """Display name, with the prior that matters for an artifact only."""
         return f"{self.name}, {prior}" if self.manifest else self.name
-
-    def predict(self, faces: FaceSet) -> Array:
-        """Logits (N, K) of faces. Raises: DatasetError, if they have a class that the model lacks."""
-        faces.check_classes(self.classes, of=self.name)
-        return self.logits(faces.crops)
 
     def probabilities(self, logits: Array, prior: Prior) -> Array:
         """Probabilities (N, K) of logits, as served."""
@@ -91,18 +86,18 @@ def open_model(folder: Path) -> Model:
         manifest = load_artifact(folder)
         session = open_graph(folder / manifest.graph("fp32").file)
         logits = partial(run_graph, session)
-        return Model(manifest.name, len(manifest.labels), logits, manifest, manifest.data_index_sha256)
+        return Model(manifest.name, manifest.labels, logits, manifest, manifest.data_index_sha256)
     network, state = load_best(folder)
     head: Head = state["head"]
 
     def logits_of_head(crops: Array) -> Array:
         return predict(network, crops, heads=(head,))[head]
 
-    return Model(f"run {folder.name}", len(state["labels"]), logits_of_head, None, read_facts(folder)["data"])
+    return Model(f"run {folder.name}", tuple(state["labels"]), logits_of_head, None, read_facts(folder)["data"])
 
 
 def score(
-    faces: FaceSet,
+    faces: Split,
     probabilities: Array,
     *,
     prior: Prior = "natural",
@@ -112,6 +107,7 @@ def score(
     """Compute all metrics of N faces, or of the clean ones among them, with their intervals.
 
     Args:
+        faces: with the classes of the model.
         probabilities: (N, K), as in serving.
         clean: whether to leave out faces that resemble a train face.
         calibrated: (N, K) cross-fitted probabilities for ECE, losses and coverage, if calibration was fitted here.
@@ -120,11 +116,11 @@ def score(
     calibrated = (probabilities if calibrated is None else calibrated)[chosen]
     probabilities, labels = probabilities[chosen], faces.labels[chosen]
     votes = None if faces.votes is None else faces.votes[chosen]
-    predicted, classes = probabilities.argmax(axis=1), probabilities.shape[1]
-    counts = metrics.confusion(predicted, labels, classes=classes)
+    predicted = probabilities.argmax(axis=1)
+    counts = metrics.confusion(predicted, labels, classes=len(faces.classes))
     return Evaluation(
         data=faces.kind,
-        split=faces.split,
+        split=faces.name,
         clean=clean,
         prior=prior,
         faces=len(labels),
@@ -136,8 +132,8 @@ def score(
         brier=metrics.mean(metrics.brier(calibrated, labels)),
         coverage_at_95=metrics.coverage(calibrated, labels),
         kl_to_votes=None if votes is None else metrics.mean(metrics.kl_to_votes(calibrated, votes)),
-        recall={EIGHT_LABELS[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
-        happiness_against_neutral=_pair(probabilities, labels),
+        recall={faces.classes[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
+        happiness_against_neutral=_pair(probabilities, labels, faces.classes),
         confusion=tuple(map(tuple, counts.tolist())),
     )
 
@@ -146,9 +142,11 @@ def _macro_f1(predicted: Array, labels: Array) -> float:
     return metrics.macro_f1(metrics.confusion(predicted, labels))
 
 
-def _pair(probabilities: Array, labels: Array) -> Interval | None:
+def _pair(probabilities: Array, labels: Array, classes: tuple[str, ...]) -> Interval | None:
     """Accuracy of the choice between happiness and neutral, on the faces with one of these labels."""
-    first, second = map(LABELS.index, _PAIR)
+    if not set(_PAIR) <= set(classes):
+        return None
+    first, second = map(classes.index, _PAIR)
     chosen = np.flatnonzero((labels == first) | (labels == second))
     if len(chosen) == 0 or len(np.unique(labels[chosen])) < 2:
         return None
@@ -157,7 +155,7 @@ def _pair(probabilities: Array, labels: Array) -> Interval | None:
 
 
 def score_logits(
-    logits: Array, manifest: Manifest, faces: FaceSet, calibrated: Mapping[Prior, Array] | None = None
+    logits: Array, manifest: Manifest, faces: Split, calibrated: Mapping[Prior, Array] | None = None
 ) -> list[Evaluation]:
     """Metrics of the logits (N, K) of a graph by prior, of all faces and then of the clean ones; see `score`."""
     has_clean = faces.clean is not None and faces.clean.any()
@@ -169,13 +167,13 @@ def score_logits(
     ]
 
 
-def evaluate(folder: Path, faces: FaceSet) -> tuple[Manifest, list[Evaluation], onnxruntime.InferenceSession]:
+def evaluate(folder: Path, faces: Split) -> tuple[Manifest, list[Evaluation], onnxruntime.InferenceSession]:
     """Verify an artifact, and evaluate its fp32 graph on one split; also returns the session of the graph.
 
     Raises: ArtifactError, DatasetError.
     """
     manifest = load_artifact(folder)
-    faces.check_classes(len(manifest.labels), of=f"artifact {manifest.name}")
+    faces = faces.for_classes(manifest.labels, of=f"artifact {manifest.name}")
     session = open_graph(folder / manifest.graph("fp32").file)
     return manifest, score_logits(run_graph(session, faces.crops), manifest, faces), session
 
@@ -217,14 +215,14 @@ def run(
         corruptions: whether to measure corrupted faces, too: `corrupted` random ones, by default all.
         figure: file for a figure of the corruptions.
     """
-    faces = read_faces(source, find_clean=True)
+    faces = read_split(source, find_clean=True)
     manifest, evaluations, session = evaluate(folder, faces)
     warning = faces.changed_since(manifest.data_index_sha256)
-    title = f"{manifest.name} on {faces.kind} {faces.split}"
+    title = f"{manifest.name} on {faces.kind} {faces.name}"
     print_evaluations(evaluations, title=title)
     rows: list[robustness.Row] = []
     if corruptions:
-        faces = faces.sample(corrupted or len(faces))
+        faces = faces.for_classes(manifest.labels, of=manifest.name).sample(corrupted or len(faces))
         rows = robustness.measure(lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces)
         title += f", balanced, {len(faces):,} faces"
         robustness.print_rows(rows, title=title)

@@ -17,7 +17,7 @@ from mien.data.contract import Array
 from mien.models.network import Head
 from mien.training import metrics
 from mien.training.config import Recipe, read_as
-from mien.training.loop.batches import load_faces
+from mien.training.faces import read_split
 from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, parameters
 from mien.training.report.comparison import Figures, Result, as_table, write_curves, write_figure
@@ -42,7 +42,7 @@ def score_run(recipe: Recipe, runs: Path) -> Scored:
     """Evaluate all heads of a run. Raises: RunError, DatasetError."""
     folder = runs / recipe.name
     network, state = load_best(folder)
-    valid = load_faces(recipe.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
+    valid = read_split(recipe.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     minutes = read_history(folder, batch_size=recipe.batch_size).minutes
     logits = predict(network, valid.crops, heads=recipe.distillation.trained_heads)
     right = {head: of_head.argmax(axis=1) == valid.labels for head, of_head in logits.items()}

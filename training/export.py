@@ -42,7 +42,7 @@ from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.config import DataSource, ModelConfig, Recipe
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.faces import TEST, FaceSet, read_faces
+from mien.training.faces import TEST, Split, read_split
 from mien.training.loop.provenance import recorded
 from mien.training.loop.run_folder import parameters, read_facts, read_run, trained_commit
 from mien.training.release.description import CARD_NAME, describe, finish, measure_again
@@ -126,15 +126,15 @@ def export(
         raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
     members = [read_member(folder) for folder in folders]
     if len({member.labels for member in members}) > 1:
-        listed = ", ".join(f"{folder} {len(member.labels)}" for folder, member in zip(folders, members, strict=True))
-        raise ExportError(f"networks with different numbers of classes cannot be averaged: {listed}")
+        listed = "; ".join(f"{folder} {', '.join(m.labels)}" for folder, m in zip(folders, members, strict=True))
+        raise ExportError(f"networks with different classes cannot be averaged: {listed}")
     if len(members) > 1 and arch is None:
         raise ExportError("several networks in one graph need a name: use --arch")
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
-        other_splits = _other_splits(also)
+        other_splits = _other_splits(also, members[0].labels)
         chosen = next((member for member in members if _validated_like(member, members[0])), members[0])
-        valid = _read_unchanged(chosen.valid, chosen.data_index_sha256)
+        valid = _read_unchanged(chosen.valid, chosen.data_index_sha256, chosen.labels)
         for folder, member in zip(folders, members, strict=True):
             if problem := valid.changed_since(member.data_index_sha256):
                 logger.warning("%s: %s", folder, problem)
@@ -164,20 +164,20 @@ def _valid_source(manifest: Manifest) -> DataSource:
     return DataSource.model_validate(data["valid"])
 
 
-def _read_unchanged(source: DataSource, trained_with: Mapping[str, str]) -> FaceSet:
+def _read_unchanged(source: DataSource, trained_with: Mapping[str, str], labels: tuple[str, ...]) -> Split:
     """Read the validation split. Raises: ExportError, if it is not the one of the training; DatasetError."""
     if source.fold is not None:
         raise ExportError(
             f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
         )
-    faces = read_faces(source, find_clean=True)
+    faces = read_split(source, find_clean=True)
     if faces.index_sha256 not in trained_with.values():
         problem = faces.changed_since(trained_with) or f"{source.split} is not in the record of the training."
         raise ExportError(f"{source.resolved_root()}: {problem} Restore the data, or train again.")
-    return faces
+    return faces.for_classes(labels, of="the network")
 
 
-def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:
+def _other_splits(also: tuple[str, ...], labels: tuple[str, ...]) -> list[Split]:
     """Read `kind/split` texts. Raises: ExportError; DatasetError; RecipeError, without a data directory."""
     splits = []
     for text in also:
@@ -188,7 +188,8 @@ def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:
             raise ExportError(
                 f"--also {text!r}: a release has no metrics of test splits; use mien evaluate, at the end"
             )
-        splits.append(read_faces(DataSource(kind=kind, split=split), find_clean=True))
+        faces = read_split(DataSource(kind=kind, split=split), find_clean=True)
+        splits.append(faces.for_classes(labels, of="the network"))
     return splits
 
 
@@ -305,8 +306,8 @@ def describe_again(
     if part == "card":
         finish(folder, _licensed(manifest))
         return
-    valid = _read_unchanged(_valid_source(manifest), manifest.data_index_sha256)
+    valid = _read_unchanged(_valid_source(manifest), manifest.data_index_sha256, manifest.labels)
     if part == "conditions":
         measure_again(folder, manifest, valid)
     else:
-        describe(folder, _licensed(manifest), valid, _other_splits(also))
+        describe(folder, _licensed(manifest), valid, _other_splits(also, manifest.labels))

@@ -1,36 +1,52 @@
-"""Labeled faces of one split of one data set, for evaluation, releases and reports."""
+"""Faces of one split of one data set, for training and evaluation alike."""
 
-from collections.abc import Mapping
+import hashlib
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import IO, Final
 
+import cv2
 import numpy as np
 
-from mien.data.contract import Array
-from mien.data.readers.base import index_sha256, open_reader
+from mien.data.atomic import atomic_file
+from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id
+from mien.data.folds import folds_of
+from mien.data.readers.base import Sample, index_sha256, open_reader
+from mien.data.split import hold_out
 from mien.data.tree import DatasetError
+from mien.models.backbones import Color
 from mien.training.config import DataSource
+from mien.training.loop.checkpoint import no_space
 
+logger = logging.getLogger(__name__)
 TEST: Final = "test"
 
 
-@dataclass(frozen=True, slots=True)
-class FaceSet:
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
     """One split, sorted by key.
 
     Attributes:
-        crops: (N, 112, 112, 3) uint8, RGB.
-        labels: (N,) class indices.
+        crops: (N, 112, 112, C) uint8; C is 1 for luminance, 3 for RGB; a memory map with a cache folder.
+        labels: (N,) int64, indices of `classes`; -1 for a face without one of them.
+        targets: (N, K) float32 for the loss, rows sum to 1, or are 0 without a label.
         votes: (N, K) vote shares, or None if the set has none.
+        classes: names of the K classes.
         index_sha256: hash of the data, see `index_sha256`.
         clean: (N,) bool, whether a face resembles no train face; None if unknown.
     """
 
     kind: str
-    split: str
+    name: str
     crops: Array
     labels: Array
+    targets: Array
     votes: Array | None
+    classes: tuple[str, ...]
     keys: tuple[str, ...]
     index_sha256: str
     clean: Array | None = None
@@ -38,56 +54,176 @@ class FaceSet:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def check_classes(self, count: int, *, of: str) -> None:
-        """Check that a network with `count` classes has those of the faces. Raises: DatasetError."""
-        classes = int(self.labels.max()) + 1 if self.votes is None else self.votes.shape[1]
-        if classes > count:
-            raise DatasetError(f"{self.kind}: {self.split} has contempt, {of} does not. Leave out classes=8.")
-
-    def sample(self, count: int) -> "FaceSet":
-        """At most `count` random faces, the same ones each time."""
-        if count >= len(self):
-            return self
-        chosen = np.sort(np.random.default_rng(0).choice(len(self), count, replace=False))
+    def __getitem__(self, chosen: Array) -> "Split":
+        """Some faces: (M,) indices, or (N,) bool."""
+        chosen = np.arange(len(self))[chosen]
         return replace(
             self,
             crops=self.crops[chosen],
             labels=self.labels[chosen],
+            targets=self.targets[chosen],
             votes=None if self.votes is None else self.votes[chosen],
             keys=tuple(self.keys[index] for index in chosen),
             clean=None if self.clean is None else self.clean[chosen],
         )
 
+    def sample(self, count: int) -> "Split":
+        """At most `count` random faces, the same ones each time."""
+        if count >= len(self):
+            return self
+        return self[np.sort(np.random.default_rng(0).choice(len(self), count, replace=False))]
+
+    def for_classes(self, classes: tuple[str, ...], *, of: str) -> "Split":
+        """The faces with labels as indices of other classes. Raises: DatasetError, if a class of theirs is missing.
+
+        Args:
+            of: name of the network with these classes.
+        """
+        if classes == self.classes:
+            return self
+        if missing := [name for name in self.classes if name not in classes]:
+            raise DatasetError(
+                f"{self.kind}: {self.name} has {', '.join(missing)}, {of} does not. Use the option classes="
+                f"{','.join(name for name in self.classes if name in classes)}."
+            )
+        index = np.array([classes.index(name) for name in self.classes])
+        labels = np.where(self.labels >= 0, index[self.labels], -1)
+        votes = None if self.votes is None else in_order(self.votes, self.classes, classes)
+        targets = in_order(self.targets, self.classes, classes)
+        return replace(self, labels=labels, targets=targets, votes=votes, classes=classes)
+
+    def without_labels(self, classes: tuple[str, ...]) -> "Split":
+        """The faces for a training on the output of a teacher with these classes."""
+        shape = (len(self), len(classes))
+        labels = np.full(len(self), -1)
+        return replace(self, labels=labels, targets=np.zeros(shape, np.float32), votes=None, classes=classes)
+
     def changed_since(self, trained_with: Mapping[str, str]) -> str:
         """Warning if a training with these index hashes by kind/split used other data as this split, or ""."""
-        name = f"{self.kind}/{self.split}"
+        name = f"{self.kind}/{self.name}"
         used = any(known.split(" ")[0] == name for known in trained_with)
         if not used or self.index_sha256 in trained_with.values():
             return ""
         return (
-            f"{self.kind} {self.split} changed since the training, or has other options, so it may contain faces of "
+            f"{self.kind} {self.name} changed since the training, or has other options, so it may contain faces of "
             "the training."
         )
 
     @property
     def title(self) -> str:
         """Display name: set, split and number of faces."""
-        return f"{self.kind}, {self.split} split, {len(self):,} faces"
+        return f"{self.kind}, {self.name} split, {len(self):,} faces"
 
 
-def read_faces(source: DataSource, *, find_clean: bool = False) -> FaceSet:
-    """Read and decode one split, and determine its clean faces on request. Raises: DatasetError; see `DataSource`."""
-    kind, split = source.kind, source.split
+def in_order(shares: Array, classes: Sequence[str], wanted: Sequence[str]) -> Array:
+    """Columns (N, K) of classes in the order of others, (N, L); zeros for a class that is not among them."""
+    columns = np.zeros((len(shares), len(wanted)), shares.dtype)
+    columns[:, [wanted.index(name) for name in classes]] = shares
+    return columns
+
+
+def read_split(
+    source: DataSource, *, color: Color = "RGB", cache_dir: Path | None = None, find_clean: bool = False
+) -> Split:
+    """Read and decode one split.
+
+    The target `teacher` uses all samples of the reader, others those with one of its labels.
+
+    Args:
+        cache_dir: decoded crops are cached there until the split or the crop contract changes.
+        find_clean: whether to determine the faces that resemble none of train.
+    Raises: DatasetError, if the set is missing or damaged; RecipeError, without a root.
+    """
+    kind, name = source.kind, source.split
     reader = open_reader(kind, source.resolved_root(), **source.options)
-    samples = reader.labeled(split)
+    wanted = source.target != "teacher"
+    all_samples = [sample for sample in reader.samples(name) if not wanted or sample.label in reader.labels]
+    kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
+    samples = [sample for sample in all_samples if sample.key in kept]
+    if source.fold is not None and samples:
+        fold = source.fold
+        is_in_fold = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
+        samples = [samples[place] for place in np.flatnonzero(is_in_fold == (fold.take == "fold"))]
+    if not all_samples:
+        hint = ". Choose another split, or target: teacher for faces without labels." if wanted else ""
+        labels = f" labeled {', '.join(reader.labels)}" if wanted else ""
+        raise DatasetError(f"{kind}: split {name!r} has no faces{labels}{hint}")
+    if not samples:
+        raise DatasetError(
+            f"{kind}: no faces of split {name!r} are left of {len(all_samples)}: "
+            f"fraction {source.fraction:g}, fold {source.fold}. Increase the fraction, or add faces."
+        )
+    index = index_sha256(reader, name)
+    if source.fold is not None:  # its faces also depend on groups, such as persons, which are not in the index
+        index = hashlib.sha256("\n".join([index, *(sample.key for sample in samples)]).encode()).hexdigest()
+    decoded: Iterator[Array] = (reader.crop(sample) for sample in samples)
+    if color == "luminance":
+        decoded = (cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] for crop in decoded)
+    number_of = {label: number for number, label in enumerate(reader.labels)}
     shares = [sample.distribution for sample in samples]
-    return FaceSet(
+    if cache_dir is None:
+        crops: Array = np.stack([*decoded])
+    else:
+        path = cache_dir / _cache_name(source, index, color, reader.labels, len(samples))
+        if not path.exists():
+            _write_cache(path, decoded, len(samples), channels=1 if color == "luminance" else 3)
+        crops = np.load(path, mmap_mode="r")
+    return Split(
         kind=kind,
-        split=split,
-        crops=np.stack([reader.crop(sample) for sample in samples]),
-        labels=np.array([reader.labels.index(str(sample.label)) for sample in samples]),
+        name=name,
+        crops=crops,
+        labels=np.array([number_of.get(str(sample.label), -1) for sample in samples], dtype=np.int64),
+        targets=np.stack([_target(sample, source, reader.labels) for sample in samples]),
         votes=None if any(share is None for share in shares) else np.array(shares, dtype=np.float64),
-        keys=tuple(sample.key for sample in samples),
-        index_sha256=index_sha256(reader, split),
-        clean=reader.clean(split) if find_clean else None,
+        classes=reader.labels,
+        keys=tuple(f"{kind}/{sample.key}" for sample in samples),
+        index_sha256=index,
+        clean=reader.clean(name) if find_clean else None,
     )
+
+
+def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
+    """Class shares, (K,) float32. Raises: DatasetError, unless vote shares are one per label and sum to 1."""
+    if source.target == "teacher" or sample.label not in labels:  # cross entropy with zeros is zero
+        return np.zeros(len(labels), dtype=np.float32)
+    if source.target != "votes" or sample.distribution is None:
+        target: Array = np.eye(len(labels), dtype=np.float32)[labels.index(sample.label)]
+        return target
+    shares = np.asarray(sample.distribution, dtype=np.float32)
+    if shares.shape != (len(labels),) or not (shares >= 0).all() or abs(float(shares.sum()) - 1) > 1e-3:
+        raise DatasetError(
+            f"{source.kind}: {sample.key} has vote shares {shares.tolist()}, expected {len(labels)} that sum to 1, in "
+            f"the order {', '.join(labels)}. Use target: label."
+        )
+    return shares
+
+
+def _cache_name(source: DataSource, index: str, color: Color, labels: Sequence[str], count: int) -> str:
+    part = "" if source.fraction == 1 else f" {source.fraction:g}"
+    part += "" if source.fold is None else f" {source.fold.model_dump_json()}"
+    part += "" if labels in (LABELS, EIGHT_LABELS) else f" {' '.join(labels)}"
+    name = hashlib.sha256(f"{index} {contract_id()} {color} {count}{part}".encode()).hexdigest()[:16]
+    return f"{source.kind}-{source.split}-{name}.npy"
+
+
+def _write_cache(path: Path, crops: Iterator[Array], count: int, *, channels: int) -> None:
+    """Write crops as one .npy file. Raises: DatasetError, also if the disk is full."""
+    logger.info("decoding %d faces into %s", count, path)
+    shape = (count, CROP_PX, CROP_PX, channels)
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    # not written through a memory map: on a full disk, that ends the process with a bus error
+    with cache_file(path, "decoded faces", size=math.prod(shape)) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for crop in crops:
+            file.write(np.ascontiguousarray(crop).tobytes())
+
+
+@contextmanager
+def cache_file(path: Path, what: str, *, size: int) -> Iterator[IO[bytes]]:
+    """Open a file of about `size` bytes that appears in the cache if the block succeeds. Raises: DatasetError."""
+    try:
+        with atomic_file(path) as file:
+            yield file
+    except OSError as error:
+        why = (no_space(path.parent, size) if path.parent.is_dir() else "") or error.strerror
+        raise DatasetError(f"{path}: cannot write {what} ({why}). Choose another data.cache_dir.") from error

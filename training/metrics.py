@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 from scipy.stats import binom, binomtest
 from scipy.stats import t as student
 
-from mien.data.contract import EIGHT_LABELS, Array
+from mien.data.contract import Array
 from mien.models.manifest import Interval
 
 ECE_BINS: Final = 15
@@ -23,8 +23,9 @@ _RISK: Final = 0.05  # that it is lower
 RESAMPLES: Final = 1000
 
 
-def confusion(predicted: Array, actual: Array, *, classes: int = len(EIGHT_LABELS)) -> Array:
+def confusion(predicted: Array, actual: Array, *, classes: int = 0) -> Array:
     """Confusion matrix, (classes, classes): rows are true classes, columns predictions."""
+    classes = classes or 1 + int(max(predicted.max(), actual.max()))
     counts = np.bincount(actual * classes + predicted, minlength=classes * classes)
     return counts.reshape(classes, classes)
 

@@ -29,7 +29,7 @@ from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, s
 from mien.training.compare import compare as compare_faces
 from mien.training.config import DataSource
 from mien.training.evaluate import Evaluation, open_graph, run_graph, score_logits
-from mien.training.faces import read_faces
+from mien.training.faces import read_split
 from mien.training.release.description import finish
 from mien.training.release.graphs import with_fp32_weights
 from mien.training.wording import interval, metric_cells, percent
@@ -154,7 +154,7 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, valid: DataSource, *, ro
 
     Raises: DatasetError; QuantizationError, if the validation split changed since the training.
     """
-    faces = read_faces(valid, find_clean=True)
+    faces = read_split(valid, find_clean=True).for_classes(manifest.labels, of=manifest.name)
     if problem := faces.changed_since(manifest.data_index_sha256):
         raise QuantizationError(f"{valid.root}: {problem} Restore the data.")
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
@@ -163,7 +163,9 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, valid: DataSource, *, ro
     probabilities = [manifest.probabilities(logits_of_graph, "balanced") for logits_of_graph in logits]
     predicted = [of_graph.argmax(axis=1) for of_graph in probabilities]
 
-    gains = {row.name: row.gain for row in compare_faces(probabilities[0], probabilities[1], faces.labels)}
+    gains = {
+        row.name: row.gain for row in compare_faces(probabilities[0], probabilities[1], faces.labels, faces.classes)
+    }
     timed = {batch: median_ms(sessions, np.ascontiguousarray(faces.crops[:batch]), rounds=rounds) for batch in BATCHES}
     return Comparison(
         fp32=tuple(evaluations[0]),

@@ -20,7 +20,7 @@ from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.models.manifest import Interval
 from mien.training import metrics
-from mien.training.faces import FaceSet
+from mien.training.faces import Split
 from mien.training.report.figures import COLORS, GRAY, in_style, percent_axis, save
 from mien.training.wording import interval, percent
 
@@ -84,7 +84,7 @@ def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Arra
     return corrupted
 
 
-def measure(classify: Callable[[Array], Array], faces: FaceSet) -> list[Row]:
+def measure(classify: Callable[[Array], Array], faces: Split) -> list[Row]:
     """Metrics of the original faces, then of each corruption at each strength.
 
     Args:

@@ -20,14 +20,15 @@ from scipy.special import softmax
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
-from mien.data.contract import EIGHT_LABELS, Array, contract_id
+from mien.data.contract import Array, contract_id
 from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.config import Recipe, RecipeError, check_weights
 from mien.training.distillation.losses import attention_consistency, cross_entropy, distillation_loss
 from mien.training.distillation.teachers import Teachers, fixed_logits
-from mien.training.loop.batches import FaceBatch, FaceBatches, Faces, JoinedFaces, epoch_order, load_faces
+from mien.training.faces import Split, read_split
+from mien.training.loop.batches import FaceBatch, FaceBatches, JoinedFaces, epoch_order
 from mien.training.loop.machine import use_machine
 from mien.training.loop.mixing import mix
 from mien.training.loop.optimizer import build_optimizer, build_scheduler
@@ -41,7 +42,7 @@ from mien.training.release.initialization import load_start, model_to_build
 logger = logging.getLogger("mien.training")
 
 
-def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (one page, from top to bottom)
+def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, from top to bottom)
     """Run a recipe to its end and return the run folder.
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, OutOfMemory; DatasetError, for missing or damaged
@@ -59,20 +60,20 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         # faces
         data, count = recipe.data, len(recipe.data.train)
         parts = world.main_process_first(
-            lambda: [load_faces(part, color=recipe.model.color, cache_dir=data.cache_dir) for part in data.sources]
+            lambda: [read_split(part, color=recipe.model.color, cache_dir=data.cache_dir) for part in data.sources]
         )
         faces, valid = JoinedFaces(parts[:count]), None if data.valid is None else parts[-1]
         if valid is not None:
             _check_held_out(parts[:count], valid, recipe)
         _check_classes(faces, valid, recipe)
-        labels = EIGHT_LABELS[: faces.targets.shape[1]]
+        labels = faces.classes
         steps_per_epoch = len(faces) // recipe.batch_size  # the last, incomplete batch is dropped
         if steps_per_epoch == 0:
             raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
 
         # network
         network = FaceNetwork(model, len(labels))
-        start = load_start(network, recipe.model, run=out)
+        start = load_start(network, recipe.model, labels, run=out)
         if world.size > 1 and device.type == "cuda":
             # not available on CPUs, where each process normalizes its own part of the batch
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
@@ -80,9 +81,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         _check_losses(network, recipe, torch.from_numpy(parts[0].crops[:1].copy()).to(device))
 
         # teachers
-        teachers = Teachers(distillation).to(device).eval() if distillation.teachers else None
-        if teachers is not None and teachers.num_classes != len(labels):
-            raise RecipeError(f"distillation.teachers: {teachers.num_classes} classes, this recipe has {len(labels)}")
+        teachers = Teachers(distillation, labels).to(device).eval() if distillation.teachers else None
         if teachers is not None and distillation.views == "fixed":
             fixed = teachers
             faces.teacher_logits = world.main_process_first(
@@ -240,7 +239,7 @@ def _check_losses(network: FaceNetwork, recipe: Recipe, crop: Tensor) -> None:
             )
 
 
-def _check_held_out(parts: list[Faces], valid: Faces, recipe: Recipe) -> None:
+def _check_held_out(parts: list[Split], valid: Split, recipe: Recipe) -> None:
     held_out, keys = recipe.data.held_out, set(valid.keys)
     for source, part in zip(recipe.data.train, parts, strict=True):
         same_root = source.resolved_root().resolve() == held_out.resolved_root().resolve()
@@ -259,18 +258,20 @@ def _check_held_out(parts: list[Faces], valid: Faces, recipe: Recipe) -> None:
         )  # fmt: skip
 
 
-def _check_classes(faces: JoinedFaces, valid: Faces | None, recipe: Recipe) -> None:
-    classes = faces.targets.shape[1]
-    expected = classes if valid is None else valid.targets.shape[1]
-    if classes != expected:
-        raise RecipeError(f"data: train has {classes} classes, valid {expected}. Give both the same options.classes.")
-    labeled = faces.labels[faces.targets.sum(axis=1) > 0]  # the others have only a teacher
-    counts = np.bincount(labeled, minlength=classes)
-    empty = [label for label, count in zip(EIGHT_LABELS, counts, strict=False) if count == 0]
-    if empty and len(labeled) and not recipe.data.allow_missing_classes:
+def _check_classes(faces: JoinedFaces, valid: Split | None, recipe: Recipe) -> None:
+    classes = faces.classes
+    if valid is not None and valid.classes != classes:
         raise RecipeError(
-            f"data.train: no faces of {', '.join(empty)} among {len(labeled)}. Add faces, or set "
-            "data.allow_missing_classes: true."
+            f"data: train has the classes {', '.join(classes)}, valid {', '.join(valid.classes)}. Set data.classes."
+        )
+    labeled = faces.labels[faces.targets.sum(axis=1) > 0]  # the others have only a teacher
+    counts = np.bincount(labeled, minlength=len(classes))
+    empty = [label for label, count in zip(classes, counts, strict=True) if count == 0]
+    if empty and len(labeled) and not recipe.data.allow_missing_classes:
+        others = ",".join(label for label in classes if label not in empty)
+        raise RecipeError(
+            f"data.train: no faces of {', '.join(empty)} among {len(labeled)}. To train the others only, set "
+            f"data.classes=[{others}]; or add faces, or set data.allow_missing_classes=true."
         )
 
 

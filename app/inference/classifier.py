@@ -106,7 +106,7 @@ class Classifier:
 
         Args:
             crops: (N, 112, 112, 3) uint8, RGB, from `data.contract.align` or `fit`; N may be 0.
-        Returns: (N, 7 or 8) float32, calibrated probabilities in the order of the manifest's labels; rows sum to 1.
+        Returns: (N, K) float32, calibrated probabilities in the order of the manifest's labels; rows sum to 1.
         Raises: ValueError, for a wrong shape or dtype.
         """
         if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from mien.app.inference.records import Face, Photo
 from mien.app.inference.wording import percent
 from mien.data.contract import Array
-from mien.data.contract.palette import COLORS
+from mien.data.contract.palette import Color, palette
 
 Point = tuple[int, int]  # x, y, pixels
 Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels
@@ -35,11 +35,14 @@ def annotate(image: Array, photo: Photo) -> Array:
     area = (image.shape[1], image.shape[0])
     stroke = max(1, round(max(area) / 400))
     boxes = [_rectangle(face, scale) for face in photo.faces]
-    tags = [_tag(_text(face), face.label, _font_px(box, area)) for face, box in zip(photo.faces, boxes, strict=True)]
+    colors = [palette(face.probabilities)[face.label] for face in photo.faces]
+    fonts_px = [_font_px(box, area) for box in boxes]
+    tags = [_tag(_text(face), *style) for face, *style in zip(photo.faces, colors, fonts_px, strict=True)]
     places = place_tags(boxes, [(tag.shape[1], tag.shape[0]) for tag in tags], area)
-    drawn = list(zip(photo.faces, boxes, tags, places, strict=True))
-    for face, box, tag, (left, top, right, bottom) in reversed(drawn):  # the largest last, so that its label is on top
-        _draw_box(canvas, box, COLORS[face.label], dashed=face.uncertain, stroke=stroke)
+    drawn = list(zip(photo.faces, boxes, colors, tags, places, strict=True))
+    # the largest last, so that its label is on top
+    for face, box, color, tag, (left, top, right, bottom) in reversed(drawn):
+        _draw_box(canvas, box, color, dashed=face.uncertain, stroke=stroke)
         visible = canvas[top:bottom, left:right]
         visible[:] = tag[: visible.shape[0], : visible.shape[1]]
     return canvas
@@ -129,17 +132,17 @@ def _font(size_px: int) -> ImageFont.FreeTypeFont:
 
 
 @lru_cache(maxsize=1024)
-def _tag(text: str, label: str, font_px: int) -> Array:
+def _tag(text: str, color: Color, font_px: int) -> Array:
     """Text on the color of its label, (height, width, 3) uint8 RGB."""
     font = _font(font_px)
     pad = max(2, round(font.size / 3))
     size = (round(font.getlength(text)) + 2 * pad, round(font.size * 1.4))
-    tag = Image.new("RGB", size, COLORS[label])
+    tag = Image.new("RGB", size, color)
     ImageDraw.Draw(tag).text((pad, size[1] / 2), text, fill=_DARK, font=font, anchor="lm")
     return np.asarray(tag)
 
 
-def _draw_box(canvas: Array, box: Rectangle, color: tuple[int, int, int], *, dashed: bool, stroke: int) -> None:
+def _draw_box(canvas: Array, box: Rectangle, color: Color, *, dashed: bool, stroke: int) -> None:
     """Draw a rectangle with a dark outline, visible on any image; dashed if the label is uncertain."""
     left, top, right, bottom = box
     corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]

@@ -15,7 +15,7 @@ from mien.app.settings import InferenceSettings
 from mien.data import quality
 from mien.data.contract import CROP_PX, LANDMARKS
 from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
-from mien.data.contract.palette import COLORS
+from mien.data.contract.palette import COLORS, palette
 from mien.models.detector import decode
 from mien.models.detector.manifest import default_detector_dir, load_detector
 from mien.models.manifest import Manifest, load_artifact, sha256_of
@@ -41,7 +41,7 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
     graphs |= {f"classifier.{name}.onnx": model / classifier.graph(name).file for name in chosen.values()}
     constants = {name.lower(): value for name, value in vars(search).items() if name.isupper() and name[0] != "_"}
     facts = {
-        "colors": COLORS,
+        "colors": COLORS | palette(classifier.labels),
         "reasons": quality.REASONS,
         "tracking": asdict(TrackingRules()) | {"new_track_cost": NEW_TRACK_COST, "mean_face": MEAN.ravel().tolist()},
         "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},

@@ -1,6 +1,6 @@
 """Columns of the tables: one list for CSV, JSON Lines, Parquet and the documentation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
@@ -9,7 +9,7 @@ from mien.app.inference.records import Face
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result, uncertainty
-from mien.data.contract import EIGHT_LABELS, LABELS, LANDMARKS
+from mien.data.contract import LABELS, LANDMARKS
 from mien.data.quality import REASONS, head_pose
 
 Value = str | int | float | bool | None
@@ -43,7 +43,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("reason", "text", "", "stable code of the error; empty if there was none"),
     Column("error", "text", "", "error message"),
     Column("uncertain", "boolean", "", "whether `confidence` is below the model's confidence threshold"),
-    Column("uncertainty", "number", "0..1", "entropy of the probabilities over its maximum, ln 7 or ln 8"),
+    Column("uncertainty", "number", "0..1", "entropy of the probabilities over its maximum, ln of their number"),
     Column("detection_score", "number", "0..1", "score of the detector; comparable for the same detector"),
     *(
         Column(f"{point}_{axis}", "number", "px", f"{point.replace('_', ' ')}, {axis}; left and right as in the image")
@@ -87,16 +87,22 @@ FILE_COLUMNS: Final[tuple[Column, ...]] = (
 )
 
 
-_EMPTY: Final[Row] = dict.fromkeys(column.name for column in FACE_COLUMNS)  # in the order of the table
-_PROBABILITIES: Final = tuple(f"p_{label}" for label in EIGHT_LABELS)
 _POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
+
+
+def with_own_classes(columns: Sequence[Column], journal: Journal) -> tuple[Column, ...]:
+    """Columns of a table, and at the end those for the classes of the model that are not expressions."""
+    known = {column.name for column in columns}
+    own = (label for label in journal.expressions if f"p_{label}" not in known)
+    return (*columns, *(Column(f"p_{label}", "number", "0..1", f"calibrated probability of {label}") for label in own))
 
 
 def face_rows(journal: Journal) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
     corrections = Corrections(journal.out)
+    empty: Row = dict.fromkeys(column.name for column in with_own_classes(FACE_COLUMNS, journal))
     for image in journal.images():
-        shared = _EMPTY | {
+        shared = empty | {
             "file": image.input.name,
             "status": image.status,
             "detector": journal.detector,
@@ -133,10 +139,9 @@ def face_values(face: Face) -> Row:
     x, y, width, height = face.box
     values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}
     values |= {"label": face.label, "confidence": round(face.confidence, 6), "uncertain": face.uncertain}
-    probabilities = list(face.probabilities.values())
-    for name, probability in zip(_PROBABILITIES, probabilities, strict=False):
-        values[name] = round(probability, 6)
-    values |= {"uncertainty": round(uncertainty(probabilities), 4), "detection_score": round(face.detection_score, 4)}
+    values |= {f"p_{label}": round(probability, 6) for label, probability in face.probabilities.items()}
+    values |= {"uncertainty": round(uncertainty([*face.probabilities.values()]), 4)}
+    values |= {"detection_score": round(face.detection_score, 4)}
     for (name_x, name_y), (point_x, point_y) in zip(_POINTS, face.landmarks_px.tolist(), strict=True):
         values[name_x], values[name_y] = round(point_x, 1), round(point_y, 1)
     yaw, pitch = head_pose(face.landmarks_px)

@@ -15,11 +15,9 @@ from mien.app.labeling.decisions_file import MIN_IOU, DecisionsFile
 from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result
-from mien.data.contract import EIGHT_LABELS
 
 NOT_A_FACE: Final = "not_a_face"
 UNDONE: Final = "undone"
-DECISIONS: Final = (*EIGHT_LABELS, NOT_A_FACE, UNDONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class Correction:
     file_sha256, frame, box: identify the face; frame is -1 for still images; the box, pixels, is missing in lines of
         earlier versions, which apply to the face with their number and prediction.
     file, face: name and number of the face at the time of the decision.
-    label: one of `DECISIONS`; the predicted label if it was confirmed.
+    label: one of the model, `NOT_A_FACE` or `UNDONE`; the predicted label if it was confirmed.
     reviewer: name of the person who decided, if it was given.
     """
 
@@ -67,8 +65,8 @@ class Corrections(DecisionsFile):
     def _apply(self, values: dict[str, Any]) -> None:
         """Replace the earlier decision about the same face."""
         correction = Correction(**values)
-        if correction.label not in DECISIONS:
-            raise ValueError(f"label {correction.label!r}, expected {', '.join(DECISIONS)}")
+        if not correction.label.isidentifier():
+            raise ValueError(f"label {correction.label!r}")
         others = [
             other
             for other in self._by_image.get((correction.file_sha256, correction.frame), [])
@@ -118,8 +116,8 @@ def _is_same_face(correction: Correction, other: Correction) -> bool:
 
 
 def decision(image: Result, face: Face, label: str, reviewer: str = "") -> Correction:
-    """A decision about a face of an image. Raises: LabelingError, for a label that is not in `DECISIONS`."""
-    if label not in DECISIONS:
-        raise LabelingError(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
+    """A decision about a face of an image. Raises: LabelingError, for a label that the model lacks."""
+    if label not in (choices := (*face.probabilities, NOT_A_FACE, UNDONE)):
+        raise LabelingError(f"label {label!r}: expected one of {', '.join(choices)}")
     name, frame, sha256 = image.input.name, image.input.frame, image.sha256 or ""
     return Correction(name, frame, face.index, sha256, face.label, label, tuple(face.box), reviewer)

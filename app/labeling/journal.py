@@ -192,7 +192,9 @@ class Journal:
         for _, group in groupby(cursor, key=itemgetter(0)):
             rows = list(group)
             row, name, kind, path, size, parent, member, frame, time_s, *result = rows[0][:FACE_COLUMN]
-            faces = tuple(unpack_face(row[FACE_COLUMN:]) for row in rows if row[FACE_COLUMN] is not None)
+            faces = tuple(
+                unpack_face(row[FACE_COLUMN:], self.expressions) for row in rows if row[FACE_COLUMN] is not None
+            )
             image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame, time_s=time_s)
             status, reason, error, sha256, width, height = result
             shown: Status = "no_face" if status == "ok" and not faces else status

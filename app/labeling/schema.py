@@ -11,7 +11,7 @@ import numpy as np
 from mien.app.inference.records import Box, Face
 from mien.app.labeling.reading import CONTAINERS
 from mien.app.labeling.records import STILL
-from mien.data.contract import LANDMARKS, by_label
+from mien.data.contract import LANDMARKS
 
 CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
 # An image that is not labeled, or lacks a copy or crop of those to write, the bit mask `:images`.
@@ -91,14 +91,14 @@ def pack_face(row: int | None, face: Face) -> tuple[Any, ...]:
     )
 
 
-def unpack_face(row: tuple[Any, ...]) -> Face:
-    """The face of the last columns of `COLUMNS`."""
+def unpack_face(row: tuple[Any, ...], labels: tuple[str, ...]) -> Face:
+    """The face of the last columns of `COLUMNS`, by a model with these labels."""
     number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons = row
     return Face(
         box=Box(*BOX.unpack(box)),
         landmarks=dict(zip(LANDMARKS, _POINTS.iter_unpack(landmarks), strict=True)),
         detection_score=score,
-        probabilities=by_label(np.frombuffer(probabilities, "<f4")),
+        probabilities=dict(zip(labels, np.frombuffer(probabilities, "<f4").tolist(), strict=True)),
         label=label,
         confidence=confidence,
         uncertain=bool(uncertain),

@@ -79,9 +79,9 @@ class TableView:
         for face in moment.photo.faces:
             ranked = sorted(face.probabilities.items(), key=lambda pair: -pair[1])
             others = [f"{label} {percent(p)}" for label, p in ranked if label != face.label and p >= _MIN_LISTED]
-            style = "dim" if face.uncertain else hex_color(face.label)
+            style = "dim" if face.uncertain else hex_color(face.label, face.probabilities)
             bar = ("\u2591" if face.uncertain else "\u2588") * round(face.confidence * _BAR)
-            bar_text = Text(bar, hex_color(face.label))
+            bar_text = Text(bar, hex_color(face.label, face.probabilities))
             table.add_row(str(face.track), Text(label_text(face), style), bar_text, ", ".join(others))
         return table
 

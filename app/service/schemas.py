@@ -12,6 +12,9 @@ from mien.data.contract import EIGHT_LABELS
 
 JobState = Literal["queued", "running", "done", "failed", "canceled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Label = Annotated[
+    str, Field(description=f"{', '.join(EIGHT_LABELS)}, or a class of a model of your own", examples=[EIGHT_LABELS[3]])
+]
 
 
 # A gray PNG of 112x112 pixels, so that the example of the API description can be sent, also with `aligned=true`
@@ -58,7 +61,7 @@ class LabelOptions(FaceOptions):
     confidence_threshold: Fraction | None = Field(
         None, description="a confidence below it is `uncertain`; by default the model's own threshold"
     )
-    top_k: Annotated[int, Field(ge=1, le=len(EIGHT_LABELS))] = Field(1, description="number of expressions in `top`")
+    top_k: Annotated[int, Field(ge=1, le=100)] = Field(1, description="number of expressions in `top`, at most all")
     model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
     aligned: bool = Field(False, description="the images are aligned faces of 112x112 pixels: only classify them")
     crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
@@ -94,34 +97,6 @@ class Reason(StrEnum):
     dark = "dark"
     covered = "covered"
     ambiguous = "ambiguous"
-
-
-class Label(StrEnum):
-    """The expressions; only a model that was trained with it has contempt."""
-
-    surprise = "surprise"
-    fear = "fear"
-    disgust = "disgust"
-    happiness = "happiness"
-    sadness = "sadness"
-    anger = "anger"
-    neutral = "neutral"
-    contempt = "contempt"
-
-
-class Probabilities(_Record):
-    """Calibrated probabilities of the model's expressions; they sum to 1."""
-
-    surprise: Fraction
-    fear: Fraction
-    disgust: Fraction
-    happiness: Fraction
-    sadness: Fraction
-    anger: Fraction
-    neutral: Fraction
-    contempt: Fraction | None = Field(
-        None, exclude_if=lambda value: value is None, description="only of a model that was trained with it"
-    )
 
 
 class Point(_Record):
@@ -178,13 +153,13 @@ class FaceResult(_Record):
     landmarks: Landmarks
     detection_score: Fraction = Field(description="confidence of the detector; 1 with `aligned=true`")
     roll_degrees: float = Field(description="in-plane rotation, clockwise positive")
-    label: Label = Field(description="the most probable expression")
+    label: Label
     confidence: Fraction = Field(description="probability of `label`, calibrated on validation data")
     uncertain: bool = Field(description="whether `confidence` is below the confidence threshold")
     reasons: list[Reason] = Field(
         description="why the label may be wrong; empty if nothing is known to speak against it"
     )
-    probabilities: Probabilities
+    probabilities: dict[Label, Fraction] = Field(description="of all expressions of the model; they sum to 1")
     top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
     explanation: Explanation | None = Field(None, exclude_if=_is_absent, description="with `explain=true`")
     crop: ImageData | None = Field(

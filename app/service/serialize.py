@@ -64,7 +64,7 @@ def face_result(
     """One face of an image, or of a stream's frame."""
     fields = face.to_dict()
     ranked = sorted(fields["probabilities"].items(), key=lambda item: -item[1])
-    top = [schemas.RankedLabel(label=schemas.Label(label), probability=value) for label, value in ranked[:top_k]]
+    top = [schemas.RankedLabel(label=label, probability=value) for label, value in ranked[:top_k]]
     return schemas.FaceResult(**fields, top=top, explanation=explanation, crop=crop)
 
 

@@ -3,7 +3,7 @@
 from mien.data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
 from mien.data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
 from mien.data.contract.identity import contract_id
-from mien.data.contract.labels import EIGHT_LABELS, LABELS, UnknownLabel, by_label, parse_label
+from mien.data.contract.labels import EIGHT_LABELS, LABELS, Classes, UnknownLabel, labels_of, parse_label
 from mien.data.contract.probabilities import softmax
 
 __all__ = [
@@ -12,16 +12,17 @@ __all__ = [
     "LABELS",
     "LANDMARKS",
     "Array",
+    "Classes",
     "DecodeError",
     "DegenerateLandmarks",
     "ImageTooLarge",
     "UnknownLabel",
     "UnsupportedImage",
     "align",
-    "by_label",
     "contract_id",
     "decode",
     "fit",
+    "labels_of",
     "parse_label",
     "probe",
     "roll_degrees",

@@ -1,17 +1,20 @@
-"""Labels: the expressions, their order, and their usual spellings.
+"""Labels: the expressions, their order, and their usual spellings; and names of other classes.
 
-The order is RAF-DB's (Li et al. 2017): its file ids 1 to 7 are indices 0 to 6 here. Every probability vector in the
-project, its artifacts and its outputs uses this order.
+The order of the expressions is RAF-DB's (Li et al. 2017): its file ids 1 to 7 are indices 0 to 6 here. A model may have
+other classes: its manifest lists them, in the order of its probabilities.
 """
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Literal
 
 from mien.data.errors import MienError
 
 LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
 EIGHT_LABELS: Final = (*LABELS, "contempt")
+Classes = Literal[7, 8] | Sequence[str]  # 7: LABELS, 8: EIGHT_LABELS, or names
+# of outputs, the review and the page
+_RESERVED: Final = ("uncertain", "no_face", "not_a_face", "undone", "error", "skipped")
 
 # Spellings found in RAF-DB, FERPlus, FER2013, AffectNet, CK+ and ExpW, and common names of class folders.
 _SPELLINGS: Final = {
@@ -33,13 +36,20 @@ class UnknownLabel(MienError, ValueError):
     """A class name or number that is not one of the expressions."""
 
 
-def by_label(probabilities: Iterable[float]) -> dict[str, float]:
-    """Name the seven or eight probabilities of a face."""
-    return {label: float(value) for label, value in zip(EIGHT_LABELS, probabilities, strict=False)}
+def labels_of(classes: Classes) -> tuple[str, ...]:
+    """The ordered labels of an option `classes`. Raises: UnknownLabel, for names that cannot be labels."""
+    if not isinstance(classes, Sequence):
+        return LABELS if classes == 7 else EIGHT_LABELS
+    for name in classes:
+        if not (name.isidentifier() and name == name.lower() and name not in _RESERVED):
+            raise UnknownLabel(f"class {name!r}: expected lower-case letters, digits and _, and none of {_RESERVED}")
+    if len(classes) < 2 or len(set(classes)) < len(classes):
+        raise UnknownLabel(f"classes {', '.join(classes)}: expected at least two different names")
+    return tuple(classes)
 
 
 def parse_label(text: str, labels: tuple[str, ...] = LABELS) -> str:
-    """Parse a common spelling of an expression: any case, a folder name like `4_happy` or `Sad faces`.
+    """Parse one of the labels, or a common spelling of an expression: any case, `4_happy` or `Sad faces`.
 
     Every word must be known, because neither `not_happy` nor RAF-DB's `happily_surprised` is an expression. A number
     is not either: its meaning differs between data sets.
@@ -47,6 +57,8 @@ def parse_label(text: str, labels: tuple[str, ...] = LABELS) -> str:
     With `EIGHT_LABELS`, contempt is an expression, too. Raises: UnknownLabel, naming the text and the labels.
     """
     words = [word for word in re.split(r"[\W_]+", text.strip().lower()) if word]
+    if (name := "_".join(words)) in labels:
+        return name
     names = {_BY_SPELLING.get(word, "") for word in words if not word.isdecimal() and word not in _PADDING}
     if len(names) == 1 and names <= set(labels):
         return names.pop()

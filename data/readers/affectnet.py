@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final
 
 import numpy as np
 
-from mien.data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
+from mien.data.contract import EIGHT_LABELS, Classes, UnknownLabel, parse_label
 from mien.data.readers.base import Point, Reader, Sample
 from mien.data.split import hold_out
 
@@ -43,7 +43,7 @@ class AffectNet(Reader):
     """Reader of AffectNet.
 
     Options:
-        classes: 7, or 8 with contempt last in `labels`.
+        classes: 7, 8 with contempt last, or names of the expressions to use, in the order of `labels`.
         hold_out_valid: false keeps all of train in train; there is no valid split then.
     """
 
@@ -62,9 +62,9 @@ class AffectNet(Reader):
         "agree on 61 % of them. Most training faces are happy or neutral."
     )
 
-    def __init__(self, root: Path | str, *, classes: Literal[7, 8] = 7, hold_out_valid: bool = True) -> None:
+    def __init__(self, root: Path | str, *, classes: Classes = 7, hold_out_valid: bool = True) -> None:
         super().__init__(root)
-        self.labels = LABELS if classes == 7 else EIGHT_LABELS
+        self.use_classes(classes)
         self.hold_out_valid = hold_out_valid
         self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.tree.names}
         self._from_csv = any(self.tree.prefix_of(name) is not None for name in _CSV.values())

@@ -15,13 +15,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from pydantic import TypeAdapter
 
-from mien.data.contract import LABELS, Array, DecodeError, DegenerateLandmarks, align, decode, fit
+from mien.data.contract import (
+    EIGHT_LABELS,
+    LABELS,
+    Array,
+    Classes,
+    DecodeError,
+    DegenerateLandmarks,
+    UnknownLabel,
+    align,
+    decode,
+    fit,
+    labels_of,
+)
 from mien.data.near_duplicates import near_duplicates, thumbnails
 from mien.data.tree import DatasetError, FileTree, open_tree
 
@@ -87,6 +99,20 @@ class Reader:
             self.tree: FileTree = open_tree(self.root)
         except DatasetError as error:
             raise self.error(str(error)) from error
+
+    def use_classes(self, classes: Classes, known: Sequence[str] | None = EIGHT_LABELS) -> None:
+        """Set the labels to those of the option `classes`; faces with another label are left out.
+
+        Args:
+            known: all labels that the set has; None for any.
+        Raises: DatasetError.
+        """
+        try:
+            self.labels = labels_of(classes)
+        except UnknownLabel as error:
+            raise DatasetError(f"{self.kind}: {error}") from error
+        if known is not None and (unknown := [label for label in self.labels if label not in known]):
+            raise DatasetError(f"{self.kind}: classes {', '.join(unknown)}: expected some of {', '.join(known)}")
 
     def splits(self) -> tuple[str, ...]:
         """Return the splits that are present, in the order train, valid, test."""
@@ -219,14 +245,21 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
 
     Args:
         root: folder of the data set, its zip, or a folder with one zip.
-        options: options of the reader; strings are converted to the declared type.
+        options: options of the reader; strings are converted to the declared type. All readers take `classes`, names
+            of the labels to use, in order; some also 8 of them.
     Raises: DatasetError, naming the known kinds or options.
     """
     try:
         reader = readers()[kind]
     except KeyError:
         raise DatasetError(f"no reader {kind!r}: expected one of {', '.join(readers())}") from None
-    return reader(root, **_typed(reader, options))  # type: ignore[arg-type]  # each reader has other options
+    chosen = _typed(reader, options)
+    has_option = "classes" in inspect.signature(reader).parameters
+    classes: Any = None if has_option else chosen.pop("classes", None)
+    opened = reader(root, **chosen)  # type: ignore[arg-type]  # each reader has other options
+    if classes is not None:
+        opened.use_classes(classes, opened.labels)
+    return opened
 
 
 def parse_options(texts: list[str]) -> dict[str, str]:
@@ -238,8 +271,8 @@ def parse_options(texts: list[str]) -> dict[str, str]:
 
 
 def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, object]:
-    hints = get_type_hints(reader.__init__)
-    known = [name for name in inspect.signature(reader).parameters if name != "root"]
+    hints = {"classes": Literal[7] | Sequence[str]} | get_type_hints(reader.__init__)
+    known = [name for name in {**inspect.signature(reader).parameters, "classes": None} if name != "root"]
     typed: dict[str, object] = {}
     for name, given in options.items():
         if name not in known:
@@ -254,17 +287,20 @@ def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, obj
         try:
             typed[name] = TypeAdapter(hint).validate_python(value)
         except ValueError:
-            expected = getattr(hint, "__name__", hint)
-            raise DatasetError(f"{reader.kind}: option {name}={value!r}, expected a {expected}") from None
+            kinds = get_args(hint) if get_origin(hint) is Union else (hint,)
+            numbers = [", ".join(map(str, get_args(kind))) for kind in kinds if get_origin(kind) is Literal]
+            expected = f"{numbers[0]} or names" if numbers else f"a {getattr(hint, '__name__', hint)}"
+            raise DatasetError(f"{reader.kind}: option {name}={value!r}, expected {expected}") from None
     return typed
 
 
 def _parsed(given: object, hint: object) -> object:
     """A list or mapping from a comma-separated text; the keys of a mapping may be numbers in YAML."""
-    if isinstance(given, str) and hint in (Sequence[str], Mapping[str, str] | None):
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if isinstance(given, str) and (Sequence[str] in kinds or Mapping[str, str] in kinds):
         parts = [part.strip() for part in given.split(",")]
-        if hint == Sequence[str]:
-            return parts
+        if Sequence[str] in kinds:
+            return int(given) if given.isdecimal() and len(kinds) > 1 else parts  # a number of classes
         pairs = (part.partition("=") for part in parts if part)
         return {key.strip(): value.strip() for key, _, value in pairs}
     return {str(key): value for key, value in given.items()} if isinstance(given, Mapping) else given

@@ -22,7 +22,7 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from mien.data.contract import EIGHT_LABELS, LABELS
+from mien.data.contract import Classes
 from mien.data.readers.base import Reader, Sample
 
 COLUMNS: Final = (
@@ -44,7 +44,7 @@ class FerPlus(Reader):
 
     Options:
         protocol: which images are used and how votes become a distribution; see the module docstring.
-        classes: 7, or 8 with contempt last in `labels`.
+        classes: 7, 8 with contempt last, or names of the expressions to use, in the order of `labels`.
         exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`. Images that the protocol leaves
             out count, too.
 
@@ -74,12 +74,12 @@ class FerPlus(Reader):
         root: Path | str,
         *,
         protocol: Protocol = "majority",
-        classes: Literal[7, 8] = 7,
+        classes: Classes = 7,
         exclude_near_duplicates_of: Sequence[str] = (),
     ) -> None:
         super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
         self.protocol = protocol
-        self.labels = LABELS if classes == 7 else EIGHT_LABELS
+        self.use_classes(classes)
         prefixes = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
         if all(prefix is None for prefix in prefixes):
             raise self.error(f"no FER2013Train/label.csv, FER2013Valid/label.csv or FER2013Test/label.csv in {root}")

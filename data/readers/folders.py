@@ -1,11 +1,13 @@
 """Class folders: your own face crops, as `split/class/*.jpg` or `class/*.jpg`.
 
-Class names may have any common spelling (`happy`, `4_Happiness`), and so may split names (`training`, `val`). Numbers
-and other names need the option `labels`, because data sets number the expressions differently. A root without split
-folders is one split, `all`. Kaggle's copies of FER2013 and AffectNet have this layout.
+Names of expressions may have any common spelling (`happy`, `4_Happiness`), and so may split names (`training`, `val`).
+Numbers and other names need the option `labels`, because data sets number the expressions differently. Classes of your
+own are listed in the option `classes`. A root without split folders is one split, `all`. Kaggle's copies of FER2013 and
+AffectNet have this layout.
 The `manifest.csv` of an export of `mien review` tells the photo or video of each face and, in videos, the person.
 
     mien data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
+    mien data check folders path/to/faces --option classes=bored,confused,interested
 
 Whole photos instead of crops (`images=photos`) are aligned by the landmarks of their largest face, as in serving, which
 `mien label` has found:
@@ -21,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
-from mien.data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
+from mien.data.contract import EIGHT_LABELS, Classes, UnknownLabel, parse_label
 from mien.data.readers.base import Point, Reader, Sample
 from mien.data.readers.photos import TABLE, landmarks_of
 from mien.data.split import hold_out
@@ -48,7 +50,7 @@ class Folders(Reader):
         labels: the expression of class folders whose names are numbers or in another language, spelled as on disk:
             a mapping, or `1=anger,2=disgust`.
         ignore: class folders to leave out, as a list or comma-separated, spelled as on disk.
-        classes: 7, or 8 with contempt last in `labels`.
+        classes: 7, 8 with contempt last, or the names of your own classes, in the order of `labels`.
         exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
     """
 
@@ -56,8 +58,8 @@ class Folders(Reader):
     title: ClassVar[str] = "class folders"
     where_to_get: ClassVar[str] = (
         "Expected split/class/*.jpg or class/*.jpg with images of one face, brow to chin; classes=8 adds contempt, "
-        "labels=name=expression,name=expression names the expressions of other folders, and ignore=name,name excludes "
-        "class folders of other expressions"
+        "classes=name,name lists classes of your own, labels=folder=class,folder=class names the classes of other "
+        "folders, and ignore=folder,folder excludes class folders"
     )
     terms: ClassVar[str] = "those of the owner of the images"
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
@@ -72,11 +74,11 @@ class Folders(Reader):
         test_share: float = 0.0,
         labels: Mapping[str, str] | None = None,
         ignore: Sequence[str] = (),
-        classes: Literal[7, 8] = 7,
+        classes: Classes = 7,
         exclude_near_duplicates_of: Sequence[str] = (),
     ) -> None:
         super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
-        self.labels = LABELS if classes == 7 else EIGHT_LABELS
+        self.use_classes(classes, known=None)
         if not (0 <= valid_share < 1 and 0 <= test_share < 1 and valid_share + test_share < 1):
             raise DatasetError(
                 f"folders: {valid_share=}, {test_share=}: expected shares of at least 0 with a sum below 1"
@@ -136,7 +138,7 @@ class Folders(Reader):
         images = [name for name in files if _IMAGE.search(name)]
         if not images:
             raise self.error(f"no images in folders below {self.root}")
-        self._prefix = _common_folder(images, self._ignored | self._label_of.keys())
+        self._prefix = _common_folder(images, self._ignored | self._label_of.keys(), self.labels)
         keys = [name.removeprefix(self._prefix) for name in images]
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
         classes = {key.split("/")[has_splits] for key in keys if key.count("/") > has_splits}
@@ -219,22 +221,22 @@ class Folders(Reader):
         self._left_out["train"] += self._left_out.pop(_ALL, Counter())
 
 
-def _common_folder(names: list[str], classes: Set[str]) -> str:
+def _common_folder(names: list[str], classes: Set[str], labels: tuple[str, ...]) -> str:
     """Return the folder around all files, such as "a/b/" or ""; folders of splits and classes do not count."""
     prefix = ""
     while True:
         tops = {name.removeprefix(prefix).split("/")[0] for name in names}
         top = tops.pop()
-        if tops or top.lower() in _SPLITS or top in classes or _is_class(top) or f"{prefix}{top}" in names:
+        if tops or top.lower() in _SPLITS or top in classes or _is_class(top, labels) or f"{prefix}{top}" in names:
             return prefix
         prefix += f"{top}/"
 
 
-def _is_class(name: str) -> bool:
+def _is_class(name: str, labels: tuple[str, ...]) -> bool:
     if name.isdecimal():
         return True
     try:
-        parse_label(name, EIGHT_LABELS)
+        parse_label(name, (*EIGHT_LABELS, *labels))
     except UnknownLabel:
         return False
     return True

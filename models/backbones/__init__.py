@@ -52,6 +52,7 @@ class BackboneConfig(StrictModel):
     drop_rate: float = Field(0.0, ge=0, lt=1)
     drop_path_rate: float = Field(0.0, ge=0, lt=1)
     pretrained: bool = False
+    frozen: bool = Field(False, description="train the heads only; all other weights and statistics stay")
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from mien.data.contract import LABELS, decode, softmax
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.config import DataSource
 from mien.training.evaluate import PRIORS, open_graph, run_graph
-from mien.training.faces import read_faces
+from mien.training.faces import read_split
 from mien.training.release.graphs import ReleasedNetwork, torch_logits
 from mien.training.release.weights import load_network
 from tests.support import ROOT, folder_from_environment, sample_photo
@@ -59,7 +59,7 @@ def test_every_graph_of_the_fast_model_computes_what_its_weights_do() -> None:
 def test_metrics_and_threshold_of_the_manifest_are_those_of_the_graph(model: str, precision: str) -> None:
     """fp32 and int8; the fp16 graph is for GPUs."""
     root = folder_from_environment("MIEN_DATA_DIR") / "ferplus"
-    faces = read_faces(DataSource(kind="ferplus", split="valid", root=root), find_clean=False)
+    faces = read_split(DataSource(kind="ferplus", split="valid", root=root), find_clean=False)
     manifest = load_artifact(artifact_dir(model))
     graph = manifest.graph(precision)
     logits = run_graph(open_graph(artifact_dir(model) / graph.file), faces.crops)

@@ -23,7 +23,7 @@ from mien.app.labeling.columns import FACE_COLUMNS
 from mien.app.labeling.outputs.csv import without_formula
 from mien.app.main import create_app
 from mien.app.settings import Settings
-from mien.data.contract import CROP_PX, LABELS, Array, DegenerateLandmarks, align, by_label
+from mien.data.contract import CROP_PX, LABELS, Array, DegenerateLandmarks, align
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.data.quality import measure
 from mien.models.detector import decode
@@ -123,7 +123,7 @@ def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> Face:
     crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
     crop[:, :hidden] = 80
     row = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))])
-    return face_of(by_label(row), box=(x, 100 + 60.0 * who, 90.0, 90.0), crop=crop)
+    return face_of(dict(zip(LABELS, row.tolist(), strict=True)), box=(x, 100 + 60.0 * who, 90.0, 90.0), crop=crop)
 
 
 def streamed(face: Face) -> dict[str, Any]:

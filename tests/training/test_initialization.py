@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from mien.data.contract import contract_id
+from mien.data.contract import LABELS, contract_id
 from mien.models.network import FaceNetwork
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import RECIPE_NAME, RunError
@@ -18,13 +18,9 @@ from tests.support_training import PLAIN_DEIT, TINY_CNN, small_recipe
 POSITIONS = "backbone.network.pos_embed"
 
 
-def network(model: dict[str, object]) -> FaceNetwork:
-    return FaceNetwork(small_recipe(Path("faces"), model=model).model)
-
-
-def initialized(folder: Path, model: dict[str, object]) -> dict[str, torch.Tensor]:
-    started = network(model)
-    load_initial(started, folder)
+def initialized(folder: Path, model: dict[str, object], classes: tuple[str, ...] = LABELS) -> dict[str, torch.Tensor]:
+    started = FaceNetwork(small_recipe(Path("faces"), model=model).model, len(classes))
+    load_initial(started, folder, classes)
     return started.state_dict()
 
 
@@ -34,7 +30,7 @@ def run(tmp_path: Path) -> Path:
     torch.manual_seed(1)
     model = small_recipe(Path("faces"), model=PLAIN_DEIT).model
     (tmp_path / RECIPE_NAME).write_text(yaml.safe_dump({"model": model.model_dump(mode="json")}), encoding="utf-8")
-    state = {"weights": FaceNetwork(model).state_dict(), "contract_id": contract_id()}
+    state = {"weights": FaceNetwork(model).state_dict(), "contract_id": contract_id(), "labels": list(LABELS)}
     checkpoint.save(tmp_path / checkpoint.BEST, state)
     return tmp_path
 
@@ -54,6 +50,19 @@ def test_weights_are_copied_and_positions_resized_to_tokens_and_grid(
     larger = initialized(run, PLAIN_DEIT | {"img_size": 112})
     assert larger[POSITIONS].shape == (1, 197, 32)
     assert "positions from 7x7 to 14x14" in caplog.text
+
+
+def test_a_head_for_other_classes_keeps_the_rows_of_the_classes_that_both_have(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    head = "backbone.network.head.weight"
+    weights = checkpoint.read(run / checkpoint.BEST)["weights"]
+    torch.manual_seed(2)
+    started = initialized(run, PLAIN_DEIT, ("bored", "neutral", "fear"))
+    assert torch.equal(started[head][1:], weights[head][[LABELS.index("neutral"), LABELS.index("fear")]])
+    assert not torch.isin(started[head][0], weights[head]).any()
+    assert "newly initialized: the classes bored" in caplog.text
 
 
 def test_weights_of_another_network_are_rejected_by_name_and_shape(run: Path, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import torch
 
 from mien.data.contract import Array
 from mien.training.config import RecipeError
+from mien.training.faces import read_split
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.train import train
 from tests.support_training import data_of, drawn_faces, metric_lines, small_recipe, stopped_after
@@ -70,7 +70,7 @@ def test_validation_reports_the_likelihood_of_the_labels(tmp_path: Path) -> None
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     recipe = small_recipe(root, epochs=1)
     network, state = load_best(train(recipe, tmp_path / "run"))
-    valid = load_faces(recipe.data.held_out, color="luminance", cache_dir=recipe.data.cache_dir)
+    valid = read_split(recipe.data.held_out, color="luminance", cache_dir=recipe.data.cache_dir)
     with torch.no_grad():
         logits = network(torch.from_numpy(valid.crops.copy())).class_logits
     expected = torch.nn.functional.cross_entropy(logits, torch.from_numpy(valid.labels))

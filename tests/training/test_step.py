@@ -14,8 +14,9 @@ from mien.models.backbones import Heads
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
 from mien.training.config import Recipe, RecipeError
+from mien.training.faces import read_split
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import JoinedFaces, load_faces
+from mien.training.loop.batches import JoinedFaces
 from mien.training.loop.mixing import mix
 from mien.training.loop.throughput import TrainingDiverged
 from mien.training.train import train
@@ -27,8 +28,6 @@ COUNTS = np.array([20, 3, 3, 9, 9, 6, 6])
 
 class Spy(nn.Module):
     """A teacher with drawn probabilities, and records of what teacher, mixing and student had in each step."""
-
-    num_classes = len(LABELS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
             spy.student.append((crops, heads))
         return heads
 
-    monkeypatch.setattr("mien.training.train.Teachers", lambda _config: spy)
+    monkeypatch.setattr("mien.training.train.Teachers", lambda *_arguments: spy)
     monkeypatch.setattr("mien.training.train.mix", mixing)
     monkeypatch.setattr(FaceNetwork, "forward", student)
     return spy
@@ -126,7 +125,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
 def test_samplers_do_not_use_labels_of_a_source_that_only_the_teacher_labels(root: Path, tmp_path: Path) -> None:
     source = small_recipe(root).data.train[0]
     parts = [
-        load_faces(source.model_copy(update={"target": target}), color="luminance", cache_dir=tmp_path / "cache")
+        read_split(source.model_copy(update={"target": target}), color="luminance", cache_dir=tmp_path / "cache")
         for target in ("label", "teacher")
     ]
     drawn = JoinedFaces(parts).drawn_labels

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mien.data.contract import Array, contract_id
+from mien.data.contract import LABELS, Array, contract_id
 from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
 from mien.models.network import Head, select_head
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.loop.batches import JoinedFaces, cache_file
+from mien.training.faces import cache_file
+from mien.training.loop.batches import JoinedFaces
 from mien.training.loop.machine import Machine
 from mien.training.loop.run_folder import RunError
 from mien.training.release.weights import is_average, load_trained
@@ -27,13 +28,13 @@ class Teachers(nn.Module):
     """One or several frozen teachers; an ensemble returns the log of the mean probability.
 
     Raises: RunError, CheckpointError, if a teacher is missing or damaged, or has other labels or another contract;
-        RecipeError, if they have different classes.
+        RecipeError, if one of them does not know all classes.
     """
 
-    def __init__(self, config: DistillationConfig) -> None:
+    def __init__(self, config: DistillationConfig, classes: tuple[str, ...] = LABELS) -> None:
         super().__init__()
         self.members, self.heads = nn.ModuleList(), list[Head]()
-        classes: dict[Path, int] = {}
+        self.columns = list[list[int]]()  # of each teacher, in the order of `classes`
         for folder in config.teachers:
             try:
                 network, head, labels = _load(folder)
@@ -41,19 +42,19 @@ class Teachers(nn.Module):
                 raise RunError(f"distillation.teachers {folder}: {error}") from error
             self.members.append(network)
             self.heads.append(head)
-            classes[folder] = len(labels)
-        if len(set(classes.values())) > 1:
-            listed = ", ".join(f"{folder} {count}" for folder, count in classes.items())
-            raise RecipeError(f"distillation.teachers have different numbers of classes: {listed}")
-        self.num_classes = next(iter(classes.values()))
+            if unknown := [name for name in classes if name not in labels]:
+                raise RecipeError(f"distillation.teachers {folder}: does not know {', '.join(unknown)}")
+            self.columns.append([labels.index(name) for name in classes])
         self.requires_grad_(False)
         self.to(memory_format=torch.channels_last)
 
     def forward(self, crops: Tensor) -> Tensor:  # (B, 112, 112, C) uint8
-        logits = [select_head(member(crops), head) for member, head in zip(self.members, self.heads, strict=True)]
+        logits = [
+            select_head(member(crops), head)[:, columns]  # (B, K)
+            for member, head, columns in zip(self.members, self.heads, self.columns, strict=True)
+        ]
         if len(logits) == 1:
-            alone: Tensor = logits[0]  # (B, 7)
-            return alone
+            return logits[0]
         return _log_mean(torch.stack(logits))
 
 
@@ -85,6 +86,7 @@ def fixed_logits(teachers: Teachers, faces: JoinedFaces, *, machine: Machine, ca
     parts = [f"{part.index_sha256} {part.crops.shape[-1]}" for part in faces.parts]
     precision = machine.autocast.fast_dtype if machine.autocast._enabled else torch.float32
     state = hashlib.sha256("".join([contract_id(), str(precision), *teachers.heads, *parts, *faces.keys]).encode())
+    state.update(" ".join(faces.classes).encode())
     for name, tensor in teachers.state_dict().items():
         state.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     path = cache_dir / f"teacher_logits-{state.hexdigest()[:16]}.npy"

@@ -7,11 +7,11 @@ from typing import Any
 from mien.models.backbones import published_terms
 from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of, split_terms
 from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig
-from mien.training.loop.batches import Faces
+from mien.training.faces import Split
 from mien.training.loop.run_folder import read_facts, weights_file
 
 
-def data_facts(sources: Sequence[DataSource], parts: Sequence[Faces]) -> dict[str, Any]:
+def data_facts(sources: Sequence[DataSource], parts: Sequence[Split]) -> dict[str, Any]:
     """Index hash (`data`) and number of faces (`faces`) of each source by kind/split, numbered if that repeats."""
     names: list[str] = []
     for source in sources:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from torch import nn
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import EIGHT_LABELS, LABELS, contract_id
+from mien.data.contract import contract_id
 from mien.data.errors import MienError
 from mien.models.manifest import MANIFEST_NAME, split_terms
 from mien.models.network import FaceNetwork
@@ -42,8 +42,8 @@ def untrained_network(model: ModelConfig, num_classes: int) -> FaceNetwork:
 
 
 def parameters(network: nn.Module) -> int:
-    """Number of trained parameters."""
-    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+    """Number of parameters."""
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def create_folder(folder: Path) -> None:
@@ -208,14 +208,14 @@ def weights_file(folder: Path) -> Path:
 def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
     """Return the network with the best weights, in eval mode, and its checkpoint.
 
-    Raises: RunError, if the run used other labels or another crop contract.
+    Raises: RunError, if the run used another crop contract.
     """
     recipe = read_run(Recipe, folder)
     state = checkpoint.read(folder / checkpoint.BEST)
-    if tuple(state["labels"]) not in (LABELS, EIGHT_LABELS) or state["contract_id"] != contract_id():
+    if state["contract_id"] != contract_id():
         raise RunError(
-            f"{folder}: trained with labels {state['labels']} and contract {state['contract_id']}; this build has "
-            f"{LABELS} and {contract_id()}. Train it again, or check out commit {read_facts(folder)['commit']}."
+            f"{folder}: trained with contract {state['contract_id']}; this build has {contract_id()}. Train it again, "
+            f"or check out commit {read_facts(folder)['commit']}."
         )
     network = untrained_network(recipe.model, len(state["labels"]))
     network.load_state_dict(state["weights"])

@@ -10,7 +10,7 @@ from mien.data.atomic import write_atomic
 from mien.models.manifest import Manifest, sha256_of, write_manifest
 from mien.training.conditions import measure_conditions
 from mien.training.evaluate import open_graph, run_graph, score_logits
-from mien.training.faces import FaceSet
+from mien.training.faces import Split
 from mien.training.release import card
 from mien.training.release.operating_point import cross_fit_temperature, fit_operating_point
 
@@ -18,7 +18,7 @@ CARD_NAME: Final = "card.md"
 logger = logging.getLogger("mien.training")
 
 
-def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[FaceSet]) -> None:
+def describe(folder: Path, manifest: Manifest, valid: Split, also: Sequence[Split]) -> None:
     """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card."""
     session = open_graph(folder / manifest.graph("fp32").file)
     logits = run_graph(session, valid.crops)
@@ -37,7 +37,7 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
     finish(folder, fitted.model_copy(update={"metrics": tuple(scored), "graphs": graphs}))
 
 
-def measure_again(folder: Path, manifest: Manifest, valid: FaceSet) -> None:
+def measure_again(folder: Path, manifest: Manifest, valid: Split) -> None:
     """Measure the conditions of an artifact again, fit its threshold to the correction it serves, and rewrite them."""
     session = open_graph(folder / manifest.graph("fp32").file)
     logits = run_graph(session, valid.crops)

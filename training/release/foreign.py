@@ -69,10 +69,3 @@ def _named_as(own: dict[str, Tensor], state: dict[str, Tensor]) -> dict[str, Ten
         if bare in known:
             named[bare] = value
     return named
-
-
-def classifier_prefixes(network: FaceNetwork) -> tuple[str, ...]:
-    """Beginnings of the names of the classifier's tensors, of a timm network."""
-    inner: Any = getattr(network.backbone, "network", None)
-    names = getattr(inner, "pretrained_cfg", {}).get("classifier", "head")
-    return tuple(f"{_OURS}{name}." for name in ([names] if isinstance(names, str) else names))

@@ -8,13 +8,13 @@ import yaml
 from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor
 
-from mien.data.contract import contract_id
+from mien.data.contract import LABELS, contract_id
 from mien.models.manifest import MANIFEST_NAME, ArtifactError
 from mien.models.network import FaceNetwork
 from mien.training.config import WEIGHT_SUFFIXES, ModelConfig, check_weights
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import RECIPE_NAME, RunError, weights_file
-from mien.training.release.foreign import classifier_prefixes, read_foreign
+from mien.training.release.foreign import read_foreign
 from mien.training.release.weights import WEIGHTS_NAME, read_weights
 
 logger = logging.getLogger("mien.training")
@@ -39,7 +39,7 @@ def model_to_build(model: ModelConfig, *, run: Path) -> ModelConfig:
     return model
 
 
-def load_start(network: FaceNetwork, model: ModelConfig, *, run: Path) -> tuple[Path, ...]:
+def load_start(network: FaceNetwork, model: ModelConfig, classes: tuple[str, ...], *, run: Path) -> tuple[Path, ...]:
     """Initialize a network as its recipe specifies, unless `run` has a checkpoint, which replaces the weights.
 
     Returns: the folder or file of the initial weights, if they were loaded; see `load_initial`.
@@ -47,47 +47,49 @@ def load_start(network: FaceNetwork, model: ModelConfig, *, run: Path) -> tuple[
     if checkpoint.exists(run):
         return ()
     if model.init_from is not None:
-        load_initial(network, model.init_from)
+        load_initial(network, model.init_from, classes)
         return (model.init_from,)
     return ()
 
 
-def load_initial(network: FaceNetwork, folder: Path) -> None:
+def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = LABELS) -> None:
     """Load the weights of a run, a released artifact or a third-party file, and log what was loaded.
 
-    Position embeddings are resized if the grids differ. Missing heads and distillation tokens keep their random
-    initialization; all other weights must match. Weights of MobileFaceNet also initialize a stem of its convolutions.
+    Position embeddings are resized if the grids differ. Missing heads and distillation tokens, and the weights of new
+    classes in a head, keep their random initialization; all other weights must match. Weights of MobileFaceNet also
+    initialize a stem of its convolutions.
     Raises: InitialWeightsError; CheckpointError, for a file that cannot be read.
     """
-    source, weights, model = _read(network, folder)
+    source, weights, model, labels = _read(network, folder)
     here = network.preprocess
     for key, value in (("color", here.color), ("normalization", here.normalization), ("img_size", here.img_size)):
         if model.get(key, value) != value:
             logger.warning("model.init_from %s: trained with %s %s, this recipe has %s", folder, key, model[key], value)
     own = network.state_dict()
     resized = _fit_positions(network, weights, own)
-    may_start_fresh = _MAY_START_FRESH + classifier_prefixes(network)
+    fitted = _fit_heads(network, weights, own, labels, classes)
+    may_start_fresh = _MAY_START_FRESH + tuple(f"{name}." for name in network.heads())
     stem = {_STEM + key.removeprefix("backbone."): tensor for key, tensor in weights.items()}
     if shared := stem.keys() & own.keys():
         weights, may_start_fresh = {key: stem[key] for key in shared}, ("backbone.network.",)
     _check(folder, weights, own, may_start_fresh=may_start_fresh)
     network.load_state_dict(weights, strict=False)
     fresh = sorted({".".join(key.split(".")[:3]) for key in own.keys() - weights.keys()})
-    listed = ", ".join(fresh) or "none"
+    listed = ", ".join([*fresh, *fitted]) or "none"
     logger.info("initialized from %s: %d tensors%s; newly initialized: %s", source, len(weights), resized, listed)
 
 
-def _read(network: FaceNetwork, folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """Path of the weights, the weights, and the model of the recipe; of a third-party file, {}."""
+def _read(network: FaceNetwork, folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any], tuple[str, ...] | None]:
+    """Path of the weights, the weights, model of the recipe and classes; of a third-party file, {} and None."""
     if folder.suffix in WEIGHT_SUFFIXES:
-        return folder, read_foreign(network, folder), {}
+        return folder, read_foreign(network, folder), {}, None
     if (folder / MANIFEST_NAME).exists():
         try:
             manifest, weights = read_weights(folder)
         except ArtifactError as error:
             raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
         released: Any = manifest.recipe["model"]
-        return folder / WEIGHTS_NAME, weights, released
+        return folder / WEIGHTS_NAME, weights, released, manifest.labels
     path = weights_file(folder)
     state = checkpoint.read(path)
     if state["contract_id"] != contract_id():
@@ -95,7 +97,28 @@ def _read(network: FaceNetwork, folder: Path) -> tuple[Path, dict[str, Tensor], 
             f"model.init_from {folder}: trained with contract {state['contract_id']}, this build has {contract_id()}"
         )
     recipe = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
-    return path, dict(state["weights"]), recipe["model"]
+    return path, dict(state["weights"]), recipe["model"], tuple(state["labels"])
+
+
+def _fit_heads(
+    network: FaceNetwork,
+    weights: dict[str, Tensor],
+    own: dict[str, Tensor],
+    labels: tuple[str, ...] | None,
+    classes: tuple[str, ...],
+) -> list[str]:
+    """Keep the rows of the heads for the classes that both have; returns the names of the new ones."""
+    if labels is None or labels == classes:
+        return []
+    both = [name for name in classes if name in labels]
+    before, after = ([names.index(name) for name in both] for names in (labels, classes))
+    for head in network.heads():
+        for key in (f"{head}.weight", f"{head}.bias"):
+            if key in weights and weights[key].shape[1:] == own[key].shape[1:]:
+                rows = own[key].clone()
+                rows[after] = weights[key][before]
+                weights[key] = rows
+    return [f"the classes {', '.join(name for name in classes if name not in both)}"]
 
 
 def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[str, Tensor]) -> str:

@@ -10,9 +10,8 @@ import numpy as np
 import yaml
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import EIGHT_LABELS
 from mien.training.config import DataSource, Recipe
-from mien.training.faces import TEST, FaceSet, read_faces
+from mien.training.faces import TEST, Split, read_split
 from mien.training.loop.run_folder import RunError, read_run
 from mien.training.report import figures
 from mien.training.report.results import RunResult, measure, most_confident_mistakes
@@ -24,21 +23,21 @@ _HEADINGS: Final = (
 )  # fmt: skip
 
 
-def gather(folders: list[Path], source: DataSource) -> tuple[list[RunResult], FaceSet]:
+def gather(folders: list[Path], source: DataSource) -> tuple[list[RunResult], Split]:
     """Evaluate every run on one split; for a test split, `measure` is fitted on the recipe's validation split.
 
     Raises: RunError, CheckpointError, RecipeError, DatasetError.
     """
     recipes = [read_run(Recipe, folder) for folder in folders]
     names = [recipe.name for recipe in recipes]
-    faces = read_faces(source)
+    faces = read_split(source)
     results = []
     for folder, recipe in zip(folders, recipes, strict=True):
         fitting, valid = None, recipe.data.held_out
         if valid.fold is not None:
             raise RunError(f"{folder}: a fold of a cross-validation, trained on other faces of this split; no report")
         if source.split == TEST:
-            fitting = read_faces(valid.model_copy(update={"root": source.root}) if valid.kind == source.kind else valid)
+            fitting = read_split(valid.model_copy(update={"root": source.root}) if valid.kind == source.kind else valid)
         name = f"{recipe.name} ({folder})" if names.count(recipe.name) > 1 else recipe.name
         results.append(measure(folder, name, faces, fitting=fitting))
     return results, faces
@@ -63,7 +62,7 @@ def table_row(result: RunResult) -> tuple[str, ...]:
     )
 
 
-def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -> str:
+def page(results: list[RunResult], faces: Split, *, show_faces: bool = True) -> str:
     """One self-contained HTML document.
 
     Args:
@@ -88,13 +87,14 @@ def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -
     )
 
 
-def _run_of_page(result: RunResult, faces: FaceSet, *, show_faces: bool) -> dict[str, Any]:
+def _run_of_page(result: RunResult, faces: Split, *, show_faces: bool) -> dict[str, Any]:
     valid, counts = result.recipe.data.held_out, np.array(result.evaluation.confusion)
+    faces = faces.for_classes(result.classes, of=result.name)
     options = "".join(f", {name}={value}" for name, value in valid.options.items())
     mistakes = []
     for index in most_confident_mistakes(result.predicted, result.confidence, faces.labels) if show_faces else ():
-        actual, predicted = EIGHT_LABELS[faces.labels[index]], EIGHT_LABELS[result.predicted[index]]
-        votes = [] if faces.votes is None else list(zip(EIGHT_LABELS, faces.votes[index], strict=False))
+        actual, predicted = result.classes[faces.labels[index]], result.classes[result.predicted[index]]
+        votes = [] if faces.votes is None else list(zip(result.classes, faces.votes[index], strict=True))
         shares = sorted((vote for vote in votes if vote[1] > 0), key=lambda vote: -vote[1])
         face = figures.thumbnail(faces.crops[index], f"A face labeled {actual}")
         listed = ", ".join(f"{percent(share, 0)} % {label}" for label, share in shares)
@@ -102,9 +102,9 @@ def _run_of_page(result: RunResult, faces: FaceSet, *, show_faces: bool) -> dict
         mistakes.append((face, faces.keys[index], actual, listed, prediction))
     return {
         "result": result,
-        "labels": EIGHT_LABELS[: len(counts)],
+        "labels": result.classes,
         "validated_on": f"{valid.kind} {valid.split}{options}",
-        "worst": most_confused(counts, EIGHT_LABELS),
+        "worst": most_confused(counts, result.classes),
         "history": figures.history(result),
         "calibration": figures.calibration(result, faces.labels),
         "mistakes": mistakes,

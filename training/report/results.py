@@ -11,7 +11,7 @@ from mien.models.network import Head
 from mien.training import metrics
 from mien.training.config import Recipe
 from mien.training.evaluate import Evaluation, score
-from mien.training.faces import FaceSet
+from mien.training.faces import Split
 from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.release.operating_point import fit_operating_point
@@ -34,6 +34,7 @@ class RunResult:
 
     name: str
     recipe: Recipe
+    classes: tuple[str, ...]
     facts: dict[str, Any]
     history: History
     parameters: int
@@ -59,7 +60,7 @@ class RunResult:
         return np.asarray(self.probabilities.max(axis=1))
 
 
-def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None) -> RunResult:
+def measure(folder: Path, name: str, faces: Split, *, fitting: Split | None) -> RunResult:
     """Evaluate the best weights of a run.
 
     Args:
@@ -69,7 +70,8 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     """
     recipe = read_run(Recipe, folder)
     network, state = load_best(folder)
-    faces.check_classes(len(state["labels"]), of=f"run {folder.name}")
+    classes, name_of_run = tuple(state["labels"]), f"run {folder.name}"
+    faces = faces.for_classes(classes, of=name_of_run)
     facts = read_facts(folder)
     head: Head = state["head"]
     logits = predict(network, faces.crops, heads=(head,))[head]
@@ -80,6 +82,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         threshold = metrics.confidence_threshold(probabilities, faces.labels)
         fitted_on = "these faces; the temperature is cross-fitted on five folds"
     else:
+        fitting = fitting.for_classes(classes, of=name_of_run)
         fitting_logits = predict(network, fitting.crops, heads=(head,))[head]
         temperature = metrics.fit_temperature(fitting_logits, fitting.labels)
         threshold = metrics.confidence_threshold(softmax(fitting_logits, temperature), fitting.labels)
@@ -88,6 +91,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     return RunResult(
         name=name,
         recipe=recipe,
+        classes=classes,
         facts=facts,
         history=read_history(folder, batch_size=recipe.batch_size),
         parameters=parameters(network),

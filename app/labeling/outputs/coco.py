@@ -9,7 +9,7 @@ from mien.app.labeling.columns import face_values
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output, write_entries
 from mien.app.labeling.records import Result
-from mien.data.contract import EIGHT_LABELS, LANDMARKS
+from mien.data.contract import LANDMARKS
 
 HELP: Final = "coco.json: COCO detection and keypoints"
 TARGETS: Final = ("coco.json",)
@@ -28,7 +28,7 @@ def render(journal: Journal) -> None:
         file.write(f'{{"info": {json.dumps(info)},\n"categories": {json.dumps(categories)},\n"images": [')
         write_entries(file, (_image(number, image) for number, image in _labeled(journal)))
         file.write('],\n"annotations": [')
-        write_entries(file, (_annotation(number, *face) for number, face in enumerate(faces, start=1)))
+        write_entries(file, (_annotation(journal, number, *face) for number, face in enumerate(faces, start=1)))
         file.write("]}\n")
 
 
@@ -42,14 +42,14 @@ def _image(number: int, image: Result) -> str:
     return json.dumps(entry | frame, ensure_ascii=False)
 
 
-def _annotation(number: int, image_id: int, face: Face) -> str:
+def _annotation(journal: Journal, number: int, image_id: int, face: Face) -> str:
     values = face_values(face)
     x, y, width, height = (round(value, 1) for value in face.box)
     points = [value for name in LANDMARKS for value in (values[f"{name}_x"], values[f"{name}_y"], 2)]
     annotation = {
         "id": number,
         "image_id": image_id,
-        "category_id": EIGHT_LABELS.index(face.label) + 1,
+        "category_id": journal.expressions.index(face.label) + 1,
         "bbox": [x, y, width, height],
         "area": round(width * height, 1),
         "iscrowd": 0,

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, Final
 
-from mien.app.labeling.columns import FACE_COLUMNS, Column, Row, face_rows
+from mien.app.labeling.columns import FACE_COLUMNS, Column, Row, face_rows, with_own_classes
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 
@@ -18,7 +18,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of texts 
 def render(journal: Journal) -> None:
     """Write `labels.csv`."""
     with open_output(journal, TARGETS[0]) as file:
-        write_csv(journal, file, FACE_COLUMNS, face_rows(journal))
+        write_csv(journal, file, with_own_classes(FACE_COLUMNS, journal), face_rows(journal))
 
 
 def write_csv(journal: Journal, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:

@@ -30,7 +30,7 @@ def render(journal: Journal) -> None:
         file.write('<View>\n  <Image name="image" value="$image"/>\n')
         file.write('  <RectangleLabels name="expression" toName="image">\n')
         for label in journal.expressions:
-            file.write(f'    <Label value={quoteattr(label)} background="{hex_color(label)}"/>\n')
+            file.write(f'    <Label value={quoteattr(label)} background="{hex_color(label, journal.expressions)}"/>\n')
         file.write("  </RectangleLabels>\n</View>\n")
 
 

@@ -51,7 +51,7 @@ def render_page(journal: Journal) -> str:
     shown = sorted(least, key=lambda pair: (round(pair[1].confidence, 4), pair[0].input.name, pair[0].input.frame))
     corrections = Corrections(journal.out)
     data = {
-        "colors": {label: hex_color(label) for label in journal.expressions},
+        "colors": {label: hex_color(label, journal.expressions) for label in journal.expressions},
         "faces": [_card(journal, corrections, image, face) for image, face in shown],
     }
     return Template(load_page(_TEMPLATE)).substitute(
@@ -130,7 +130,7 @@ def _label_bars(labels: Counter[str], expressions: tuple[str, ...]) -> str:
         share = f"{count / faces:.1%}" if faces else "-"
         rows += (
             f'<tr><th><a href="#label={label}">{label}</a><td class=share><i style="width:{100 * count / most:.1f}%;'
-            f'background:{hex_color(label)}"></i><td>{count:,}<td>{share}'
+            f'background:{hex_color(label, expressions)}"></i><td>{count:,}<td>{share}'
         )
     return rows
 

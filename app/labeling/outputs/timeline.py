@@ -20,7 +20,7 @@ import numpy as np
 from mien.app.inference.records import Face
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.inference.wording import percent
-from mien.app.labeling.columns import Column, Row
+from mien.app.labeling.columns import Column, Row, with_own_classes
 from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
@@ -64,7 +64,7 @@ def render(journal: Journal) -> None:
     """Write the table and the page of plots."""
     table, page = TARGETS
     with open_output(journal, table) as file:
-        write_csv(journal, file, COLUMNS, rows(journal))
+        write_csv(journal, file, with_own_classes(COLUMNS, journal), rows(journal))
     with open_output(journal, page) as file:
         write_page(journal, file)
 
@@ -103,22 +103,23 @@ def _tracked(journal: Journal, name: str) -> Iterator[tuple[Result, float, list[
 def rows(journal: Journal) -> Iterator[Row]:
     """One row per person and frame."""
     people = People(journal.out)
+    empty: Row = dict.fromkeys(column.name for column in with_own_classes(COLUMNS, journal))
     for name in journal.videos():
         names, _ = names_of(journal, name, people)
         for image, _ in moments(journal, name):
             for face in image.faces:
-                row: Row = {"file": name, "person": face.track, "frame": image.frame}
+                row = empty | {"file": name, "person": face.track, "frame": image.frame}
                 row |= {"time_s": image.input.time_s, "face": face.index}
                 row |= {"label": face.label, "confidence": round(face.confidence, 6)}
-                p = face.probabilities
-                row |= {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
+                row |= {f"p_{label}": round(value, 6) for label, value in face.probabilities.items()}
                 yield row | {"name": names.get(face.track) or None}
 
 
 def write_page(journal: Journal, file: IO[str]) -> None:
     """Write the page of plots, video by video."""
     legend = "".join(
-        f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in journal.expressions
+        f'<span><i style="background:{hex_color(label, journal.expressions)}"></i>{label}</span>'
+        for label in journal.expressions
     )
     head, tail = (
         Template(load_page(_TEMPLATE))
@@ -136,7 +137,7 @@ def write_page(journal: Journal, file: IO[str]) -> None:
 
 
 def _video(journal: Journal, name: str, people_names: dict[int, str]) -> str:
-    persons: dict[int, list[tuple[float, float, Array]]] = defaultdict(list)  # time, allowed gap, probabilities (n,)
+    persons: dict[int, list[tuple[float, float, Array]]] = defaultdict(list)  # time, allowed gap, probabilities (K,)
     times: list[tuple[int, float]] = []
     for image, gap_s in moments(journal, name):
         time_s = image.input.time_s or 0.0
@@ -150,17 +151,20 @@ def _video(journal: Journal, name: str, people_names: dict[int, str]) -> str:
     data = json.dumps({"pictures": pictures, "video": link, "end_s": end_s, "frames": times}).replace("<", "\\u003c")
     parts = [f"<section><h2>{escape(name)}</h2><script type=application/json>{data}</script><div class=seek></div>"]
     plotted = {number: seen for number, seen in sorted(persons.items()) if len(seen) >= PLOTTED_FRAMES}
-    parts += [_person(people_names.get(number) or f"person {number}", seen, end_s) for number, seen in plotted.items()]
+    parts += [
+        _person(people_names.get(number) or f"person {number}", seen, end_s, journal.expressions)
+        for number, seen in plotted.items()
+    ]
     if len(plotted) < len(persons):
         parts.append(f"<p class=sub>People in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(plotted)}.</p>")
     return "\n".join([*parts, "</section>"])
 
 
-def _person(name: str, seen: list[tuple[float, float, Array]], end_s: float) -> str:
+def _person(name: str, seen: list[tuple[float, float, Array]], end_s: float, labels: tuple[str, ...]) -> str:
     times_s, gaps_s, probabilities = (np.array(values) for values in zip(*seen, strict=True))
     mean = probabilities.mean(axis=0)
     order = [index for index in np.argsort(-mean)[:3] if mean[index] >= 0.01]
-    most = ", ".join(f"{EIGHT_LABELS[index]} {percent(float(mean[index]))}" for index in order)
+    most = ", ".join(f"{labels[index]} {percent(float(mean[index]))}" for index in order)
     span = f"{clock(times_s[0])} to {clock(times_s[-1])}, {len(seen):,} frames"
     ticks = "".join(f"<span>{clock(end_s * part / 4)}</span>" for part in range(5))
     # one polygon per expression and spell without a gap
@@ -170,15 +174,15 @@ def _person(name: str, seen: list[tuple[float, float, Array]], end_s: float) -> 
         f"<h3>{escape(name)} <small>{span}; on average {most}</small></h3><div class=plot>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(name)}: stacked probabilities over time">'
-        f"{''.join(_areas(*spell, end_s) for spell in spells)}</svg></div><div class=axis>{ticks}</div>"
+        f"{''.join(_areas(*spell, end_s, labels) for spell in spells)}</svg></div><div class=axis>{ticks}</div>"
     )
 
 
-def _areas(times_s: Array, probabilities: Array, end_s: float) -> str:
+def _areas(times_s: Array, probabilities: Array, end_s: float, labels: tuple[str, ...]) -> str:
     """One area per expression, stacked from the bottom, with at most `_POINTS` points.
 
     Args:
-        times_s: (n,); probabilities: (n, 7) or (n, 8).
+        times_s: (n,); probabilities: (n, K).
     """
     bins = np.array_split(np.arange(len(times_s)), min(len(times_s), _POINTS))
     x = _WIDTH * np.array([times_s[[part[0], part[-1]]].mean() for part in bins]) / max(end_s, 1e-9)
@@ -187,11 +191,11 @@ def _areas(times_s: Array, probabilities: Array, end_s: float) -> str:
         x, probabilities = np.array([x[0] - 1, x[0] + 1]), np.repeat(probabilities, 2, axis=0)
     edges = np.concatenate([np.zeros((len(x), 1)), np.cumsum(probabilities, axis=1)], axis=1).clip(0, 1)
     areas = ""
-    for index, label in enumerate(EIGHT_LABELS[: probabilities.shape[1]]):
+    for index, label in enumerate(labels):
         upper = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, index + 1], strict=True)]
         lower = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, index], strict=True)]
         points = " ".join(upper + lower[::-1])
-        areas += f'<polygon fill="{hex_color(label)}" points="{points}"><title>{label}</title></polygon>'
+        areas += f'<polygon fill="{hex_color(label, labels)}" points="{points}"><title>{label}</title></polygon>'
     return areas
 
 

@@ -147,7 +147,8 @@ def _add_faces(
     def run() -> dict[str, Any]:
         counts = journal.labels()
         labels = [
-            {"name": label, "count": counts.get(label, 0), "color": hex_color(label)} for label in journal.expressions
+            {"name": label, "count": counts.get(label, 0), "color": hex_color(label, journal.expressions)}
+            for label in journal.expressions
         ]
         counts = journal.reasons()
         reasons = [{"name": reason, "count": counts[reason]} for reason in REASONS if counts[reason]]

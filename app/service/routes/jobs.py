@@ -127,7 +127,8 @@ async def job_results(
     if page.format == "json":
         body = await asyncio.to_thread(lambda: b"".join(_encoded([_page(jobs, job, after, page.limit)], compressed)))
         return Response(body, media_type="application/json", headers=headers)
-    lines = _csv_rows(_images(jobs, job, after)) if page.format == "csv" else _json_lines(_images(jobs, job, after))
+    images = _images(jobs, job, after)
+    lines = _csv_rows(images, _labels(jobs, job)) if page.format == "csv" else _json_lines(images)
     with ExitStack() as cleanup:
         cleanup.enter_context(service.admission.stream(client_of(request)))
         chunks = _encoded(_chunks(lines), compressed)
@@ -183,6 +184,16 @@ def _images(jobs: Jobs, job: Job, after: tuple[str, int] | None) -> Iterator[tup
             yield _image(names, result), base64.urlsafe_b64encode(cursor).decode()
 
 
+def _labels(jobs: Jobs, job: Job) -> tuple[str, ...]:
+    """The expressions, and the classes of the model of a job."""
+    try:
+        journal = jobs.journal(job)
+    except NoJournal:
+        return EIGHT_LABELS
+    with closing(journal):
+        return tuple(dict.fromkeys((*EIGHT_LABELS, *journal.expressions)))
+
+
 def _position(cursor: str | None) -> tuple[str, int] | None:
     """Name and frame of a cursor. Raises: InvalidRequest."""
     if cursor is None:
@@ -211,20 +222,19 @@ def _json_lines(images: Iterator[tuple[JobImage, str]]) -> Iterator[str]:
         yield f"{image.model_dump_json()}\n"
 
 
-def _csv_rows(images: Iterator[tuple[JobImage, str]]) -> Iterator[str]:
+def _csv_rows(images: Iterator[tuple[JobImage, str]], labels: tuple[str, ...]) -> Iterator[str]:
     """One row per face, and one for an image without a face."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_TABLE, *(f"p_{label}" for label in EIGHT_LABELS), "reasons", "reason"])
+    writer.writerow([*_TABLE, *(f"p_{label}" for label in labels), "reasons", "reason"])
     for image, _ in images:
         fixed = [image.name, image.frame, image.time_s]
         for number, face in enumerate(image.faces):
-            probabilities = face.probabilities.model_dump()
             row = [number, *face.box.model_dump().values(), face.label, face.confidence, str(face.uncertain).lower()]
-            row += [probabilities.get(label) for label in EIGHT_LABELS]
+            row += [face.probabilities.get(label) for label in labels]
             writer.writerow([*fixed, *row, " ".join(face.reasons), image.reason])
         if not image.faces:
-            writer.writerow([*fixed, *[None] * (len(_TABLE) - 2 + len(EIGHT_LABELS)), image.reason])
+            writer.writerow([*fixed, *[None] * (len(_TABLE) - 2 + len(labels)), image.reason])
         yield text.getvalue()
         text.seek(0)
         text.truncate()

@@ -1,4 +1,5 @@
-export type Expression = "surprise" | "fear" | "disgust" | "happiness" | "sadness" | "anger" | "neutral" | "contempt";
+/** An expression, or a class that a model of your own was trained with. */
+export type Expression = "surprise" | "fear" | "disgust" | "happiness" | "sadness" | "anger" | "neutral" | "contempt" | (string & {});
 export interface Point { x: number; y: number }
 
 /** A face; coordinates in pixels of the upright image. */

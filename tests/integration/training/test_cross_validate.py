@@ -63,7 +63,7 @@ def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
     assert "natural" in shown
     faces = valid_faces(root)
     model = open_model(Path(artifact))
-    natural, balanced = (model.probabilities(model.predict(faces), prior).argmax(axis=1) for prior in PRIORS)
+    natural, balanced = (model.probabilities(model.logits(faces.crops), prior).argmax(axis=1) for prior in PRIORS)
     manifest = load_artifact(Path(artifact))
     logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), faces.crops)
     assert natural.tolist() == logits.argmax(axis=1).tolist()

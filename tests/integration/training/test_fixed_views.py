@@ -12,7 +12,8 @@ from mien.models.manifest import artifact_dir
 from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers, fixed_logits
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.loop.batches import FaceBatches, JoinedFaces, load_faces
+from mien.training.faces import read_split
+from mien.training.loop.batches import FaceBatches, JoinedFaces
 from mien.training.loop.machine import Machine
 from mien.training.loop.parallel import World
 from mien.training.loop.provenance import recorded
@@ -28,7 +29,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def joined(root: Path, cache_dir: Path, *, color: Color = "luminance") -> JoinedFaces:
     source = small_recipe(root).data.train[0]
-    return JoinedFaces([load_faces(source, color=color, cache_dir=cache_dir)])
+    return JoinedFaces([read_split(source, color=color, cache_dir=cache_dir)])
 
 
 def teachers_of(*folders: Path) -> Teachers:

@@ -15,8 +15,8 @@ from mien.data.tree import DatasetError
 from mien.models.manifest import artifact_dir
 from mien.training.config import DataSource, DistillationConfig, RecipeError, RuntimeConfig
 from mien.training.distillation.teachers import Teachers
+from mien.training.faces import _target
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import _target
 from mien.training.loop.machine import choose_device
 from mien.training.loop.run_folder import RunError, load_best
 from mien.training.loop.throughput import Clock
@@ -167,10 +167,17 @@ def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face(shares: tupl
 def test_a_teacher_of_other_labels_or_another_contract_is_rejected(trained: Trained, tmp_path: Path) -> None:
     teacher = shutil.copytree(trained.teacher, tmp_path / "teacher")
     state = checkpoint.read(teacher / checkpoint.BEST)
-    for change in ({"labels": ["joy", *LABELS[1:]]}, {"labels": list(reversed(LABELS))}, {"contract_id": "0000"}):
+    config, gray = DistillationConfig(mode="soft", teachers=(teacher,)), crops(2, channels=1)
+    expected = Teachers(config).eval()(gray)
+    checkpoint.save(teacher / checkpoint.BEST, state | {"labels": list(reversed(LABELS))})
+    torch.testing.assert_close(Teachers(config).eval()(gray), expected.flip(1))  # by name
+    for change, error, message in (
+        ({"labels": ["joy", *LABELS[1:]]}, RecipeError, "does not know surprise"),
+        ({"contract_id": "0000"}, RunError, "this build has"),
+    ):
         checkpoint.save(teacher / checkpoint.BEST, state | change)
-        with pytest.raises(RunError, match="this build has"):
-            Teachers(DistillationConfig(mode="soft", teachers=(teacher,)))
+        with pytest.raises(error, match=message):
+            Teachers(config)
 
 
 def test_a_released_artifact_teaches_alone_and_together_with_a_run(trained: Trained, tmp_path: Path) -> None:

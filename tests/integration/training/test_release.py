@@ -28,8 +28,7 @@ from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate, export
 from mien.training.cli import main
 from mien.training.config import Recipe
-from mien.training.faces import FaceSet
-from mien.training.loop.batches import load_faces
+from mien.training.faces import Split, read_split
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.loop.throughput import TrainingDiverged
 from mien.training.release import description, graphs
@@ -108,7 +107,7 @@ def test_the_released_graph_equals_torch_for_any_batch_and_color_and_has_an_atte
 
 def test_training_and_serving_use_the_same_luminance(trained: Trained) -> None:
     source = small_recipe(trained.faces).data.valid
-    cached = load_faces(source, color="luminance", cache_dir=trained.faces.parent / "cache")
+    cached = read_split(source, color="luminance", cache_dir=trained.faces.parent / "cache")
     faces = valid_faces(trained.faces)
     network, _ = load_best(trained.student)
     assert np.array_equal(cached.labels, faces.labels)
@@ -303,7 +302,7 @@ def test_measured_again_an_artifact_keeps_its_operating_point_and_has_the_thresh
     assert after.confidence_threshold == pytest.approx(served_confidence, abs=0.02)
 
 
-def _threshold_only(manifest: Manifest, classify: object, valid: FaceSet, cross_fitted: Array) -> Manifest:
+def _threshold_only(manifest: Manifest, classify: object, valid: Split, cross_fitted: Array) -> Manifest:
     """Stands for the measurement: the threshold is the mean confidence of the probabilities that it gets."""
     assert callable(classify)
     assert len(valid) == len(cross_fitted)

@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
+from mien.data.contract import LABELS
 from mien.training.evaluate import score
-from mien.training.faces import FaceSet
+from mien.training.faces import Split
 
 
 def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_and_labels_of_the_others() -> None:
     labels = np.array([0] * 300 + [3] * 50 + [6] * 50)
-    faces = FaceSet("drawn", "valid", np.empty(0), labels, None, tuple(map(str, range(400))), "0" * 64)
+    targets = np.eye(7)[labels]
+    faces = Split("drawn", "valid", np.empty(0), labels, targets, None, LABELS, tuple(map(str, range(400))), "0" * 64)
     fitted = np.full((400, 7), 0.4 / 6)
     fitted[np.arange(400), labels] = 0.6  # correct, at 60 %
     held_out = np.full((400, 7), 0.1 / 6)

@@ -2,11 +2,11 @@
 
 import { LABELS, facts } from "./labels.js";
 
-/** The column of contempt came later. */
+/** The column of contempt came later; those of classes that are not expressions are last. */
 function columns() {
   const shares = Object.keys(facts.colors).map((label) => `p_${label}`);
   return ["file", "status", "face", "x", "y", "width", "height", "label", "confidence", ...shares.slice(0, 7), "detector", "model", "reason",
-    "error", "uncertain", "precision", ...shares.slice(7), "reasons"];
+    "error", "uncertain", "precision", shares[7], "reasons", ...shares.slice(8)];
 }
 
 /** One cell. Text that a spreadsheet would interpret as a formula gets a leading apostrophe. */

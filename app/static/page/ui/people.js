@@ -25,7 +25,7 @@ class Person {
     this.root.dataset.person = number;
     this.thumb = element("canvas", { class: "thumb", width: THUMB_PX, height: THUMB_PX, "aria-hidden": "true" });
     this.root.prepend(this.thumb);
-    this.neutral = element("button", { class: "neutral" }, NEUTRAL);
+    this.neutral = element("button", { class: "neutral", hidden: !LABELS.includes("neutral") }, NEUTRAL);
     this.neutral.addEventListener("click", () => this.toggleNeutral(setNeutral));
     this.timeline = new Timeline(this.neutral);
     this.root.append(this.timeline.root);

@@ -178,7 +178,7 @@ def test_a_split_that_must_be_held_out_first_names_the_options(
 @pytest.mark.parametrize(
     ("splits", "options", "complaint"),
     [
-        ({"train": {"happy": 2, "blurry ones": 2}}, {}, r"train/blurry ones/train000.png: class.*ignore=name,name"),
+        ({"train": {"happy": 2, "blurry ones": 2}}, {}, r"train/blurry ones/train000.png: class.*ignore=folder,folder"),
         ({"": {"Contempt": 5, "happy": 5}}, {}, r"class 'Contempt'.*classes=8 adds contempt"),
         ({"": {"happyy": 2}}, {}, "happyy/000"),
         ({"train": {"": 1, "happy": 1}}, {}, r"train/train000\.png is in no class folder"),

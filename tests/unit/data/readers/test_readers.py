@@ -52,7 +52,7 @@ def test_an_empty_folder_is_rejected_with_the_place_to_get_the_set(kind: str, tm
     [
         ("fer2013", {}, r"'fer2013': expected one of affectnet, expw, ferplus, folders, .*raf_db"),
         ("expw", {"color": "gray"}, "expw: no option 'color', expected one of min_confidence"),
-        ("ferplus", {"classes": "9"}, "classes='9', expected one of 7, 8"),
+        ("ferplus", {"classes": "9"}, "classes=9, expected 7, 8 or names"),
         ("ferplus", {"protocol": "best"}, "expected one of majority, probability"),
         ("raf_db", {"hold_out_valid": "maybe"}, "expected a bool"),
         ("folders", {"valid_share": "much"}, "expected a float"),

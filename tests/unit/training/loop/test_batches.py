@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,8 @@ from mien.data.contract import Array, decode
 from mien.data.tree import DatasetError
 from mien.training.config import DataSource, FoldConfig
 from mien.training.distillation.losses import cross_entropy
-from mien.training.loop.batches import FaceBatches, Faces, JoinedFaces, _write_cache, epoch_order, load_faces
+from mien.training.faces import Split, _write_cache, read_split
+from mien.training.loop.batches import FaceBatches, JoinedFaces, epoch_order
 from mien.training.loop.parallel import World
 from tests.data_sets import make_photos, write_image
 from tests.support_training import drawn_faces, small_recipe
@@ -27,9 +27,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return drawn_faces(tmp_path_factory.mktemp("sources") / "faces", train=10, valid=1)
 
 
-def load(root: Path, **changes: object) -> Faces:
+def load(root: Path, **changes: object) -> Split:
     source = DataSource(kind="folders", split="train", root=root, **changes)  # type: ignore[arg-type]
-    return load_faces(source, color="luminance", cache_dir=root.parent / "cache")
+    return read_split(source, color="luminance", cache_dir=root.parent / "cache")
 
 
 def test_a_fraction_takes_its_share_of_each_class_and_is_a_subset_of_a_larger_one(root: Path) -> None:
@@ -63,8 +63,7 @@ def test_a_face_that_is_drawn_repeatedly_is_augmented_differently_each_time(root
     whole = load(root)
     kept = np.flatnonzero(whole.labels > 0)[:-1]
     kept = np.concatenate([np.flatnonzero(whole.labels == 0)[:1], kept])  # one face of a class, ten of the others
-    keys = tuple(whole.keys[i] for i in kept)
-    part = replace(whole, crops=whole.crops[kept], targets=whole.targets[kept], labels=whole.labels[kept], keys=keys)
+    part = whole[kept]
     recipe = small_recipe(root, batch_size=len(part))
     order = epoch_order(part.labels, seed=0, epoch=0, sampler="class")
     batches, again = (FaceBatches(JoinedFaces([part]), recipe, order, epoch=0, world=World()) for _ in range(2))
@@ -104,13 +103,13 @@ def test_a_fraction_without_a_face_is_an_error(tmp_path: Path, fold: FoldConfig 
     root = drawn_faces(tmp_path / "faces", train=3, valid=1)
     source = DataSource(kind="folders", split="train", root=root, fraction=0.1, fold=fold)
     with pytest.raises(DatasetError, match=r"no faces of split 'train' are left of 20: fraction 0\.1.*Increase"):
-        load_faces(source, color="luminance", cache_dir=tmp_path / "cache")
+        read_split(source, color="luminance", cache_dir=tmp_path / "cache")
 
 
 def test_a_set_without_labels_names_the_target_that_needs_none(tmp_path: Path) -> None:
     source = DataSource(kind="photos", split="train", root=make_photos(tmp_path))
-    with pytest.raises(DatasetError, match=r"no labeled faces of split 'train'.*target: teacher"):
-        load_faces(source, color="luminance", cache_dir=tmp_path / "cache")
+    with pytest.raises(DatasetError, match=r"split 'train' has no faces labeled surprise.*target: teacher"):
+        read_split(source, color="luminance", cache_dir=tmp_path / "cache")
 
 
 @pytest.mark.parametrize("notation", ["auto", "rand-m9.5", "rand-w0", "rand-p0.5.5"])

@@ -19,7 +19,7 @@ from mien.app.main import create_app
 from mien.app.service.routes import expressions
 from mien.app.service.serialize import face_result
 from mien.app.settings import Settings
-from mien.data.contract import EIGHT_LABELS, LABELS, by_label, decode
+from mien.data.contract import EIGHT_LABELS, LABELS, decode
 from tests.support import encoded, face_of, gradient_image, tiny_artifact
 from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect, LocalClient, SlowDetector
 
@@ -93,7 +93,7 @@ def test_a_label_below_the_threshold_is_flagged_and_stays_one_of_the_seven(clien
 
 def test_all_labels_of_a_model_with_contempt_can_be_ranked(client: TestClient) -> None:
     assert len(post(client, PHOTO, top_k=8).json()["images"][0]["faces"][0]["top"]) == 7
-    face = face_of(by_label(np.linspace(0, 0.25, 8)))
+    face = face_of(dict(zip(EIGHT_LABELS, np.linspace(0, 0.25, 8).tolist(), strict=True)))
     assert [entry.label for entry in face_result(face, top_k=8).top] == list(reversed(EIGHT_LABELS))
 
 
@@ -141,7 +141,7 @@ def test_every_face_has_a_map_and_its_overlay_on_request_if_the_model_has_attent
     artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
     explaining = connect(classifies=Classifier(Settings(model=artifact, device="cpu")))
     assert explaining.get("/v1/models").json()["models"][0]["explain"] is True
-    assert post(explaining, PHOTO).json()["images"][0]["faces"][0]["explanation"] is None
+    assert "explanation" not in post(explaining, PHOTO).json()["images"][0]["faces"][0]
     with_face, without = post(explaining, PHOTO, encoded(gradient_image(64, 64)), explain="true").json()["images"]
     assert (without["faces"], without["error"]) == ([], None)
     explanation = with_face["faces"][0]["explanation"]
@@ -152,7 +152,14 @@ def test_every_face_has_a_map_and_its_overlay_on_request_if_the_model_has_attent
 
 @pytest.mark.parametrize(
     "query",
-    [{"top_k": 9}, {"top_k": "x"}, {"top_k": [2, 3]}, {"confidence_threshold": 1.5}, {"min_face_px": 0}, {"url": "x"}],
+    [
+        {"top_k": 101},
+        {"top_k": "x"},
+        {"top_k": [2, 3]},
+        {"confidence_threshold": 1.5},
+        {"min_face_px": 0},
+        {"url": "x"},
+    ],
 )
 def test_an_invalid_option_is_rejected_by_name(client: TestClient, query: dict[str, object]) -> None:
     assert next(iter(query)) in problem(post(client, PHOTO, **query), 422, "invalid-request")
@@ -166,8 +173,8 @@ def test_a_crop_from_the_response_classified_again_has_the_same_probabilities(cl
     (again,) = body["images"][0]["faces"]
     assert again["probabilities"] == face["probabilities"]
     assert (again["box"], body["detector"]) == ({"x": 0.0, "y": 0.0, "width": 112.0, "height": 112.0}, "none")
-    assert again["crop"] is None
-    assert set(body["images"][0]["timings_ms"]) == {"decode", "classify"}
+    assert "crop" not in again
+    assert {"decode", "classify"} <= set(body["images"][0]["timings_ms"])
 
 
 def test_an_image_of_another_size_is_not_an_aligned_face(client: TestClient) -> None:
