@@ -8,6 +8,7 @@ import { descriptorOf } from "../../app/static/page/core/descriptor.js";
 import { decode } from "../../app/static/page/core/detector.js";
 import { asCsv } from "../../app/static/page/core/exports.js";
 import { Follower } from "../../app/static/page/core/follower.js";
+import { History } from "../../app/static/page/core/history.js";
 import { percent, useFacts } from "../../app/static/page/core/labels.js";
 import { corrected, correctionOf } from "../../app/static/page/core/neutral.js";
 import { Pipeline } from "../../app/static/page/core/pipeline.js";
@@ -135,6 +136,17 @@ test("tables have the columns of the command, in its order, and the same cells",
   assert.ok(text.includes(",false,int8,,small dark\n"));
   assert.ok(text.includes("\nx,error,"));
   assert.ok(text.includes(",no_image,'=1+1,"));
+});
+
+test("an episode is a second or more of one certain expression", () => {
+  const history = new History(Infinity);
+  const add = (at, label, uncertain = false) => history.add({ label, uncertain, probabilities: {} }, at);
+  for (let at = 0; at < 1400; at += 200) add(at, "anger");
+  add(1400, "anger", true);
+  for (let at = 1600; at < 2200; at += 200) add(at, "fear");
+  for (let at = 2200; at < 4000; at += 200) add(at, "neutral");
+  for (let at = 4000; at <= 6000; at += 200) add(at, "fear");
+  assert.deepEqual(history.episodes(6000), [{ label: "anger", from: 0, to: 1400 }, { label: "fear", from: 4000, to: 6000 }]);
 });
 
 test("a percentage does not claim certainty", () => assert.deepEqual([0.995, 0.994, 0].map(percent), [">99%", "99%", "0%"]));

@@ -14,6 +14,9 @@ from tests.support import ROOT
 pytestmark = pytest.mark.timeout(240)
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 PHONE = {"width": 360, "height": 740}
+REFUSE = """() => {
+  navigator.mediaDevices.getUserMedia = async () => { throw new DOMException("", "NotAllowedError"); };
+}"""
 
 
 def violations(page: Page) -> list[str]:
@@ -22,30 +25,49 @@ def violations(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize(("colors", "viewport"), [("light", None), ("dark", PHONE)], ids=["desktop", "phone"])
-def test_axe_finds_no_violation_in_any_view(open_tab: Open, colors: str, viewport: dict[str, int] | None) -> None:
+def test_axe_finds_no_violation_in_any_state(open_tab: Open, colors: str, viewport: dict[str, int] | None) -> None:
     size = {"viewport": viewport} if viewport else {}
     tab = open_tab(color_scheme=colors, **size)
-    assert violations(tab.page) == []
+    page = tab.page
+    found = {"first screen": violations(page)}
+
+    def check(state: str, *clicks: str, wait: str | None = None) -> None:
+        for selector in clicks:
+            page.click(selector, timeout=WAIT_MS)
+        if wait:
+            page.wait_for_selector(wait, timeout=WAIT_MS)
+        found[state] = violations(page)
+
+    page.evaluate(REFUSE)
+    check("error", "#start", wait="[data-kind=error]")
+    page.reload()
+    tab.wait_until_ready()
     tab.start_camera()
-    assert violations(tab.page) == []
-    tab.page.click("#settings")
-    assert violations(tab.page) == []
-    tab.page.keyboard.press("Escape")
-    assert tab.page.evaluate("document.activeElement.id") == "settings"
-    tab.page.click(".more")
-    assert violations(tab.page) == []
-    tab.page.click("#pause")
-    assert violations(tab.page) == []
-    tab.page.click("#tab-photos")
-    tab.page.set_input_files("#files", ROOT / "samples" / "photos" / "astronaut.jpg")
-    tab.page.click(".tile .open", timeout=WAIT_MS)
-    assert violations(tab.page) == []
-    tab.page.keyboard.press("Escape")
-    assert violations(tab.page) == []
-    tab.page.click("#card")
-    tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
-    assert "|" not in tab.page.inner_text(".document"), "tables are tables"
-    assert violations(tab.page) == []
+    check("live")
+    if viewport:
+        check("more", "#more")
+    check("settings", "#settings")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.id") == "settings"
+    check("all expressions", ".face .more")
+    if page.is_visible("#look"):
+        check("attention", "#look", wait=".attention")
+    check("recording", "#record")
+    check("fullscreen", "#fullscreen", wait=".compact .face")
+    check("summary", "#fullscreen", "#record", wait="#summary-people section")
+    check("downloads", "#summary-files summary")
+    page.click("#summary-delete")
+    check("paused", "#pause")
+    check("stopped", "#stop")
+    check("no photos", "#tab-photos")
+    page.set_input_files("#files", ROOT / "samples" / "photos" / "astronaut.jpg")
+    check("photo", ".tile .open")
+    page.keyboard.press("Escape")
+    check("photos")
+    check("cleared", "#clear")
+    check("card", "#card", wait=".document h1")
+    assert "|" not in page.inner_text(".document"), "tables are tables"
+    assert {state: rules for state, rules in found.items() if rules} == {}
 
 
 def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
@@ -71,6 +93,7 @@ def test_at_400_percent_zoom_everything_has_room(open_tab: Open, tmp_path: Path)
     tab.start_camera()
     assert tab.box("#stage")["width"] > 280
     assert tab.box("#pause")["width"] > 24
+    tab.page.click("#more")
     tab.page.click("#settings")
     assert tab.box("#settings-panel")["width"] > 280
     assert tab.box("#settings-panel")["y"] + tab.page.evaluate("scrollY") >= 0, "within reach"

@@ -100,18 +100,39 @@ def test_boxes_follow_the_face_and_the_mirror(live: Tab) -> None:
     live.page.click("#settings")
 
 
-def test_fullscreen_keeps_the_controls_in_view(live: Tab) -> None:
+def test_fullscreen_shows_people_and_controls_which_hide_while_nobody_moves(live: Tab) -> None:
     page = live.page
-    page.click("#fullscreen")
+    page.focus("#stop")
+    page.keyboard.press("f")
     live.wait_until("document.fullscreenElement?.id === 'view'")
-    for name in ("#stage", "#pause", "#settings", "#fps"):
+    page.wait_for_selector(".compact .face")
+    for name in ("#stage", "#pause", "#settings", ".compact .face"):
         live.wait_until(IN_VIEW % name)
+    assert page.is_hidden("#legend")
+    live.wait_until("getComputedStyle(document.getElementById('controls')).opacity === '0'")
+    page.mouse.move(300, 300)
+    live.wait_until("getComputedStyle(document.getElementById('controls')).opacity === '1'")
     page.click("#fullscreen")
     live.wait_until("document.fullscreenElement === null")
     refuse = "Promise.reject(new TypeError('not allowed here'))"
     page.evaluate(f"() => {{ Element.prototype.requestFullscreen = () => {refuse}; }}")
     page.click("#fullscreen")
     live.wait_until(f"{BADGE}.textContent.includes('not allowed here')")
+
+
+def test_a_video_is_searched_with_its_slider_and_paused_with_the_space_bar(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.page.click("#sample-clip")
+    wait_for_state(tab.page, "live")
+    tab.wait_until("!document.getElementById('seek').hidden")
+    tab.page.fill("#seek", "5")
+    tab.wait_until("document.getElementById('video').currentTime >= 5")
+    tab.page.evaluate("document.activeElement.blur()")
+    tab.page.keyboard.press("Space")
+    wait_for_state(tab.page, "paused")
+    assert tab.page.get_attribute("#seek", "aria-valuetext").startswith("0:0")
+    tab.page.click("#stop")
+    assert tab.page.is_hidden("#seek")
 
 
 @pytest.mark.parametrize("how", ["pause", "hidden", "photos"])

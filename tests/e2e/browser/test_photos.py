@@ -209,6 +209,15 @@ def test_photos_are_turned_as_their_exif_data_say(open_tab: Open, suffix: str) -
         assert np.abs(shown - np.asarray(upright, int)).mean() < 4, orientation
 
 
+def test_the_three_samples_can_be_tried(open_tab: Open) -> None:
+    tab = open_tab("/#photos")
+    tab.page.click("#try-samples")
+    wait_until_done(tab, 3)
+    assert tab.page.locator(".tile .open img").count() == 3
+    assert "No face found" in tab.page.inner_text("#results"), "one shows a cat"
+    assert tab.page.is_hidden("#try-samples")
+
+
 def test_photos_are_labeled_by_a_service_that_restarts_meanwhile(open_tab: Open) -> None:
     answers = chain([Route.abort] * 3, repeat(Route.continue_))
     tab = labeled(open_tab, ASTRONAUT, respond=lambda route: next(answers)(route))  # noqa: PLW0108 - for each request

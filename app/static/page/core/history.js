@@ -4,6 +4,7 @@ import { UNCERTAIN } from "./labels.js";
 
 export const SPAN_MS = 60_000;
 const GAP_MS = 2500;
+const EPISODE_MS = 1000;
 const STEP_MS = 150; // closer points are dropped
 
 /** Points of one person over time: {at, label, uncertain, probabilities}. */
@@ -37,6 +38,19 @@ export class History {
       else high = middle;
     }
     return low && moment <= this.until(low - 1, now) ? this.points[low - 1] : undefined;
+  }
+
+  /** Times of a second or more with the same certain expression other than neutral, in ms: [{label, from, to}]. */
+  episodes(now) {
+    const found = [];
+    this.points.forEach(({ at, label, uncertain }, index) => {
+      const last = found.at(-1);
+      const to = this.until(index, now);
+      if (uncertain || label === "neutral") return;
+      if (last?.label === label && last.to === at) last.to = to;
+      else found.push({ label, from: at, to });
+    });
+    return found.filter(({ from, to }) => to - from >= EPISODE_MS);
   }
 
   /** Seconds per shown label from `from` to `now`, longest first: [["neutral", 41.2], ...]. */

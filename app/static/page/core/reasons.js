@@ -3,12 +3,17 @@
 import { facts, ranked } from "./labels.js";
 
 const HINTS = {
-  small: ["Move closer", ({ box }) => `the face is ${Math.round(Math.min(box.width, box.height))} pixels wide`],
+  small: ["Move closer", ({ box }) => `the face is too small, ${Math.round(Math.min(box.width, box.height))} pixels wide`],
   blurred: ["Hold still", () => "the face is blurred"],
   turned: ["Look at the camera", () => "the head is turned away"],
   dark: ["Turn on a light", () => "the face is dark"],
   covered: ["Uncover the face", () => "eyes or mouth seem to be covered"],
-  ambiguous: ["Unclear", ({ probabilities }) => `it may also be ${ranked(probabilities)[1]}`],
+  ambiguous: ["Between two labels", ({ probabilities }) => `it may also be ${ranked(probabilities)[1]}`],
+};
+
+/** Names of the reasons, as of a filter. */
+export const NAMES = {
+  small: "face too small", blurred: "blurred", turned: "head turned", dark: "dark", covered: "face covered", ambiguous: "between two labels",
 };
 
 /** One line about the first reason: what is wrong, and with `advice` what the person can do; empty without a reason. */

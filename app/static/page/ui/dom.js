@@ -25,6 +25,9 @@ export function announce(text) {
   setText(byId("announce"), text);
 }
 
+/** A time in seconds as minutes and seconds: 75 is 1:15. */
+export const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+
 /** Download a blob as a file. */
 export function download(blob, name) {
   const link = element("a", { href: URL.createObjectURL(blob), download: name });

@@ -18,7 +18,7 @@ export async function showExample({ current }) {
   picture.close();
   canvas.setAttribute("aria-label", `A sample photo with one face: ${faces.map(spoken).join(", ")}`);
   const blocks = faces.map((face, index) => {
-    const block = new FaceBlock(faces.length > 1 ? `Face ${index + 1}` : "The sample photo", index + 1, { tag: "div", expanded: true });
+    const block = new FaceBlock(faces.length > 1 ? `Face ${index + 1}` : "Sample", index + 1, { tag: "div" });
     block.show(face);
     if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
     return block.root;

@@ -2,6 +2,7 @@
 
 import { element, swatch } from "./dom.js";
 import { LABELS, UNCERTAIN, facts } from "../core/labels.js";
+import { NAMES } from "../core/reasons.js";
 
 const ALL = "all";
 const NO_FACE = "no face";
@@ -43,7 +44,7 @@ export class Filter {
 
   button(kind, many) {
     const color = LABELS.includes(kind) ? [swatch(kind)] : [];
-    const button = element("button", { class: "filter", "data-kind": kind }, ...color, `${kind} ${many}`);
+    const button = element("button", { class: "filter", "data-kind": kind }, ...color, `${NAMES[kind] ?? kind} ${many}`);
     button.addEventListener("click", () => {
       this.kind = kind;
       this.changed();

@@ -27,6 +27,7 @@ export class Gallery {
       event.target.value = "";
     });
     byId("choose").addEventListener("click", () => byId("files").click());
+    byId("try-samples").addEventListener("click", () => this.takeSamples());
     for (const name of ["dragover", "dragenter"]) {
       addEventListener(name, (event) => {
         if (![...event.dataTransfer.types].includes("Files")) return;
@@ -53,6 +54,14 @@ export class Gallery {
     if (!files.length) return;
     event.preventDefault();
     this.take(files.map((file) => new File([file], `pasted-${++this.pasted}.${file.type.split("/")[1]}`, { type: file.type })));
+  }
+
+  async takeSamples() {
+    const fetched = [...byId("try-samples").querySelectorAll("img")].map(async ({ src }) => {
+      const blob = await (await fetch(src)).blob();
+      return new File([blob], src.split("/").at(-1), { type: blob.type });
+    });
+    this.take(await Promise.all(fetched));
   }
 
   /** Remove all photos; until others come, they can be restored. */

@@ -2,6 +2,7 @@
 
 import { CameraError } from "./camera.js";
 import { choice, keep } from "./choices.js";
+import { listenToControls } from "./controls.js";
 import { announce, byId, setText } from "./dom.js";
 import { Frames } from "./frames.js";
 import { isFaithful } from "../core/pixels.js";
@@ -29,7 +30,7 @@ export class Live {
     this.reconnected = reconnected;
     this.stage = new Stage();
     this.video = this.stage.video;
-    this.people = new People(byId("faces"), byId("nobody"), byId("legend"), (number, on, done) => {
+    this.people = new People(byId("faces"), byId("nobody"), (number, on, done) => {
       if (on) return this.tracker.captureNeutral(number, done);
       this.tracker.forgetNeutral(number);
       done(false);
@@ -68,6 +69,16 @@ export class Live {
       this.chooseCamera(byId("camera").value);
       this.startCamera();
     });
+    click("flip", () => {
+      const cameras = byId("camera");
+      cameras.selectedIndex = (cameras.selectedIndex + 1) % cameras.length;
+      cameras.dispatchEvent(new Event("change"));
+    });
+    listenToControls(this.video, () => {
+      this.motion.clear();
+      this.shown = [];
+      this.redraw();
+    });
     document.addEventListener("visibilitychange", () => this.attend());
     new ResizeObserver(() => this.redraw()).observe(this.stage.overlay);
     navigator.mediaDevices?.addEventListener("devicechange", () => this.devicesChanged());
@@ -97,6 +108,7 @@ export class Live {
     this.tracker.rules.smoothing_s = settings.smoothingMs / 1000;
     this.tracker.threshold = settings.threshold;
     this.video.classList.toggle("mirrored", settings.mirrored);
+    this.stage.root.classList.toggle("with-stats", settings.statistics);
     this.redraw();
   }
 

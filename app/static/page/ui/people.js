@@ -81,8 +81,8 @@ const follows = (card, other) => card.classList.contains("away") || Number(card.
 
 export class People {
   /** `setNeutral(number, on, done)`: see Person. */
-  constructor(list, nobody, legend, setNeutral) {
-    Object.assign(this, { list, nobody, legend, setNeutral });
+  constructor(list, nobody, setNeutral) {
+    Object.assign(this, { list, nobody, setNeutral });
     this.people = new Map(); // track -> Person
     this.refreshedAt = 0;
     this.clear();
@@ -92,7 +92,6 @@ export class People {
     this.people.clear();
     this.list.replaceChildren();
     this.nobody.hidden = false;
-    this.legend.hidden = true;
   }
 
   /** Show the faces of a result. `picture`: its frame, if known. */
@@ -141,8 +140,7 @@ export class People {
       else this.list.insertBefore(person.root, [...this.list.children].find((card) => follows(card, person.root)) ?? null);
     }
     const inView = [...this.people.values()].filter(({ away }) => !away).length;
-    this.list.classList.toggle("compact", inView >= COMPACT_FROM);
+    this.list.classList.toggle("compact", inView >= COMPACT_FROM || Boolean(document.fullscreenElement));
     this.nobody.hidden = this.people.size > 0;
-    this.legend.hidden = !this.people.size;
   }
 }

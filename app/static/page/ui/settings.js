@@ -1,10 +1,10 @@
-// Settings of the live view: mirror, landmarks, smoothing, threshold. Changes outlive the page (choices.js).
+// Settings of the live view: mirror, landmarks, frame rate, smoothing, threshold. Changes outlive the page (choices.js).
 
 import { byId, setText } from "./dom.js";
 import { choice, keep } from "./choices.js";
 import { percent } from "../core/labels.js";
 
-const VALUES = { mirror: "checked", landmarks: "checked", smoothing: "value", threshold: "value" };
+const VALUES = { mirror: "checked", landmarks: "checked", statistics: "checked", smoothing: "value", threshold: "value" };
 
 export class Settings {
   /** `changed()` is called after every change. */
@@ -47,6 +47,7 @@ export class Settings {
   read() {
     this.mirrored = byId("mirror").checked;
     this.landmarks = byId("landmarks").checked;
+    this.statistics = byId("statistics").checked;
     this.smoothingMs = 1000 * byId("smoothing").valueAsNumber;
     const threshold = byId("threshold").valueAsNumber / 100;
     // exact, not rounded to the slider's step

@@ -68,7 +68,7 @@ export async function offerCameras(current) {
   const options = cameras.map((camera, index) =>
     element("option", { value: camera.deviceId, selected: camera.deviceId === current }, camera.label || `Camera ${index + 1}`));
   byId("camera").replaceChildren(...options);
-  byId("camera-field").hidden = cameras.length < 2;
+  byId("camera-field").hidden = byId("flip").hidden = cameras.length < 2;
   return cameras;
 }
 

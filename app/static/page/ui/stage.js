@@ -108,7 +108,7 @@ export function drawOver(canvas, shown, size, { mirrored, landmarks, slots, abov
   Object.assign(area, { x: (width - area.width) / 2, y: (height - area.height) / 2 });
   const [x, y, wide, tall] = ["offsetLeft", "offsetTop", "offsetWidth", "offsetHeight"].map((side) => ratio * (above?.[side] ?? 0));
   const taken = [{ x, y, width: wide, height: tall }];
-  drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(ratio, width / 900), area, landmarks, slots, taken });
+  drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(ratio, width / (document.fullscreenElement ? 640 : 900)), area, landmarks, slots, taken });
 }
 
 /** Boxes and landmarks in pixels of the canvas, flipped if the picture is mirrored. */

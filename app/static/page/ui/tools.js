@@ -1,7 +1,8 @@
 // The tools beside the live picture: attention map, snapshot, fullscreen, and recording a session.
 
 import { attentionFigure } from "./attention.js";
-import { byId, download, setText } from "./dom.js";
+import { byId, clock, download, setText } from "./dom.js";
+import { asJpeg } from "./pictures.js";
 import { VideoRecorder, videoOf } from "./recorder.js";
 import { Session } from "../core/session.js";
 import { Summary } from "./summary.js";
@@ -46,11 +47,12 @@ export class Tools {
     const { live } = this;
     if (!live.last || byId("look").ariaDisabled === "true") return;
     const { frame, source } = live.last;
+    const takenAt = new Date();
     byId("look").ariaDisabled = "true"; // `disabled` would lose the focus
     try {
       const { images: [{ faces }] } = await live.labeler.label(new Blob([frame], { type: "image/jpeg" }), { explain: true });
       for (const face of faces) {
-        const figure = await attentionFigure(face.explanation);
+        const figure = await attentionFigure(face.explanation, takenAt);
         const track = live.motion.nearest((box) => iou(box, face.box));
         if (track !== undefined && source === live.source) live.people.attach(track, figure);
       }
@@ -83,6 +85,7 @@ export class Tools {
     this.session = new Session();
     this.parts = [];
     this.video = [];
+    this.faces = new Map(); // number of a person -> canvas with the face, until it is kept
     this.release = hold(this.session.date.toISOString());
     this.timer = setInterval(() => this.keep(this.session), KEEP_MS);
     this.recorder = new VideoRecorder();
@@ -92,17 +95,23 @@ export class Tools {
   }
 
   /** Keep what is new since the last part. */
-  keep({ date, rows, frames, seconds }) {
+  async keep(session) {
+    const faces = [...this.faces].filter(([, canvas]) => canvas);
+    for (const [number] of faces) this.faces.set(number, null);
+    const thumbs = await Promise.all(faces.map(async ([number, canvas]) => [number, await asJpeg(canvas)]));
+    const { date, rows, frames, seconds } = session;
     const from = this.parts.reduce((count, part) => count + part.rows.length, 0);
     const about = { model: this.live.model, threshold: this.live.settings.threshold };
-    const part = { id: date.toISOString(), date, frames, seconds, about, rows: rows.slice(from), video: this.video.splice(0) };
+    const part = { id: date.toISOString(), date, frames, seconds, about, rows: rows.slice(from), video: this.video.splice(0), thumbs };
     this.parts.push(part);
     return keepPart(part).catch((error) => this.live.stage.note(`A reload would lose this recording: ${error.message}`));
   }
 
   /** Add the faces of a result to the session, if one is being recorded. */
   answered(faces, now) {
-    this.session?.add(faces, now);
+    if (!this.session) return;
+    this.session.add(faces, now);
+    for (const { track } of faces) if (!this.faces.has(track)) this.faces.set(track, this.live.people.people.get(track).thumb);
   }
 
   /** Record the current picture with its boxes. */
@@ -120,6 +129,7 @@ export class Tools {
     clearInterval(this.timer);
     this.showRecording();
     if (document.fullscreenElement) await document.exitFullscreen();
+    session.seconds = (performance.now() - session.startedAt) / 1000;
     await recorder.stop();
     await this.keep(session);
     this.release();
@@ -129,13 +139,14 @@ export class Tools {
   show(parts) {
     if (!parts.length) return this.offerUnsaved(); // opened or deleted in another tab
     const [{ id, about }] = parts;
-    this.summary.show(Session.of(parts), about, videoOf(parts.flatMap(({ video }) => video)), (done) => (done ? this.remove(id) : this.offerUnsaved()));
+    const thumbs = new Map(parts.flatMap((part) => part.thumbs ?? []).map(([number, blob]) => [String(number), blob]));
+    const closed = (done) => (done ? this.remove(id) : this.offerUnsaved());
+    this.summary.show(Session.of(parts), { about, video: videoOf(parts.flatMap(({ video }) => video)), thumbs, closed });
   }
 
   showRecording() {
-    const seconds = this.session && Math.floor((performance.now() - this.session.startedAt) / 1000);
-    const clock = this.session && `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
-    setText(byId("record-text"), this.session ? `Finish ${clock}` : "Record");
+    const seconds = this.session && (performance.now() - this.session.startedAt) / 1000;
+    setText(byId("record-text"), this.session ? `Finish ${clock(seconds)}` : "Record");
     byId("record").setAttribute("aria-pressed", String(Boolean(this.session)));
   }
 }

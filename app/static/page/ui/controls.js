@@ -1,0 +1,53 @@
+// Controls of the live view: shortcuts, the position in a video, those behind More, and their hiding in fullscreen.
+
+import { byId, clock } from "./dom.js";
+
+const HIDE_MS = 3000;
+const SHORTCUTS = { " ": "pause", f: "fullscreen", r: "record" };
+
+/** `sought()` is called after a jump in the video. */
+export function listenToControls(video, sought) {
+  listenToKeys();
+  listenToPosition(video, sought);
+  hideInFullscreen();
+  byId("more").addEventListener("click", () => {
+    const open = byId("controls").classList.toggle("open");
+    byId("more").setAttribute("aria-expanded", String(open));
+  });
+}
+
+function listenToKeys() {
+  document.addEventListener("keydown", (event) => {
+    const button = byId(SHORTCUTS[event.key.toLowerCase()]);
+    const isTaken = event.target.closest(event.key === " " ? "input, select, dialog, button, summary, a" : "input, select, dialog");
+    if (!button || isTaken || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !button.getClientRects().length) return;
+    event.preventDefault();
+    button.click();
+  });
+}
+
+function listenToPosition(video, sought) {
+  const seek = byId("seek");
+  const show = () => {
+    seek.hidden = !(Number.isFinite(video.duration) && video.duration > 0); // a camera has no end
+    if (seek.hidden) return;
+    Object.assign(seek, { max: video.duration, value: video.currentTime });
+    seek.setAttribute("aria-valuetext", `${clock(video.currentTime)} of ${clock(video.duration)}`);
+  };
+  for (const event of ["durationchange", "timeupdate", "emptied"]) video.addEventListener(event, show);
+  seek.addEventListener("input", () => {
+    video.currentTime = seek.valueAsNumber;
+    sought();
+  });
+}
+
+function hideInFullscreen() {
+  const view = byId("view");
+  let timer;
+  const wake = () => {
+    view.classList.remove("idle");
+    clearTimeout(timer);
+    timer = setTimeout(() => view.classList.toggle("idle", byId("settings-panel").hidden), HIDE_MS);
+  };
+  for (const event of ["pointermove", "pointerdown", "keydown", "fullscreenchange"]) view.addEventListener(event, wake);
+}
