@@ -23,6 +23,7 @@ from mien.models.strict import StrictModel
 
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
 MANIFEST_NAME: Final = "manifest.json"
+_MIN_PROBABILITY: Final = 1e-12
 POINTERS: Final = {"fast": "DEFAULT", "accurate": "ACCURATE"}  # model name: file with the name of its folder
 
 M = TypeVar("M", bound=StrictModel)
@@ -132,11 +133,15 @@ class Softening(StrictModel):
         softness_px, yaw = quality.softness_px - USUAL_SOFTNESS_PX, abs(quality.yaw_degrees) - USUAL_YAW
         return max(0.0, softness_px), quality.blur_px, max(0.0, yaw), max(0.0, quality.covered)
 
-    def soften(self, probabilities: Array, quality: Quality) -> Array:
-        """Probabilities (K,) of a face at its temperature, relative to that of the others."""
+    def factor(self, quality: Quality) -> float:
+        """Temperature of a face, relative to that of the others; at least 1."""
         slopes = (self.per_px, self.per_blur_px, self.per_degree, self.per_covered)
-        factor = 1 + sum(slope * value for slope, value in zip(slopes, self.beyond(quality), strict=True))
-        if factor <= 1:
+        return max(1.0, 1 + sum(slope * value for slope, value in zip(slopes, self.beyond(quality), strict=True)))
+
+    def soften(self, probabilities: Array, quality: Quality, share: float = 1.0) -> Array:
+        """Probabilities (K,) of a face at its temperature, or at a share of the increase."""
+        factor = 1 + share * (self.factor(quality) - 1)
+        if factor == 1:
             return probabilities
         powers = probabilities ** (1 / factor)
         softened: Array = (powers / powers.sum()).astype(probabilities.dtype)
@@ -169,6 +174,45 @@ class Conditions(StrictModel):
             "covered": quality.covered > limit.get("covered", np.inf),
         }
         return tuple(reason for reason in REASONS if beyond.get(reason))
+
+
+class VotedFaces(StrictModel):
+    """Faces with similar agreement, or under one condition: what was expected, and what the raters said."""
+
+    faces: int
+    expected: float = Field(description="mean agreement")
+    votes: Interval = Field(description="mean share of the raters who chose the label")
+
+
+class DegradedFaces(VotedFaces):
+    """Degraded faces, against the votes for the faces before degrading."""
+
+    expected_unsoftened: float = Field(description="mean agreement without softening")
+
+
+class Agreement(StrictModel):
+    """How many people would choose each expression, fitted to the votes for the faces of a split.
+
+    All results are of the label that is served, balanced, and cross-fitted on these faces.
+    """
+
+    temperature: float = Field(gt=0, description="log probabilities, natural, are divided by this before softmax")
+    offsets: tuple[float, ...] = Field(description="added to them, in the order of the labels")
+    softening: float = Field(
+        1.0, ge=0, le=1, description="share of the softening of probabilities that votes get; fitted on degraded faces"
+    )
+    data: str
+    split: str
+    faces: int = Field(description="faces that most raters gave one of the labels, also without a majority for one")
+    command: str
+    error: Interval = Field(description="mean absolute difference between agreement and share of votes")
+    error_of_mean: Interval = Field(description="the same, if the agreement of all faces were its mean")
+    correlation: Interval = Field(description="of agreement and share of votes")
+    reliability: tuple[VotedFaces, ...] = Field(description="by tenths of the agreement, from the lowest with faces")
+    degraded: dict[str, DegradedFaces] = Field(
+        default_factory=dict,
+        description="of random faces, by condition, all steps together; not those that the softening was fitted on",
+    )
 
 
 class GraphFile(StrictModel):
@@ -205,6 +249,7 @@ class Manifest(StrictModel):
     )
     metrics: tuple[SplitMetrics, ...]
     conditions: Conditions | None = Field(None, description="accuracy of small, blurred, ... faces, if measured")
+    agreement: Agreement | None = Field(None, description="what people would say, if the split has votes")
     recipe: dict[str, object] = Field(description="the resolved training recipe")
     commit: str = Field(description="commit of this project that trained it")
     data_index_sha256: dict[str, Sha256] = Field(description="hash of each data set's index, by kind/split")
@@ -236,6 +281,8 @@ class Manifest(StrictModel):
     def _one_per_label(self) -> Self:
         if {self.output.shape[1], len(self.prior_correction)} != {len(self.labels)}:
             raise ValueError(f"output {self.output.shape}, prior_correction {self.prior_correction}: not one per label")
+        if self.agreement is not None and len(self.agreement.offsets) != len(self.labels):
+            raise ValueError(f"agreement.offsets {self.agreement.offsets}: not one per label")
         return self
 
     def probabilities(self, logits: Array, prior: Prior) -> Array:
@@ -243,6 +290,15 @@ class Manifest(StrictModel):
         offsets = self.prior_correction if prior == "balanced" else 0.0
         calibrated: Array = softmax(logits, self.temperature, offsets).astype("float32")
         return calibrated
+
+    def votes(self, probabilities: Array, prior: Prior) -> Array:
+        """Expected shares of votes (N, 7 or 8) float32 of calibrated probabilities; (N, 0) without `agreement`."""
+        if self.agreement is None:
+            return np.empty((len(probabilities), 0), np.float32)
+        correction = self.prior_correction if prior == "balanced" else 0.0
+        natural = np.log(np.maximum(probabilities, _MIN_PROBABILITY)) - correction
+        shares: Array = softmax(natural, self.agreement.temperature, self.agreement.offsets).astype("float32")
+        return shares
 
     def metrics_in(self, precision: str) -> tuple[SplitMetrics, ...]:
         """Metrics of the graph of one precision."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import drawn_conditions, tiny_artifact
+from tests.support import drawn_agreement, drawn_conditions, tiny_artifact
 from tests.support_skips import (  # noqa: F401  # hooks of pytest
     pytest_collectreport,
     pytest_runtest_logreport,
@@ -47,9 +47,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny artifact that corrects for rare classes, softens, and calls faces small below 200 pixels.
+    """A tiny artifact that corrects for rare classes, softens, expects votes, and calls faces small below 200 pixels.
 
     A test that changes it writes its own.
     """
     folder = tmp_path_factory.mktemp("artifacts") / "tiny.test"
-    return tiny_artifact(folder, conditions=drawn_conditions(per_px=0.4, small=200))
+    conditions = drawn_conditions(per_px=0.4, small=200)
+    return tiny_artifact(folder, conditions=conditions, agreement=drawn_agreement())

@@ -18,6 +18,7 @@ from PIL import Image
 from mien.app.inference.records import Box, Face
 from mien.data.contract import CROP_PX, LABELS, LANDMARKS, Array, contract_id
 from mien.models.manifest import (
+    Agreement,
     Conditions,
     GraphFile,
     GraphInput,
@@ -153,6 +154,15 @@ def drawn_conditions(*, per_px: float = 0.0, **limits: float) -> Conditions:
     return Conditions(
         data="drawn", split="valid", faces=9, command="", accuracy=share, conditions={}, reasons=reasons,
         softening=Softening(per_px=per_px), certain_share=0.5, certain=share, certain_unsoftened=share,
+    )  # fmt: skip
+
+
+def drawn_agreement() -> Agreement:
+    """Expected votes that are flatter than the probabilities, and not in the same order."""
+    share = Interval(0.71, 0.68, 0.74)
+    return Agreement(
+        temperature=1.6, offsets=(0.3, -0.2, -0.6, 0.5, 0.1, -0.4, 0.3), data="drawn", split="valid", faces=9,
+        softening=0.4, command="", error=share, error_of_mean=share, correlation=share, reliability=(),
     )  # fmt: skip
 
 

@@ -158,6 +158,9 @@ def evaluate(
     json_file: Json = None,
     table: Table = None,
     corruptions: Annotated[bool, typer.Option("--corruptions", help="Also measure corrupted faces.")] = False,
+    agreement: Annotated[
+        bool, typer.Option("--agreement", help="Also compare the expected votes with those of the split.")
+    ] = False,
     faces: Annotated[int | None, typer.Option(min=1, help="Random faces to corrupt, by default all.")] = None,
     plot: Figure = None,
 ) -> None:
@@ -168,7 +171,8 @@ def evaluate(
 
     source = _source(data, option, split)
     files = ResultFiles(json_file, table)
-    run(artifact_dir(artifact), source, corruptions=corruptions, corrupted=faces, figure=plot, files=files)
+    folder = artifact_dir(artifact)
+    run(folder, source, corruptions=corruptions, corrupted=faces, agreement=agreement, figure=plot, files=files)
 
 
 @_command("compare")
@@ -257,12 +261,21 @@ def export(
     conditions: Annotated[
         bool, typer.Option("--conditions", help="Measure the conditions of the artifact FOLDER again.")
     ] = False,
+    agreement: Annotated[
+        bool, typer.Option("--agreement", help="Fit the agreement of the artifact FOLDER to the votes for its faces.")
+    ] = False,
     card: Annotated[bool, typer.Option("--card", help="Write license and card of the artifact FOLDER again.")] = False,
 ) -> None:
     """Release runs as an artifact."""
-    if sum((refit, conditions, card, bool(tag))) != 1 or (not tag and len(folders) > 1):
-        raise typer.BadParameter("use --tag to release, or --refit, --conditions or --card with one artifact")
-    if ((arch or one_view) and not tag) or (also and (conditions or card)):
+    options: dict[Literal["all", "conditions", "agreement", "card"], bool] = {
+        "all": refit, "conditions": conditions, "agreement": agreement, "card": card
+    }  # fmt: skip
+    parts = [part for part, is_chosen in options.items() if is_chosen]
+    if len(parts) + bool(tag) != 1 or (not tag and len(folders) > 1):
+        raise typer.BadParameter(
+            "use --tag to release, or --refit, --conditions, --agreement or --card with one artifact"
+        )
+    if ((arch or one_view) and not tag) or (also and not (tag or refit)):
         raise typer.BadParameter("--arch and --one-view are options of --tag, --also of --tag and --refit")
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
@@ -274,7 +287,7 @@ def export(
             folders, tag, arch=arch, mirrored=not one_view, artifacts_dir=artifacts, also=tuple(also)
         )
     else:
-        command.describe_again(folder, part="conditions" if conditions else "card" if card else "all", also=tuple(also))
+        command.describe_again(folder, part=parts[0], also=tuple(also))
     if pointer:
         write_atomic(artifacts / POINTERS[pointer], folder.name + "\n")
     logging.getLogger("mien.training").info("wrote %s", folder)

@@ -4,7 +4,8 @@
 
 Metrics are reported with and without the correction for rare classes, on the complete split and, if the reader can
 detect near-duplicates, on its clean faces: those that resemble no face of the train split. Intervals are of 95 %
-(training/metrics.py). --corruptions also measures corrupted faces (training/robustness.py).
+(training/metrics.py). --corruptions also measures corrupted faces (training/robustness.py), --agreement the expected
+votes (training/release/agreement.py).
 """
 
 import sys
@@ -20,13 +21,15 @@ from rich.console import Console
 from rich.table import Table
 
 from mien.data.contract import Array, softmax
-from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, load_artifact
+from mien.data.tree import DatasetError
+from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, VotedFaces, load_artifact
 from mien.models.network import Head
 from mien.training import metrics, robustness
 from mien.training.config import DataSource
-from mien.training.faces import Split, read_split
+from mien.training.faces import Split, read_split, read_voted
 from mien.training.loop.prediction import predict
 from mien.training.loop.run_folder import load_best, read_facts
+from mien.training.release.agreement import evaluate_agreement, print_agreement
 from mien.training.wording import ResultFiles, metric_cells, plain_interval
 
 _BATCH: Final = 128
@@ -206,6 +209,7 @@ def run(
     *,
     corruptions: bool = False,
     corrupted: int | None = None,
+    agreement: bool = False,
     figure: Path | None = None,
     files: ResultFiles,
 ) -> None:
@@ -213,6 +217,7 @@ def run(
 
     Args:
         corruptions: whether to measure corrupted faces, too: `corrupted` random ones, by default all.
+        agreement: whether to compare the expected votes with those of the split, too.
         figure: file for a figure of the corruptions.
     """
     faces = read_split(source, find_clean=True)
@@ -228,10 +233,31 @@ def run(
         robustness.print_rows(rows, title=title)
         if figure:
             robustness.write_figure(figure, rows, title=title)
+    reliability: tuple[VotedFaces, ...] = ()
+    if agreement:
+        reliability = _print_agreement(manifest, session, source)
     scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
     results: dict[str, object] = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
     results |= {"corruptions": rows} if rows else {}
+    results |= {"agreement": [part.model_dump(mode="json") for part in reliability]} if reliability else {}
     results |= {"warning": warning} if warning else {}
     files.write(*results_table(evaluations), results)
     if warning:
         print(f"warning: {manifest.name}: {warning}", file=sys.stderr)
+
+
+def _print_agreement(
+    manifest: Manifest, session: onnxruntime.InferenceSession, source: DataSource
+) -> tuple[VotedFaces, ...]:
+    """Print how the expected votes meet those of a split, and return them by tenths. Raises: DatasetError."""
+    voted = read_voted(source, manifest.labels)
+    if voted is None or manifest.agreement is None:
+        lacks = (
+            f"{source.kind} has no votes for its labels"
+            if voted is None
+            else f"artifact {manifest.name} has no agreement"
+        )
+        raise DatasetError(f"--agreement: {lacks}")
+    votes = evaluate_agreement(manifest, partial(run_graph, session), voted)
+    print_agreement(votes, title=f"{manifest.name} on {voted.kind} {voted.split}, {len(voted.crops):,} faces")
+    return votes.by_tenth()

@@ -4,6 +4,7 @@
     mien export models/artifacts/FAST runs/TEACHER runs/OTHER --arch accurate_112 --tag NAME --one-view --as accurate
     mien export models/artifacts/NAME --refit
     mien export models/artifacts/NAME --conditions
+    mien export models/artifacts/NAME --agreement
     mien export models/artifacts/NAME --card
 
 Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetensors, manifest.json and card.md. Several
@@ -12,7 +13,8 @@ its mirror image.
 Temperature, prior correction and confidence threshold are fitted on the validation split that selected the weights.
 How accuracy depends on size, blur, pose and light is measured on it, too (training/conditions.py). --refit repeats this
 for the graphs of an artifact, and rewrites its card; --conditions only measures the conditions and fits the threshold
-again. --card only rewrites license and card.
+again, --agreement only fits the agreement to the votes for the faces (training/release/agreement.py). --card only
+rewrites license and card.
 """
 
 import logging
@@ -42,10 +44,10 @@ from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.config import DataSource, ModelConfig, Recipe
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.faces import TEST, Split, read_split
+from mien.training.faces import TEST, Split, read_split, read_voted
 from mien.training.loop.provenance import recorded
 from mien.training.loop.run_folder import parameters, read_facts, read_run, trained_commit
-from mien.training.release.description import CARD_NAME, describe, finish, measure_again
+from mien.training.release.description import CARD_NAME, describe, finish, fit_agreement_again, measure_again
 from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import (
     OPSET,
@@ -149,7 +151,8 @@ def export(
             ]
             released = ReleasedEnsemble(networks, temperatures, mirrored=mirrored)
         _write_and_check(released, staging, valid.crops)
-        describe(staging, _manifest(staging, final.name, members, mirrored=mirrored), valid, other_splits)
+        manifest = _manifest(staging, final.name, members, mirrored=mirrored)
+        describe(staging, manifest, valid, read_voted(chosen.valid, members[0].labels), other_splits)
     return final
 
 
@@ -296,9 +299,9 @@ def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
 
 
 def describe_again(
-    folder: Path, *, part: Literal["all", "conditions", "card"] = "all", also: tuple[str, ...] = ()
+    folder: Path, *, part: Literal["all", "conditions", "agreement", "card"] = "all", also: tuple[str, ...] = ()
 ) -> None:
-    """Fit and evaluate the graphs of an artifact again; or only measure its conditions, or rewrite license and card.
+    """Fit and evaluate the graphs of an artifact again; or only one part, or only rewrite license and card.
 
     Raises: ArtifactError; ExportError; DatasetError.
     """
@@ -306,8 +309,16 @@ def describe_again(
     if part == "card":
         finish(folder, _licensed(manifest))
         return
-    valid = _read_unchanged(_valid_source(manifest), manifest.data_index_sha256, manifest.labels)
+    source = _valid_source(manifest)
+    valid = _read_unchanged(source, manifest.data_index_sha256, manifest.labels)
+    voted = read_voted(source, manifest.labels)
     if part == "conditions":
-        measure_again(folder, manifest, valid)
+        measure_again(folder, manifest, valid, voted)
+    elif part == "all":
+        describe(folder, _licensed(manifest), valid, voted, _other_splits(also, manifest.labels))
+    elif voted is None:
+        raise ExportError(
+            f"{source.kind} {source.split} has no votes for the labels of the model, so the agreement cannot be fitted."
+        )
     else:
-        describe(folder, _licensed(manifest), valid, _other_splits(also, manifest.labels))
+        fit_agreement_again(folder, manifest, voted)

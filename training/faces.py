@@ -122,6 +122,31 @@ def in_order(shares: Array, classes: Sequence[str], wanted: Sequence[str]) -> Ar
     return columns
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class VotedSet:
+    """Faces of a split with the votes of their raters, also those without a majority.
+
+    Attributes:
+        crops: (N, 112, 112, 3) uint8, RGB.
+        votes: (N, K), number of raters who chose each label; every face has some.
+    """
+
+    kind: str
+    split: str
+    crops: Array
+    votes: Array
+
+
+def read_voted(source: DataSource, classes: tuple[str, ...]) -> VotedSet | None:
+    """Read the faces of a split with votes for these classes; None if the set has none. Raises: DatasetError."""
+    reader = open_reader(source.kind, source.resolved_root(), **source.options)
+    voted = reader.voted(source.split)
+    if not voted or reader.labels != classes:
+        return None
+    crops = np.stack([reader.crop(sample) for sample, _ in voted])
+    return VotedSet(source.kind, source.split, crops, np.array([votes for _, votes in voted]))
+
+
 def read_split(
     source: DataSource, *, color: Color = "RGB", cache_dir: Path | None = None, find_clean: bool = False
 ) -> Split:

@@ -60,6 +60,7 @@ _OPTIONS: Final[dict[str, Any]] = {
         "--spreadsheet-safe",
         help="Put an apostrophe before texts that a spreadsheet would run as a formula, and mark CSV as UTF-8.",
     ),
+    "votes": _output("--votes", help="Add columns v_* to tables: how many people would choose each expression."),
     "annotated_px": _output(min=64, help="Maximum long side of annotated copies, pixels."),
     "min_face_px": _output("--min-face", min=0, metavar="PX", help="Ignore smaller faces."),
     "min_confidence": _output(min=0, max=1, metavar="P", help="Ignore less confident faces."),

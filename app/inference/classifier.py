@@ -115,6 +115,10 @@ class Classifier:
             return np.empty((0, len(self.manifest.labels)), np.float32)
         return self.manifest.probabilities(self._infer(crops), self.prior)
 
+    def votes(self, probabilities: Array) -> Array:
+        """Expected shares of votes (N, 7 or 8) float32 of probabilities from `classify`; (N, 0) if unknown."""
+        return self.manifest.votes(probabilities, self.prior)
+
     def explain(self, crops: Array) -> Array:
         """Attention maps (N, rows, columns) float32 of (N, 112, 112, 3) uint8 crops; each map sums to 1.
 

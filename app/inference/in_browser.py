@@ -88,6 +88,8 @@ def _classifier(manifest: Manifest, settings: InferenceSettings) -> dict[str, An
         "temperature": manifest.temperature,
         "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
         "confidence_threshold": manifest.confidence_threshold,
+        "agreement": manifest.agreement
+        and manifest.agreement.model_dump(include={"temperature", "offsets", "softening"}),
         "conditions": manifest.conditions
         and {
             "softening": manifest.conditions.softening.model_dump(),

@@ -135,13 +135,16 @@ class Labeler:
         timings_ms: dict[str, float] = {}
         with timed(timings_ms, "classify"):
             rows = self.classifier.classify(np.concatenate([NO_CROPS, *(photo.crops for photo in photos)]))
+        votes = self.classifier.votes(rows)
         labeled, first = [], 0
         for photo in photos:
             last = first + len(photo.crops)
             part = len(photo.crops) / len(rows) if len(rows) else 1 / len(photos)
             faces = tuple(
                 self._face(index, *values, threshold)
-                for index, values in enumerate(zip(photo.detections, photo.crops, rows[first:last], strict=True))
+                for index, values in enumerate(
+                    zip(photo.detections, photo.crops, rows[first:last], votes[first:last], strict=True)
+                )
             )
             timings = photo.timings_ms | {"classify": timings_ms["classify"] * part}
             labeled.append(Photo(photo.width, photo.height, faces, photo.pixels, timings, photo.notes))
@@ -152,13 +155,20 @@ class Labeler:
         """Confidence threshold of a request; that of the model if the request has none."""
         return self.classifier.manifest.confidence_threshold if requested is None else requested
 
-    def _face(self, index: int, detection: Detection, crop: Array, row: Array, threshold: float | None) -> Face:
-        """One face with the probabilities (7,) of its crop, softened by its quality if the model has conditions."""
+    def _face(
+        self, index: int, detection: Detection, crop: Array, row: Array, votes: Array, threshold: float | None
+    ) -> Face:
+        """One face with probabilities and votes (7,) of its crop, softened by its quality if the model has conditions.
+
+        `votes` is empty if the model does not have them.
+        """
         manifest, points = self.classifier.manifest, detection.landmarks_px
         reasons: tuple[str, ...] = ()
         if manifest.conditions is not None:
             quality = measure(crop, points)
-            row, reasons = manifest.conditions.softening.soften(row, quality), manifest.conditions.reasons_of(quality)
+            soften, reasons = manifest.conditions.softening.soften, manifest.conditions.reasons_of(quality)
+            row = soften(row, quality)
+            votes = votes if manifest.agreement is None else soften(votes, quality, manifest.agreement.softening)
         probabilities: dict[str, float] = dict(zip(manifest.labels, row.tolist(), strict=True))
         label = manifest.labels[int(row.argmax())]
         confidence = probabilities[label]
@@ -174,6 +184,7 @@ class Labeler:
             roll_degrees=roll_degrees(points),
             crop=crop,
             index=index,
+            votes=dict(zip(manifest.labels, votes.tolist(), strict=False)),
         )
 
 

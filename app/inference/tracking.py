@@ -92,6 +92,7 @@ class _Seen:
 class _Track:
     box: Box
     probabilities: Array  # (7,) float64, smoothed
+    votes: Array  # likewise; empty if unknown
     shown: int
     sure: bool
     begun_s: float
@@ -203,10 +204,10 @@ class Tracker:
         return max(gone, key=lambda pair: pair[0])[1]
 
     def _begin(self, face: Face, seen: _Seen, at_s: float) -> _Track:
-        probabilities = _probabilities(face)
+        probabilities, votes = _values(face.probabilities), _values(face.votes)
         shown = int(probabilities.argmax())
         sure = bool(probabilities[shown] >= self.threshold)
-        track = _Track(face.box, probabilities, shown, sure, at_s, at_s, self._clock_s, at_s, seen.covered)
+        track = _Track(face.box, probabilities, votes, shown, sure, at_s, at_s, self._clock_s, at_s, seen.covered)
         self._tracks.append(track)
         return track
 
@@ -231,7 +232,8 @@ class Tracker:
     def _smooth(self, track: _Track, face: Face, at_s: float) -> None:
         smoothing_s = self.rules.smoothing_s
         weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / smoothing_s) if smoothing_s else 1.0
-        track.probabilities = track.probabilities + weight * (_probabilities(face) - track.probabilities)
+        track.probabilities = track.probabilities + weight * (_values(face.probabilities) - track.probabilities)
+        track.votes = track.votes + weight * (_values(face.votes) - track.votes)
         best = int(track.probabilities.argmax())
         if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
             track.shown = best
@@ -321,8 +323,8 @@ def _shared(a: Box, b: Box, grown: float) -> float:
     return overlap / (grown**2 * min(a[2] * a[3], b[2] * b[3]))
 
 
-def _probabilities(face: Face) -> Array:
-    return np.array(list(face.probabilities.values()))  # (7,) float64
+def _values(shares: dict[str, float]) -> Array:
+    return np.array(list(shares.values()))  # (7,) float64
 
 
 def _smoothed(face: Face, track: _Track) -> Face:
@@ -335,5 +337,6 @@ def _smoothed(face: Face, track: _Track) -> Face:
         label=label,
         confidence=probabilities[label],
         uncertain=not track.sure,
+        votes=dict(zip(face.votes, track.votes.tolist(), strict=True)),
         reasons=with_ambiguity(face.reasons, probabilities),
     )

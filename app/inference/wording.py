@@ -12,3 +12,8 @@ def label_text(face: Face) -> str:
     """Format the label of a face: `happiness 92%`, or `uncertain (sadness 31%)`."""
     words = f"{face.label} {percent(face.confidence)}"
     return f"uncertain ({words})" if face.uncertain else words
+
+
+def agreement_text(face: Face) -> str:
+    """Format the agreement of a face: `about 6 of 10 people would say sadness`; empty if the model cannot tell."""
+    return "" if face.agreement is None else f"about {round(10 * face.agreement)} of 10 people would say {face.label}"

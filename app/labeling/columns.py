@@ -65,6 +65,12 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("reasons", "text", "", f"why `label` may be wrong, separated by spaces: {', '.join(REASONS)}"),
     Column("corrected", "text", "", "label that a person gave in the review, or `not_a_face`; empty if not reviewed"),
     Column("reviewed_by", "text", "", "name of this person, if it was given with `--reviewer`"),
+    Column(
+        "agreement",
+        "number",
+        "0..1",
+        "expected share of people who would choose `label`; empty if the model cannot tell",
+    ),
 )
 
 FILE_COLUMNS: Final[tuple[Column, ...]] = (
@@ -97,10 +103,19 @@ def with_own_classes(columns: Sequence[Column], journal: Journal) -> tuple[Colum
     return (*columns, *(Column(f"p_{label}", "number", "0..1", f"calibrated probability of {label}") for label in own))
 
 
+def face_columns(journal: Journal) -> tuple[Column, ...]:
+    """Columns of the rows of faces; with `--votes`, those of the votes come last."""
+    votes = [
+        Column(f"v_{label}", "number", "0..1", f"expected share of people who would choose {label}")
+        for label in journal.expressions
+    ]
+    return (*with_own_classes(FACE_COLUMNS, journal), *(votes if journal.with_votes else ()))
+
+
 def face_rows(journal: Journal) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
     corrections = Corrections(journal.out)
-    empty: Row = dict.fromkeys(column.name for column in with_own_classes(FACE_COLUMNS, journal))
+    empty: Row = dict.fromkeys(column.name for column in face_columns(journal))
     for image in journal.images():
         shared = empty | {
             "file": image.input.name,
@@ -122,6 +137,8 @@ def face_rows(journal: Journal) -> Iterator[Row]:
         decided = corrections.of(image)
         for face in image.faces:
             row = shared | {"face": face.index} | face_values(face)
+            if journal.with_votes:
+                row |= {f"v_{label}": round(share, 6) for label, share in face.votes.items()}
             if (decision := decided.get(face.index)) is not None:
                 row |= {"corrected": decision.label, "reviewed_by": decision.reviewer or None}
             yield row
@@ -146,7 +163,7 @@ def face_values(face: Face) -> Row:
         values[name_x], values[name_y] = round(point_x, 1), round(point_y, 1)
     yaw, pitch = head_pose(face.landmarks_px)
     values |= {"roll": round(face.roll_degrees, 1), "sharpness": round(face.sharpness, 1), "yaw": yaw, "pitch": pitch}
-    values["reasons"] = " ".join(face.reasons)
+    values |= {"reasons": " ".join(face.reasons), "agreement": face.agreement and round(face.agreement, 6)}
     return values
 
 

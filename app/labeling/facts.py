@@ -51,7 +51,7 @@ def open_pipeline(settings: Settings) -> Labeler:
 def facts_of(pipeline: Labeler) -> dict[str, str]:
     """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
-    conditions = manifest.conditions
+    conditions, agreement = manifest.conditions, manifest.agreement
     return {
         "version": VERSION,
         "model": manifest.name,
@@ -64,6 +64,9 @@ def facts_of(pipeline: Labeler) -> dict[str, str]:
         "confidence_threshold": f"{manifest.confidence_threshold:.6g}",
         "reasons": " ".join(f"{name} {reason.limit:g}" for name, reason in conditions.reasons.items())
         if conditions
+        else "",
+        "agreement": " ".join(f"{value:.6g}" for value in (agreement.temperature, *agreement.offsets))
+        if agreement
         else "",
         "labels": " ".join(manifest.labels),
         "precision": pipeline.classifier.precision,

@@ -92,7 +92,7 @@ class Journal:
     def check_version(self) -> None:
         """Check that the tables are those of this version. Raises: OutputRefused."""
         columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
-        if columns and ("reasons" not in columns or "checksum" in columns):
+        if columns and "votes" not in columns:
             raise OutputRefused(f"{self.out} was labeled by an earlier version of Mien. Choose another --out.")
 
     def _create(self) -> None:
@@ -124,6 +124,11 @@ class Journal:
     def spreadsheet_safe(self) -> bool:
         """Return whether tables are protected from texts that a spreadsheet would run."""
         return self.get("spreadsheet_safe") == "True"
+
+    @property
+    def with_votes(self) -> bool:
+        """Return whether tables have the expected votes."""
+        return self.get("votes") == "True"
 
     @property
     def _limits(self) -> tuple[float, float]:
@@ -558,7 +563,7 @@ class Journal:
             for table in ("faces", "thumbs"):
                 self._db.executemany(f"DELETE FROM {table} WHERE item=?", [row[-1:] for row in rows])  # noqa: S608
             values = [pack_face(row, face) for row, face in faces]
-            self._db.executemany("INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", values)
+            self._db.executemany("INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)", values)
             self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
 
     def close_container(self, container: Input, failure: Failure | None, sha256: str) -> None:

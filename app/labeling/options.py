@@ -33,6 +33,7 @@ class LabelOptions:
 
     outputs: list[str] = field(default_factory=list)
     spreadsheet_safe: bool = False
+    votes: bool = False
     annotated_px: int = 1600
     min_face_px: float = 0
     min_confidence: float = 0

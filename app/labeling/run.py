@@ -42,7 +42,7 @@ from mien.models.manifest import artifact_dir, read_manifest
 
 _RECORDED: Final = (
     "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "zip_encoding", "limit",
-    "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe",
+    "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe", "votes",
 )  # fmt: skip
 
 
@@ -161,6 +161,7 @@ class _Run:
         journal.put("filter", json.dumps([options.min_face_px, options.min_confidence]))
         journal.put("limits", limits)
         journal.put("spreadsheet_safe", str(options.spreadsheet_safe))
+        journal.put("votes", str(options.votes))
         return outputs
 
     def _begun(self) -> Iterator[Batch]:

@@ -160,6 +160,14 @@ class FaceResult(_Record):
         description="why the label may be wrong; empty if nothing is known to speak against it"
     )
     probabilities: dict[Label, Fraction] = Field(description="of all expressions of the model; they sum to 1")
+    agreement: Fraction | None = Field(
+        None,
+        exclude_if=_is_absent,
+        description="expected share of people who would choose `label`; absent if the model was fitted without votes",
+    )
+    votes: dict[Label, Fraction] | None = Field(
+        None, exclude_if=_is_absent, description="expected share of people who would choose each expression"
+    )
     top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
     explanation: Explanation | None = Field(None, exclude_if=_is_absent, description="with `explain=true`")
     crop: ImageData | None = Field(

@@ -126,6 +126,13 @@ class Reader:
         """Return the published number of samples per split and label under the chosen options; {} if unpublished."""
         return {}
 
+    def voted(self, split: str) -> list[tuple[Sample, tuple[int, ...]]]:
+        """List the images that most raters gave one of `labels`, each with the votes for these; [] without votes.
+
+        Also images without a majority, which are not samples.
+        """
+        return []
+
     def left_out(self, split: str) -> Mapping[str, int]:
         """Return the number of images of a split that are not samples, by reason. Raises: see `samples`."""
         self.samples(split)

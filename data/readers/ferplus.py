@@ -130,6 +130,16 @@ class FerPlus(Reader):
                 self._left_out[split]["no majority" if label is None else label] += 1
         return samples
 
+    def voted(self, split: str) -> list[tuple[Sample, tuple[int, ...]]]:
+        """List the images with their votes, single ones included; near-duplicates of other splits, too."""
+        listed = []
+        for key, votes in sorted(self._rows(split)):
+            by_column = dict(zip(COLUMNS, votes, strict=True))
+            chosen = tuple(by_column[label] for label in self.labels)
+            if 2 * sum(chosen) > sum(votes):
+                listed.append((Sample(key, split, None), chosen))
+        return listed
+
     def _images_of(self, split: str) -> list[Sample]:
         return [Sample(key, split, None) for key, _ in self._rows(split)]
 

@@ -1,4 +1,4 @@
-"""One photo has the same labels through REST, stream, job, table, Python and video."""
+"""One photo has the same labels and agreement through REST, stream, job, table, Python and video."""
 
 import io
 import json
@@ -41,6 +41,9 @@ def settings(artifact: Path) -> dict[str, Any]:
 def expected(settings: dict[str, Any], photo: bytes) -> Faces:
     faces = [face.to_dict() for face in Analyzer(**settings).analyze(photo)]
     assert [face["reasons"][0] for face in faces] == ["small"]
+    for face in faces:
+        assert face["agreement"] == face["votes"][face["label"]] != face["confidence"]
+        assert sum(face["votes"].values()) == pytest.approx(1, abs=1e-5)
     return faces
 
 
@@ -104,14 +107,16 @@ def test_video_labels_as_python_does(settings: dict[str, Any], photo: bytes, exp
 def test_table_labels_as_python_does(settings: dict[str, Any], photo: bytes, expected: Faces, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").write_bytes(photo)
-    label_folder(tmp_path / "photos", tmp_path / "out", load_settings(**settings), "csv")
+    label_folder(tmp_path / "photos", tmp_path / "out", load_settings(**settings), "csv", votes=True)
     (row,) = rows_of(tmp_path / "out")
     (face,) = expected
     assert {label: float(row[f"p_{label}"]) for label in face["probabilities"]} == face["probabilities"]
-    assert (row["label"], row["uncertain"], row["reasons"].split()) == (
+    assert {label: float(row[f"v_{label}"]) for label in face["votes"]} == face["votes"]
+    assert (row["label"], row["uncertain"], row["reasons"].split(), float(row["agreement"])) == (
         face["label"],
         str(face["uncertain"]).lower(),
         face["reasons"],
+        face["agreement"],
     )
     assert [float(row[name]) for name in ("x", "y", "width", "height")] == pytest.approx(
         list(face["box"].values()), abs=0.06

@@ -17,7 +17,12 @@ def test_each_value_has_its_column() -> None:
         "mouth_right": (25, 33),
     }
     face = face_of(
-        probabilities, box=(10.04, 20, 30, 40), landmarks=landmarks, reasons=("small", "dark"), roll_degrees=3.8
+        probabilities,
+        votes=probabilities | {"anger": 0.45, "neutral": 0.3},
+        box=(10.04, 20, 30, 40),
+        landmarks=landmarks,
+        reasons=("small", "dark"),
+        roll_degrees=3.8,
     )
     values = face_values(face)
     assert {name: value for name, value in values.items() if name.startswith("p_")} == {
@@ -31,6 +36,6 @@ def test_each_value_has_its_column() -> None:
         False,
         0.9,
     ]
-    assert [values[name] for name in ("roll", "reasons")] == [3.8, "small dark"]
+    assert [values[name] for name in ("roll", "reasons", "agreement")] == [3.8, "small dark", 0.45]
     points = [name for name in values if name.endswith(("_x", "_y"))]
     assert [values[name] for name in points] == [1, 2, 31, 4, 16, 20, 5, 30, 25, 33]

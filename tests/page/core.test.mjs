@@ -35,6 +35,8 @@ test("faces have the probabilities, labels and reasons of the service", async ()
     for (const name of ["label", "uncertain", "reasons", "landmarks", "box"]) assert.deepEqual(found[name], expected[name], name);
     near(found.probabilities, expected.probabilities, 1e-5);
     near(found.confidence, expected.confidence, 1e-5);
+    near(found.votes, expected.votes, 1e-5);
+    near(found.agreement, expected.agreement, 1e-5);
   }
 });
 
@@ -49,7 +51,7 @@ test("people keep their numbers, and their labels are smoothed, as in the servic
     const people = tracker.update(faces, at);
     for (const [place, person] of expected.entries()) {
       for (const name of ["track", "label", "uncertain", "reasons"]) assert.deepEqual(people[place][name], person[name], `${at} ms: ${name}`);
-      near(people[place].probabilities, person.probabilities, 1e-5);
+      for (const name of ["probabilities", "votes", "agreement"]) near(people[place][name], person[name], 1e-5);
     }
   }
 });
@@ -125,7 +127,7 @@ test("tags stay in the picture, off mouths, figures and other tags", () => {
 });
 
 test("tables have the columns of the command, in its order, and the same cells", async () => {
-  const face = { ...labeled[0].expected, confidence: 0.5, reasons: ["small", "dark"] };
+  const face = { ...labeled[0].expected, confidence: 0.5, reasons: ["small", "dark"], agreement: 0.45 };
   const [unlike, answer] = [{ detail: "=1+1", type: "urn:x:no_image" }, { model: "m", detector: "d", precision: "int8", images: [{ faces: [face] }] }];
   const text = await asCsv([...table.names.map((name) => ({ name, answer })), { name: "x", error: unlike }]).text();
   const header = text.slice(text.indexOf("file"), text.indexOf("\n")).trim().split(",");
@@ -133,7 +135,7 @@ test("tables have the columns of the command, in its order, and the same cells",
   assert.ok(header.length > 20);
   for (const cell of table.cells) assert.ok(text.includes(`\n${cell},ok,0,`), cell);
   assert.ok(text.includes(",0.500000,"));
-  assert.ok(text.includes(",false,int8,,small dark\n"));
+  assert.ok(text.includes(",false,int8,,small dark,0.450000\n"));
   assert.ok(text.includes("\nx,error,"));
   assert.ok(text.includes(",no_image,'=1+1,"));
 });

@@ -28,7 +28,16 @@ from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.data.quality import measure
 from mien.models.detector import decode
 from mien.models.manifest import Softening
-from tests.support import ROOT, drawn_conditions, encoded, face_of, output_of, random_crops, tiny_artifact
+from tests.support import (
+    ROOT,
+    drawn_agreement,
+    drawn_conditions,
+    encoded,
+    face_of,
+    output_of,
+    random_crops,
+    tiny_artifact,
+)
 
 PRIOR = (0.6, 0.3, -0.2, -0.5, 0.1, 0.2, -0.5)
 PHOTO = np.asarray(Image.open(ROOT / "samples/photos/astronaut.jpg").convert("RGB"))
@@ -54,7 +63,8 @@ def test_node_computes_what_python_does(tmp_path: Path) -> None:
 def labels(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Facts of a service, and its responses to aligned faces with the logits of each."""
     conditions = drawn_conditions(per_px=0.8, small=10, blurred=1.5, dark=0.2, covered=1.0)
-    tiny_artifact(folder, prior_correction=PRIOR, confidence_threshold=THRESHOLD, conditions=conditions)
+    changes = {"prior_correction": PRIOR, "confidence_threshold": THRESHOLD, "conditions": conditions}
+    tiny_artifact(folder, agreement=drawn_agreement(), **changes)
     session = onnxruntime.InferenceSession(folder / "model.fp32.onnx", providers=["CPUExecutionProvider"])
     face = align(PHOTO, LANDMARKS)
     covered = face.copy()
@@ -99,7 +109,7 @@ def tracked() -> dict[str, Any]:
         people = tracker.update(faces, number / 10)
         expected = [
             {"track": one.track, "label": one.label, "uncertain": one.uncertain, "reasons": one.reasons}
-            | {"probabilities": one.probabilities}
+            | {"probabilities": one.probabilities, "votes": one.votes, "agreement": one.agreement}
             for one in people
         ]
         frames.append({"at": 100 * number, "faces": list(map(streamed, faces)), "expected": expected})
@@ -123,12 +133,14 @@ def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> Face:
     crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
     crop[:, :hidden] = 80
     row = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))])
-    return face_of(dict(zip(LABELS, row.tolist(), strict=True)), box=(x, 100 + 60.0 * who, 90.0, 90.0), crop=crop)
+    votes = random.dirichlet([1.0] * len(LABELS))
+    shares, voted = (dict(zip(LABELS, values.tolist(), strict=True)) for values in (row, votes))
+    return face_of(shares, votes=voted, box=(x, 100 + 60.0 * who, 90.0, 90.0), crop=crop)
 
 
 def streamed(face: Face) -> dict[str, Any]:
     """A face as the page gets it; a person at once, as in the service."""
-    shown = {"box": face.box._asdict(), "detection_score": 1, "probabilities": face.probabilities}
+    shown = {"box": face.box._asdict(), "detection_score": 1, "probabilities": face.probabilities, "votes": face.votes}
     values = descriptor(face.crop)
     assert values is not None
     return shown | {"reasons": face.reasons, "descriptor": values.tolist()}

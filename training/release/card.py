@@ -43,6 +43,7 @@ def render(manifest: Manifest) -> str:
         + _tables(manifest.metrics, f"evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"),
         *_int8(manifest),
         *_conditions(manifest),
+        *_agreement(manifest),
         f"## Limitations\n\n{_limits(manifest)}",
         f"## Terms\n\n{manifest.license}",
     ]
@@ -111,6 +112,44 @@ def _conditions(manifest: Manifest) -> list[str]:
         "degraded.\n\n" + reasons,
         certain,
     ]
+
+
+def _agreement(manifest: Manifest) -> list[str]:
+    """How well the expected votes are met, and for whom they stand."""
+    fitted = manifest.agreement
+    if fitted is None:
+        return []
+    tenths = markdown_table(
+        ("faces", "agreement", "votes"),
+        [(f"{part.faces:,}", percent(part.expected), interval(part.votes, 1)) for part in fitted.reliability],
+    )
+    degraded = markdown_table(
+        ("condition", "faces", "agreement, not softened", "agreement", "votes"),
+        [
+            (
+                name,
+                f"{part.faces:,}",
+                percent(part.expected_unsoftened),
+                percent(part.expected),
+                interval(part.votes, 1),
+            )
+            for name, part in fitted.degraded.items()
+        ],
+    )
+    intro = (
+        "The expected share of people who would choose the label, of those who choose one of the labels. Fitted to the "
+        f"votes of about ten raters for each of {fitted.faces:,} faces of {fitted.data} {fitted.split}, also without a "
+        f"majority (`{fitted.command}`), and cross-fitted for these results. Mean error per face: "
+        f"{interval(fitted.error, 1)} points; {interval(fitted.error_of_mean, 1)}, if the agreement of all faces were "
+        f"its mean. Correlation {fitted.correlation.value:.2f}. By tenths of the agreement, in %, with 95 % intervals:"
+    )
+    under = (
+        f"Votes are softened by {percent(fitted.softening, 0)} % of the softening of probabilities: fitted on random "
+        "faces that were degraded step by step. Of others, all steps together, against the votes for the faces "
+        "before degrading:"
+    )
+    limits = "It stands for such raters and such faces, not for other cultures or cameras; see the limitations."
+    return [f"## Agreement\n\n{intro}\n\n{tenths}", f"{under}\n\n{degraded}", limits]
 
 
 def _summary(manifest: Manifest) -> str:

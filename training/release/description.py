@@ -10,16 +10,23 @@ from mien.data.atomic import write_atomic
 from mien.models.manifest import Manifest, sha256_of, write_manifest
 from mien.training.conditions import measure_conditions
 from mien.training.evaluate import open_graph, run_graph, score_logits
-from mien.training.faces import Split
+from mien.training.faces import Split, VotedSet
 from mien.training.release import card
+from mien.training.release.agreement import measure_agreement
 from mien.training.release.operating_point import cross_fit_temperature, fit_operating_point
 
 CARD_NAME: Final = "card.md"
 logger = logging.getLogger("mien.training")
 
 
-def describe(folder: Path, manifest: Manifest, valid: Split, also: Sequence[Split]) -> None:
-    """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card."""
+def describe(folder: Path, manifest: Manifest, valid: Split, voted: VotedSet | None, also: Sequence[Split]) -> None:
+    """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card.
+
+    Args:
+        valid: the validation split that selected the weights.
+        voted: its faces with votes, if it has some.
+        also: further splits to evaluate.
+    """
     session = open_graph(folder / manifest.graph("fp32").file)
     logits = run_graph(session, valid.crops)
     point = fit_operating_point(logits, valid.labels)
@@ -27,6 +34,8 @@ def describe(folder: Path, manifest: Manifest, valid: Split, also: Sequence[Spli
     fitted = manifest.model_copy(update={"temperature": point.temperature, "prior_correction": point.prior_correction})
     fitted = measure_conditions(fitted, partial(run_graph, session), valid, point.cross_fitted["balanced"])
     logger.info("confidence threshold %.4f", fitted.confidence_threshold)
+    if voted is not None:
+        fitted = measure_agreement(fitted, partial(run_graph, session), voted)
     scored = score_logits(logits, fitted, valid, point.cross_fitted)
     for faces in also:
         scored += score_logits(run_graph(session, faces.crops), fitted, faces)
@@ -37,12 +46,22 @@ def describe(folder: Path, manifest: Manifest, valid: Split, also: Sequence[Spli
     finish(folder, fitted.model_copy(update={"metrics": tuple(scored), "graphs": graphs}))
 
 
-def measure_again(folder: Path, manifest: Manifest, valid: Split) -> None:
-    """Measure the conditions of an artifact again, fit its threshold to the correction it serves, and rewrite them."""
+def fit_agreement_again(folder: Path, manifest: Manifest, voted: VotedSet) -> None:
+    """Fit the agreement of an artifact to votes, and rewrite manifest and card."""
+    session = open_graph(folder / manifest.graph("fp32").file)
+    finish(folder, measure_agreement(manifest, partial(run_graph, session), voted))
+
+
+def measure_again(folder: Path, manifest: Manifest, valid: Split, voted: VotedSet | None) -> None:
+    """Measure the conditions of an artifact again, fit its threshold to the correction it serves, and rewrite them.
+
+    The agreement depends on the conditions: it is fitted again, if there are votes.
+    """
     session = open_graph(folder / manifest.graph("fp32").file)
     logits = run_graph(session, valid.crops)
     probabilities = cross_fit_temperature(logits, valid.labels, manifest.prior_correction)
-    finish(folder, measure_conditions(manifest, partial(run_graph, session), valid, probabilities))
+    fitted = measure_conditions(manifest, partial(run_graph, session), valid, probabilities)
+    finish(folder, fitted if voted is None else measure_agreement(fitted, partial(run_graph, session), voted))
 
 
 def finish(folder: Path, manifest: Manifest) -> None:

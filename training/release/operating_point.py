@@ -62,13 +62,13 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
 def cross_fit_temperature(logits: Array, labels: Array, prior_correction: Sequence[float]) -> Array:
     """Probabilities (N, K) with a correction that stays; the temperature for each face is fitted on other faces."""
     probabilities = np.empty(logits.shape, np.float32)
-    for held_out in _folds(len(labels)):
+    for held_out in folds(len(labels)):
         temperature, _ = _fit(logits[~held_out], labels[~held_out])
         probabilities[held_out] = softmax(logits[held_out], temperature, prior_correction)
     return probabilities
 
 
-def _folds(faces: int) -> list[Array]:
+def folds(faces: int) -> list[Array]:
     """Random faces to hold out, (N,) bool each; the same ones each time."""
     fold = np.random.default_rng(0).permutation(faces) % _FOLDS
     return [fold == number for number in range(_FOLDS)]
@@ -87,7 +87,7 @@ def _correction(log_frequency: Array, tau: float) -> tuple[float, ...]:
 def _cross_fitted(logits: Array, labels: Array) -> dict[float, Array]:
     """Probabilities (N, 7) for each tau; the calibration for each face is fitted on other faces."""
     by_tau = {tau: np.empty(logits.shape, np.float32) for tau in _TAUS}
-    for held_out in _folds(len(labels)):
+    for held_out in folds(len(labels)):
         temperature, log_frequency = _fit(logits[~held_out], labels[~held_out])
         for tau in _TAUS:
             by_tau[tau][held_out] = softmax(logits[held_out], temperature, _correction(log_frequency, tau))

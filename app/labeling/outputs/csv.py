@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, Final
 
-from mien.app.labeling.columns import FACE_COLUMNS, Column, Row, face_rows, with_own_classes
+from mien.app.labeling.columns import Column, Row, face_columns, face_rows
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 
@@ -18,7 +18,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of texts 
 def render(journal: Journal) -> None:
     """Write `labels.csv`."""
     with open_output(journal, TARGETS[0]) as file:
-        write_csv(journal, file, with_own_classes(FACE_COLUMNS, journal), face_rows(journal))
+        write_csv(journal, file, face_columns(journal), face_rows(journal))
 
 
 def write_csv(journal: Journal, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
@@ -40,7 +40,7 @@ def _format(column: Column, *, safe: bool) -> Callable[[Any], str] | None:
     """Return the format of a column: true or false, six digits for probabilities; None for that of `str`."""
     if column.type == "boolean":
         return lambda value: "true" if value else "false"
-    if column.name == "confidence" or column.name.startswith("p_"):
+    if column.name in ("confidence", "agreement") or column.name.startswith(("p_", "v_")):
         return "{:.6f}".format
     if column.type == "text" and safe:
         return without_formula

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows, with_own_classes
+from mien.app.labeling.columns import FILE_COLUMNS, Column, Row, face_columns, face_rows, file_rows
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 
@@ -18,7 +18,7 @@ _ROWS_AT_ONCE: Final = 2_000
 
 def render(journal: Journal) -> None:
     """Write both tables, in row groups of 16,000."""
-    of_faces = with_own_classes(FACE_COLUMNS, journal)
+    of_faces = face_columns(journal)
     for target, columns, rows in zip(TARGETS, (of_faces, FILE_COLUMNS), (face_rows, file_rows), strict=True):
         with open_output(journal, target, "wb") as file:
             write_table(file, columns, rows(journal))

@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from mien.app.inference.records import Face
+from mien.app.inference.wording import agreement_text
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.journal import Journal
@@ -93,6 +94,7 @@ def _card(journal: Journal, corrections: Corrections, image: Result, face: Face)
         "link": _link(journal, image),
         "label": face.label,
         "p": [round(float(p), 4) for p in face.probabilities.values()],
+        "agreement": agreement_text(face),
         "uncertain": face.uncertain,
         "reasons": face.reasons,
         "corrected": decision.label if decision else "",

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from mien.app.access import Guard, host_check, origin_check
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.records import Face, Photo
-from mien.app.inference.wording import percent
+from mien.app.inference.wording import agreement_text, percent
 from mien.app.labeling.corrections import UNDONE, Correction, Corrections, decision
 from mien.app.labeling.decisions_file import face_of
 from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError
@@ -277,13 +277,17 @@ def _cards(journal: Journal, corrections: Corrections, label: str, reason: str) 
     for image, face in journal.least_confident(label, reason):
         predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
         card = _card(image, face, corrections.of_face(journal, image, face))
-        yield card | predicted | {"percent": percent(face.confidence)}
+        yield card | predicted | {"percent": percent(face.confidence), "agreement": agreement_text(face)}
 
 
 def _sampled(journal: Journal, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
     """Faces of the sample that the run still has, without labels."""
     for image, face in filter(None, (find(journal, drawn) for drawn in sample)):
-        yield _card(image, face, corrections.of(image).get(face.index)) | {"predicted": "", "percent": ""}
+        yield _card(image, face, corrections.of(image).get(face.index)) | {
+            "predicted": "",
+            "percent": "",
+            "agreement": "",
+        }
 
 
 def _video(journal: Journal, people: People, name: str) -> dict[str, Any]:

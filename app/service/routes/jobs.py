@@ -226,15 +226,15 @@ def _csv_rows(images: Iterator[tuple[JobImage, str]], labels: tuple[str, ...]) -
     """One row per face, and one for an image without a face."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_TABLE, *(f"p_{label}" for label in labels), "reasons", "reason"])
+    writer.writerow([*_TABLE, *(f"p_{label}" for label in labels), "reasons", "reason", "agreement"])
     for image, _ in images:
         fixed = [image.name, image.frame, image.time_s]
         for number, face in enumerate(image.faces):
             row = [number, *face.box.model_dump().values(), face.label, face.confidence, str(face.uncertain).lower()]
             row += [face.probabilities.get(label) for label in labels]
-            writer.writerow([*fixed, *row, " ".join(face.reasons), image.reason])
+            writer.writerow([*fixed, *row, " ".join(face.reasons), image.reason, face.agreement])
         if not image.faces:
-            writer.writerow([*fixed, *[None] * (len(_TABLE) - 2 + len(labels)), image.reason])
+            writer.writerow([*fixed, *[None] * (len(_TABLE) - 2 + len(labels)), image.reason, None])
         yield text.getvalue()
         text.seek(0)
         text.truncate()

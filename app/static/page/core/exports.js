@@ -6,7 +6,7 @@ import { LABELS, facts } from "./labels.js";
 function columns() {
   const shares = Object.keys(facts.colors).map((label) => `p_${label}`);
   return ["file", "status", "face", "x", "y", "width", "height", "label", "confidence", ...shares.slice(0, 7), "detector", "model", "reason",
-    "error", "uncertain", "precision", shares[7], "reasons", ...shares.slice(8)];
+    "error", "uncertain", "precision", shares[7], "reasons", "agreement", ...shares.slice(8)];
 }
 
 /** One cell. Text that a spreadsheet would interpret as a formula gets a leading apostrophe. */
@@ -28,6 +28,7 @@ function rowsOf({ name, answer, error }) {
     ...shared, ...face.box, status: "ok", face: number, label: face.label, confidence: sixDigits(face.confidence),
     uncertain: face.uncertain,
     reasons: face.reasons.join(" "),
+    agreement: sixDigits(face.agreement),
     ...Object.fromEntries(LABELS.map((label) => [`p_${label}`, sixDigits(face.probabilities[label])])),
   }));
 }

@@ -26,6 +26,9 @@ export const ranked = (probabilities) => LABELS.filter((label) => label in proba
 /** Short label of a face, with a question mark if it is uncertain, and a star if it is corrected: "sadness? 31%", "neutral* 62%". */
 export const brief = (face) => `${face.label}${face.uncertain ? "?" : ""}${face.corrected ? "*" : ""} ${percent(face.confidence)}`;
 
+/** What others would say: "about 6 of 10 people would say sadness"; empty if the model cannot tell. */
+export const agreementOf = ({ agreement, label }) => (agreement == null ? "" : `about ${Math.round(10 * agreement)} of 10 people would say ${label}`);
+
 /** The label of a face in words: "happiness 92%", or "uncertain (sadness 31%)". */
 export function spoken(face) {
   const words = `${face.label} ${percent(face.confidence)}`;

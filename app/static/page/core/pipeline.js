@@ -42,16 +42,17 @@ export class Pipeline {
     return { faces: found.map((face, index) => this.faceOf(face, assessed[index])), timings_ms: timings };
   }
 
-  /** {row, reasons} per crop: calibrated probabilities, softened by the conditions, and reasons for doubt. */
+  /** {row, votes, reasons} per crop: calibrated probabilities and expected votes, softened by the conditions, and reasons for doubt. */
   async assess(crops, found) {
-    const { conditions } = this.facts.classifier;
+    const { conditions, agreement } = this.facts.classifier;
     const rows = await this.classify(crops);
     return crops.map((crop, index) => {
       const quality = conditions && measure(crop, found[index].points, this.facts);
-      const row = quality ? soften(rows[index], quality, { ...this.facts.quality, ...conditions }) : rows[index];
+      const softened = (shares, share) => (quality ? soften(shares, quality, { ...this.facts.quality, ...conditions }, share) : shares);
+      const [row, votes] = [softened(rows[index]), agreement && softened(this.votes(rows[index]), agreement.softening)];
       const flaws = quality ? reasonsOf(quality, conditions.limits) : [];
       const [first, second] = row.toSorted((one, other) => other - one);
-      return { row, reasons: first < this.facts.quality.ambiguous_below * second ? [...flaws, "ambiguous"] : flaws };
+      return { row, votes, reasons: first < this.facts.quality.ambiguous_below * second ? [...flaws, "ambiguous"] : flaws };
     });
   }
 
@@ -70,8 +71,13 @@ export class Pipeline {
     return rows;
   }
 
-  softmax(logits) {
-    const { temperature, offsets } = this.facts.classifier;
+  /** Expected share of people who would choose each expression: Manifest.votes of models/manifest.py. */
+  votes(row) {
+    const { agreement, offsets } = this.facts.classifier;
+    return this.softmax(row.map((value, index) => Math.log(Math.max(value, 1e-12)) - offsets[index]), agreement);
+  }
+
+  softmax(logits, { temperature, offsets } = this.facts.classifier) {
     const scaled = logits.map((logit, index) => logit / temperature + offsets[index]);
     const most = Math.max(...scaled);
     const powers = scaled.map((value) => Math.exp(value - most));
@@ -79,10 +85,11 @@ export class Pipeline {
     return powers.map((power) => power / sum);
   }
 
-  faceOf({ box: [x, y, width, height], points, score }, { row, reasons }) {
+  faceOf({ box: [x, y, width, height], points, score }, { row, votes, reasons }) {
     const { labels, confidence_threshold: threshold } = this.facts.classifier;
     const best = row.indexOf(Math.max(...row));
     const share = (value) => rounded(value, 6);
+    const byLabel = (shares) => Object.fromEntries(labels.map((label, index) => [label, share(shares[index])]));
     return {
       box: { x: rounded(x, 2), y: rounded(y, 2), width: rounded(width, 2), height: rounded(height, 2) },
       landmarks: Object.fromEntries(this.facts.landmarks.map((name, index) => [name, { x: rounded(points[index][0], 2), y: rounded(points[index][1], 2) }])),
@@ -92,7 +99,8 @@ export class Pipeline {
       confidence: share(row[best]),
       uncertain: row[best] < threshold,
       reasons,
-      probabilities: Object.fromEntries(labels.map((label, index) => [label, share(row[index])])),
+      probabilities: byLabel(row),
+      ...(votes && { agreement: share(votes[best]), votes: byLabel(votes) }),
       top: [{ label: labels[best], probability: share(row[best]) }],
     };
   }

@@ -27,10 +27,11 @@ export function reasonsOf({ width, blur, yaw, brightness, covered }, limits) {
   return Object.keys(beyond).filter((reason) => beyond[reason]); // a missing limit is undefined: never beyond
 }
 
-/** Softer probabilities of blurred, turned and covered faces: Softening of models/manifest.py. */
-export function soften(row, { softness, blur, yaw, covered }, { usual_softness_px: usualPx, usual_yaw: usualYaw, softening }) {
+/** Softer probabilities of blurred, turned and covered faces, or by a share of that: Softening of models/manifest.py. */
+export function soften(row, { softness, blur, yaw, covered }, { usual_softness_px: usualPx, usual_yaw: usualYaw, softening }, share = 1) {
   const beyond = { per_px: softness - usualPx, per_blur_px: blur, per_degree: Math.abs(yaw) - usualYaw, per_covered: covered };
-  const factor = Math.max(1, Object.entries(beyond).reduce((sum, [name, value]) => sum + softening[name] * Math.max(0, value), 1));
+  const raised = Object.entries(beyond).reduce((sum, [name, value]) => sum + softening[name] * Math.max(0, value), 0);
+  const factor = 1 + share * Math.max(0, raised);
   const powers = row.map((value) => value ** (1 / factor));
   const sum = powers.reduce((total, power) => total + power, 0);
   return powers.map((power) => power / sum);

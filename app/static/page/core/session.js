@@ -4,7 +4,7 @@ import { LABELS, UNCERTAIN } from "./labels.js";
 import { History } from "./history.js";
 import { table } from "./exports.js";
 
-const columns = () => ["seconds", "person", "label", "uncertain", "confidence", "x", "y", "width", "height", ...LABELS.map((label) => `p_${label}`), "corrected", "reasons"];
+const columns = () => ["seconds", "person", "label", "uncertain", "confidence", "x", "y", "width", "height", ...LABELS.map((label) => `p_${label}`), "corrected", "reasons", "agreement"];
 
 export class Session {
   constructor({ date = new Date(), rows = [], frames = 0, seconds = 0 } = {}) {
@@ -57,5 +57,5 @@ const mapped = (values) => Object.fromEntries(Object.entries(values).map(([name,
 function rowOf(face, seconds) {
   const shares = Object.fromEntries(LABELS.map((label) => [`p_${label}`, round(face.probabilities[label])]));
   const { label, uncertain, corrected } = face;
-  return { seconds: round(seconds), person: `Person ${face.track}`, label, uncertain, confidence: round(face.confidence), ...mapped(face.box), ...shares, corrected, reasons: face.reasons.join(" ") };
+  return { seconds: round(seconds), person: `Person ${face.track}`, label, uncertain, confidence: round(face.confidence), ...mapped(face.box), ...shares, corrected, reasons: face.reasons.join(" "), agreement: face.agreement == null ? null : round(face.agreement) };
 }

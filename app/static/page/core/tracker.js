@@ -43,9 +43,9 @@ export class Tracker {
       Object.assign(track, { seen: now, seenClock: this.clock });
       const isSure = face.detection_score >= SURE_SCORE && !track.beganCovered;
       if (isSure || at - track.since >= 1000 * rules.confirmed_s) track.number ??= ++this.people;
-      const { probabilities, label, sure, number, factors } = track;
+      const { probabilities, votes, label, sure, number, factors } = track;
       const { descriptor, covered, ...rest } = face; // these stay here
-      return number ? [{ ...rest, track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure, corrected: Boolean(factors),
+      return number ? [{ ...rest, track: number, probabilities, label, confidence: probabilities[label], ...(votes && { votes, agreement: votes[label] }), uncertain: !sure, corrected: Boolean(factors),
         reasons: withProbabilities(face.reasons ?? [], probabilities) }] : [];
     });
     this.updated = now;
@@ -84,9 +84,9 @@ export class Tracker {
     return gone.sort(([one], [other]) => other - one)[0][1];
   }
 
-  begin({ box, probabilities, covered }, at) {
+  begin({ box, probabilities, votes, covered }, at) {
     const [label] = ranked(probabilities);
-    const track = { box, beganCovered: covered, probabilities, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
+    const track = { box, beganCovered: covered, probabilities, votes, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
     this.tracks.push(track);
     return track;
   }
@@ -130,8 +130,9 @@ export class Tracker {
     const share = smoothing ? 1 - Math.exp(-Math.max(0, now - track.seen) / smoothing) : 1;
     track.resting?.push(face.probabilities);
     const fresh = track.factors ? corrected(face.probabilities, track.factors) : face.probabilities;
-    const blend = (label) => track.probabilities[label] + share * (fresh[label] - track.probabilities[label]);
-    track.probabilities = Object.fromEntries(LABELS.map((label) => [label, blend(label)]));
+    const blended = (old, fresh) => Object.fromEntries(LABELS.map((label) => [label, old[label] + share * (fresh[label] - old[label])]));
+    track.probabilities = blended(track.probabilities, fresh);
+    track.votes = face.votes && blended(track.votes ?? face.votes, face.votes);
     const [best] = ranked(track.probabilities);
     if (track.probabilities[best] - track.probabilities[track.label] >= lead) track.label = best;
     // hysteresis for `uncertain`, as for the label

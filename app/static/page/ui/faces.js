@@ -1,7 +1,7 @@
 // Block with the label and the bars of one face: of a person in the live view, or of a photo.
 
 import { element, setText } from "./dom.js";
-import { LABELS, brief, percent, ranked } from "../core/labels.js";
+import { LABELS, agreementOf, brief, percent, ranked } from "../core/labels.js";
 import { hintOf } from "../core/reasons.js";
 
 const SHORT = 3;
@@ -18,8 +18,9 @@ export class FaceBlock {
     this.more.addEventListener("click", () => this.expand(!this.expanded));
     this.name = name;
     this.hint = element("p", { class: "hint" });
+    this.agreement = element("p", { class: "agreement" }); // seen with all expressions
     this.head = element("div", { class: "face-head" }, element(level, {}, this.chip, element("span", { class: "name" }, name)), this.label, this.more, this.hint);
-    this.root = element(tag, { class: "face" }, this.head, this.bars);
+    this.root = element(tag, { class: "face" }, this.head, this.bars, this.agreement);
     this.expand(expanded);
   }
 
@@ -38,6 +39,7 @@ export class FaceBlock {
     setText(this.hint, hint);
     this.hint.hidden = !hint;
     setText(this.label, brief(face));
+    setText(this.agreement, agreementOf(face));
     this.label.title = [face.uncertain && "Uncertain: below the threshold", face.corrected && "* corrected for the neutral face"].filter(Boolean).join("; ");
     this.label.classList.toggle("uncertain", face.uncertain);
     this.root.dataset.label = this.label.dataset.label = face.label;

@@ -92,6 +92,21 @@ def test_probability_keeps_images_without_a_majority(tmp_path: Path) -> None:
     assert (shares["neutral"], shares["sadness"]) == (0.5, 0.5)
 
 
+def test_votes_are_kept_without_a_majority_and_with_single_ones(tmp_path: Path) -> None:
+    train = [
+        _votes(neutral=5, sadness=4, fear=1),
+        _votes(neutral=3, happiness=3, contempt=4),
+        _votes(contempt=6, anger=4),
+        _votes(happiness=5, unknown=5),  # half of the raters named no expression
+    ]
+    reader = open_reader("ferplus", make_ferplus(tmp_path, {"FER2013Train": train}))
+    named = [
+        {label: count for label, count in zip(LABELS, votes, strict=True) if count}
+        for _, votes in reader.voted("train")
+    ]
+    assert named == [{"neutral": 5, "sadness": 4, "fear": 1}, {"neutral": 3, "happiness": 3}]
+
+
 def test_only_splits_with_a_label_file_exist(tmp_path: Path) -> None:
     assert open_reader("ferplus", _set(tmp_path)).splits() == ("train", "valid")
     rows = [ferplus_votes("fear")]

@@ -1,0 +1,232 @@
+"""Agreement: how many people would choose each expression, fitted to the votes for the faces of validation.
+
+    mien export models/artifacts/NAME --agreement
+    mien evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --agreement
+
+A probability says how often the label is that of the majority; agreement is the share of raters who would choose it.
+One temperature and an offset per expression turn the log probabilities of a face into expected votes (multinomial
+maximum likelihood). They are softened by the conditions of the photo, by a share of the softening of probabilities that
+is fitted to the votes for faces before they were degraded.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from mien.data.contract import Array
+from mien.data.quality import measure
+from mien.models.manifest import Agreement, DegradedFaces, Interval, Manifest, Softening, VotedFaces
+from mien.training import metrics
+from mien.training.conditions import STRENGTHS, degrade
+from mien.training.faces import VotedSet
+from mien.training.release.operating_point import folds
+from mien.training.wording import interval
+
+_DEGRADED: Final = 300  # random faces
+_CONDITIONS: Final = (
+    "face width, px", "blur, sigma in px", "yaw, degrees", "objects over eyes or mouth", "brightness", "contrast",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Votes:
+    """Expected and actual shares of raters who choose the label of each face, (N,) each."""
+
+    expected: Array
+    actual: Array
+
+    @classmethod
+    def of(cls, expected: Array, votes: Array, labels: Array) -> "Votes":
+        """Take those of the labels, (N,), from expected shares and numbers of votes, (N, K) each."""
+        rows = np.arange(len(labels))
+        return cls(expected[rows, labels], votes[rows, labels] / votes.sum(axis=1))
+
+    @property
+    def error(self) -> Interval:
+        """Mean absolute error."""
+        return metrics.mean(np.abs(self.expected - self.actual))
+
+    @property
+    def error_of_mean(self) -> Interval:
+        """Mean absolute error of the mean share for all faces."""
+        return metrics.mean(np.abs(self.actual.mean() - self.actual))
+
+    @property
+    def correlation(self) -> Interval:
+        """Pearson's correlation, with Fisher's interval."""
+        value = float(np.corrcoef(self.expected, self.actual)[0, 1])
+        low, high = np.tanh(np.arctanh(value) + np.array([-1.96, 1.96]) / np.sqrt(len(self.actual) - 3))
+        return Interval(value, float(low), float(high))
+
+    def by_tenth(self) -> tuple[VotedFaces, ...]:
+        """Mean expected and actual shares by tenths of the expected ones."""
+        tenth = np.minimum((self.expected * 10).astype(int), 9)
+        return tuple(
+            VotedFaces(
+                faces=int(chosen.sum()),
+                expected=float(self.expected[chosen].mean()),
+                votes=metrics.mean(self.actual[chosen]),
+            )
+            for chosen in (tenth == number for number in np.unique(tenth))
+        )
+
+
+def fit_votes(log_probabilities: Array, votes: Array) -> tuple[float, tuple[float, ...]]:
+    """Temperature and offsets that make votes (N, K) most likely, given natural log probabilities (N, K)."""
+
+    def loss(parameters: Array) -> float:
+        log_shares = log_softmax(log_probabilities / np.exp(parameters[0]) + parameters[1:], axis=1)
+        return float(-(votes * log_shares).sum() / votes.sum())
+
+    log_temperature, *offsets = minimize(loss, np.zeros(1 + votes.shape[1]), method="BFGS").x
+    return round(float(np.exp(log_temperature)), 4), tuple(np.round(offsets - np.mean(offsets), 4).tolist())
+
+
+def cross_fitted(log_probabilities: Array, votes: Array) -> Array:
+    """Expected shares (N, K) of each face, fitted on other faces."""
+    expected = np.empty(votes.shape)
+    for held_out in folds(len(votes)):
+        temperature, offsets = fit_votes(log_probabilities[~held_out], votes[~held_out])
+        expected[held_out] = softmax(log_probabilities[held_out] / temperature + np.array(offsets), axis=1)
+    return expected
+
+
+def measure_agreement(manifest: Manifest, classify: Callable[[Array], Array], faces: VotedSet) -> Manifest:
+    """Fit the agreement to the votes for faces, and measure it cross-fitted, and on degraded faces.
+
+    Args:
+        manifest: with temperature, correction and conditions.
+        classify: logits (N, K) of crops (N, 112, 112, 3) uint8 RGB.
+    """
+    logits = classify(faces.crops)
+    log_probabilities, labels = _log_natural(manifest, logits), _labels(manifest, logits)
+    temperature, offsets = fit_votes(log_probabilities, faces.votes)
+    votes = Votes.of(cross_fitted(log_probabilities, faces.votes), faces.votes, labels)
+    fitted = Agreement(
+        temperature=temperature,
+        offsets=offsets,
+        data=faces.kind,
+        split=faces.split,
+        faces=len(faces.crops),
+        command=f"mien export models/artifacts/{manifest.name} --agreement",
+        error=votes.error,
+        error_of_mean=votes.error_of_mean,
+        correlation=votes.correlation,
+        reliability=votes.by_tenth(),
+    )
+    manifest = manifest.model_copy(update={"agreement": fitted})
+    if manifest.conditions is None:
+        return manifest
+    changes = _on_degraded(manifest, manifest.conditions.softening, classify, faces)
+    return manifest.model_copy(update={"agreement": fitted.model_copy(update=changes)})
+
+
+def _on_degraded(
+    manifest: Manifest, softening: Softening, classify: Callable[[Array], Array], faces: VotedSet
+) -> dict[str, object]:
+    """Fit the softening of votes on one half of random faces that are degraded, and measure it on the other half."""
+    count = min(_DEGRADED, len(faces.crops))
+    chosen = np.sort(np.random.default_rng(0).choice(len(faces.crops), count, replace=False))
+    steps = {}
+    for condition in _CONDITIONS:
+        pairs = [
+            degrade(crop, condition, strength, seed=number)
+            for strength in STRENGTHS[condition]
+            for number, crop in enumerate(faces.crops[chosen])
+        ]
+        logits = classify(np.stack([crop for crop, _ in pairs]))
+        factors = np.array([softening.factor(measure(crop, landmarks)) for crop, landmarks in pairs])
+        expected = manifest.votes(manifest.probabilities(logits, "balanced"), "balanced")
+        votes = np.tile(faces.votes[chosen], (len(STRENGTHS[condition]), 1))
+        steps[condition] = _Degraded(expected, votes, _labels(manifest, logits), factors)
+    seen = np.arange(count) % 2 == 0
+    share = fit_share([part.of_faces(seen) for part in steps.values()])
+    results = {}
+    for condition, part in steps.items():
+        unseen = part.of_faces(~seen)
+        before, after = unseen.softened(0.0), unseen.softened(share)
+        results[condition] = DegradedFaces(
+            faces=len(unseen.labels),
+            expected_unsoftened=float(before.expected.mean()),
+            expected=float(after.expected.mean()),
+            votes=metrics.mean(after.actual.reshape(-1, count // 2).mean(axis=0)),  # the steps show the same faces
+        )
+    return {"softening": share, "degraded": results}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Degraded:
+    """All steps of one condition: expected shares (N, K), votes (N, K), labels (N,), and factors of softening (N,)."""
+
+    expected: Array
+    votes: Array
+    labels: Array
+    factors: Array
+
+    def of_faces(self, chosen: Array) -> "_Degraded":
+        """Only the faces chosen, (faces,) bool, of every step."""
+        rows = np.tile(chosen, len(self.labels) // len(chosen))
+        return _Degraded(self.expected[rows], self.votes[rows], self.labels[rows], self.factors[rows])
+
+    def log_shares(self, share: float) -> Array:
+        """Logarithms of the expected shares, softened."""
+        logs = np.log(np.maximum(self.expected, 1e-12))
+        return np.asarray(log_softmax(logs / (1 + share * (self.factors - 1))[:, None], axis=1))
+
+    def softened(self, share: float) -> Votes:
+        """Expected and actual votes of the labels."""
+        return Votes.of(np.exp(self.log_shares(share)), self.votes, self.labels)
+
+
+def fit_share(steps: Sequence[_Degraded]) -> float:
+    """Share of the softening of probabilities, 0 to 1, that makes the votes for degraded faces most likely."""
+
+    def loss(share: float) -> float:
+        return float(-sum((part.votes * part.log_shares(share)).sum() for part in steps))
+
+    return round(float(minimize_scalar(loss, bounds=(0, 1), method="bounded").x), 3)
+
+
+def evaluate_agreement(manifest: Manifest, classify: Callable[[Array], Array], faces: VotedSet) -> Votes:
+    """Expected and actual votes of faces; cross-fitted on the split that the agreement was fitted to."""
+    assert manifest.agreement is not None, "checked by the command"  # noqa: S101
+    logits = classify(faces.crops)
+    if (faces.kind, faces.split) == (manifest.agreement.data, manifest.agreement.split):
+        expected = cross_fitted(_log_natural(manifest, logits), faces.votes)
+    else:
+        expected = manifest.votes(manifest.probabilities(logits, "balanced"), "balanced")
+    return Votes.of(expected, faces.votes, _labels(manifest, logits))
+
+
+def results_table(votes: Votes) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: faces, expected votes and actual votes by tenths, in percent."""
+    rows = [[f"{part.faces:,}", f"{100 * part.expected:.1f}", interval(part.votes, 1)] for part in votes.by_tenth()]
+    return ["faces", "agreement", "votes"], rows
+
+
+def print_agreement(votes: Votes, *, title: str) -> None:
+    """Print error, correlation and reliability."""
+    heads, rows = results_table(votes)
+    caption = (
+        f"mean error {interval(votes.error, 1)} points, of the mean {interval(votes.error_of_mean, 1)}; "
+        f"correlation {votes.correlation.value:.2f}"
+    )
+    table = Table(*heads, title=f"{title}: agreement, in % (95 % interval)", caption=caption)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _log_natural(manifest: Manifest, logits: Array) -> Array:
+    return np.log(np.maximum(manifest.probabilities(logits, "natural"), 1e-12))
+
+
+def _labels(manifest: Manifest, logits: Array) -> Array:
+    """Labels (N,) that are served."""
+    return np.asarray(manifest.probabilities(logits, "balanced").argmax(axis=1))
