@@ -120,7 +120,7 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     """Scan only: print the number of inputs by kind, of files that cannot be read, and the disk space needed."""
     from mien.app.labeling.containers import expected_frames
     from mien.app.labeling.files import free_bytes
-    from mien.app.labeling.images import ANNOTATED
+    from mien.app.labeling.images import ANNOTATED, ANONYMIZED
     from mien.app.labeling.journal import NoJournal, open_journal
     from mien.app.labeling.outputs import check_outputs, images_for
     from mien.app.labeling.progress import JsonLog
@@ -132,7 +132,7 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     failures: Counter[str] = Counter()
     size = labeled = frames = unknown = disk = 0
     copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
-    copies = images_for(options.outputs or DEFAULT_OUTPUTS) & ANNOTATED
+    copies = images_for(options.outputs or DEFAULT_OUTPUTS) & (ANNOTATED | ANONYMIZED)
     with ExitStack() as opened:
         journal = None
         if not options.new_run:
@@ -181,3 +181,7 @@ def _check_combinations(options: LabelOptions) -> None:
         fail("--null needs --files-from.", USAGE)
     if (options.per_second is not None) + (options.every != 1) + options.scenes > 1:
         fail("--every, --per-second and --scenes cannot be combined.", USAGE)
+    if options.end is not None and options.start >= options.end:
+        fail("--start must be before --end.", USAGE)
+    if options.aligned + options.whole + (options.boxes is not None) > 1:
+        fail("--aligned, --whole and --boxes cannot be combined.", USAGE)

@@ -3,6 +3,7 @@
 import codecs
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final
@@ -34,6 +35,18 @@ def _encoding(name: str | None) -> str | None:
         raise typer.BadParameter(f"{name} is not an encoding that Python knows, such as cp932, gbk or cp1251") from None
 
 
+def _seconds(text: str) -> float:
+    """Parse seconds, or hours, minutes and seconds between colons."""
+    try:
+        parts = [float(part) for part in str(text).split(":")]
+    except ValueError:
+        parts = []
+    seconds = sum(part * 60.0**place for place, part in enumerate(reversed(parts)))
+    if not 0 < len(parts) <= 3 or min(parts) < 0 or math.isnan(seconds):
+        raise typer.BadParameter(f"{text}: expected seconds, or a time such as 1:02:03.5")
+    return seconds
+
+
 _OPTIONS: Final[dict[str, Any]] = {
     "inputs": typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns, s3:// URLs."),
     "out": typer.Option(
@@ -52,8 +65,15 @@ _OPTIONS: Final[dict[str, Any]] = {
     "every": _input(min=1, metavar="N", help="Every N-th video frame."),
     "per_second": _input(min=0.001, metavar="N", help="N video frames per second."),
     "scenes": _input("--scenes", help="The first video frame of every scene."),
+    "start": _input(parser=_seconds, metavar="TIME", help="Begin videos here: seconds, or 1:02:03.5."),
+    "end": _input(parser=_seconds, metavar="TIME", help="End videos before this time."),
     "zip_encoding": _input(
         metavar="NAME", callback=_encoding, help="Encoding of names in zip files that lack it: cp932, gbk, cp1251, ..."
+    ),
+    "aligned": _input("--aligned", help="Images are aligned faces of 112x112 px."),
+    "whole": _input("--whole", help="Images are one face each, brow to chin with a margin."),
+    "boxes": _input(
+        metavar="FILE", help="Label these boxes or landmarks, of a CSV (file, x, y, width, height) or COCO file."
     ),
     "outputs": _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs."),
     "spreadsheet_safe": _output(

@@ -1,7 +1,7 @@
 """Command `mien webcam`: the page with a camera, or live labels of a camera, video or stream."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,9 +17,21 @@ def webcam(
         ),
     ] = None,
     write: Annotated[
-        Path | None, typer.Option("--write", "-w", metavar="FILE.mp4", help="Save the annotated video of --source.")
+        Path | None,
+        typer.Option(
+            "--write",
+            "-w",
+            metavar="FILE.mp4|FILE.csv",
+            help="Save the annotated video of --source, or a table of episodes.",
+        ),
     ] = None,
     window: Annotated[bool, typer.Option(help="Show --source in a window, if there is a display.")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON per frame of --source, for other programs.")
+    ] = False,
+    reconnect: Annotated[
+        Literal["always", "never"], typer.Option(help="Whether --source is opened again after an outage.")
+    ] = "always",
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of the page (default: 8000, or any free port).")
@@ -33,8 +45,8 @@ def webcam(
 
     The page is served to this machine only. Nothing is stored except the file named by --write.
     """
-    if write is not None and source is None:
-        fail("--write needs --source.", USAGE)
+    if source is None and (write is not None or as_json):
+        fail(f"{'--json' if as_json else '--write'} needs --source.", USAGE)
     if port is not None and source is not None:
         fail("--port is the port of the page, which --source does not open.", USAGE)
     with printed_errors():
@@ -49,4 +61,5 @@ def webcam(
 
             serve_page(settings, browser=browser and views.has_display())
         else:
-            live.run(Labeler.open(settings), source, write=write, window=window)
+            options = {"window": window, "as_json": as_json, "reconnect": reconnect == "always"}
+            live.run(Labeler.open(settings), source, write=write, **options)

@@ -12,6 +12,7 @@ from mien.data.quality import AMBIGUOUS_BELOW
 # Notes about a photo whose labels are valid, by their stable code
 NOTES: Final = {
     "max_faces": "the photo has more faces than the limit (MIEN_MAX_FACES); the largest are labeled",
+    "doubtful_faces": "places below the threshold of the detector are covered, too; check these copies first",
     "framing": "the face fills less of the image, or another part of it, than in the faces that the model learned from",
 }
 NO_CROPS: Final = np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)

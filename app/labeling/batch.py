@@ -1,21 +1,30 @@
 """Labeling of one batch of images: read, decode, detect, align, classify all faces at once, write copies and crops."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
 
 import cv2
 
+from mien.app.errors import InvalidBox
+from mien.app.inference.anonymize import anonymize, without
+from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
-from mien.app.inference.records import Face, Photo, Prepared
+from mien.app.inference.records import Box, Face, Photo, Prepared
+from mien.app.labeling.facts import facts_of
 from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
+from mien.app.labeling.given import read_given
 from mien.app.labeling.images import (
     ANNOTATED,
+    ANONYMIZED,
     CROPS,
     THUMBS,
     annotated_path,
+    anonymized_path,
     copy_images,
     crop_path,
     encode_jpeg,
@@ -27,26 +36,32 @@ from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.raw import decode_raw, is_raw
 from mien.app.labeling.reading import failure_of, read_file
 from mien.app.labeling.records import Failure, Input, Result, Status
+from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 
 STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
+_THRESHOLD: Final = 0.6  # of a detector that does not state its own
 Earlier = Callable[[Input, str], Result | None]  # the earlier result of a moved input with this hash
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """Results of a batch, and milliseconds per stage."""
+    """Results of a batch, milliseconds per stage, and images per note (`app/inference/records.py`)."""
 
     results: list[Result]
     timings_ms: dict[str, float]
+    notes: Counter[str] = field(default_factory=Counter)
 
 
 class BatchLabeler:
     """Labels batches with one pipeline; thread-safe."""
 
     def __init__(self, pipeline: Labeler, options: LabelOptions) -> None:
+        """Read the given faces, if the options name a file. Raises: LabelingError."""
         self.pipeline, self.options = pipeline, options
+        self.given = None if options.boxes is None else read_given(options.boxes)
+        self.facts = facts_of(pipeline, options, self.given)
 
     def label(self, batch: Sequence[Input], earlier: Earlier) -> BatchResult:
         """Label a batch; an image on which a stage fails becomes a result with a reason.
@@ -55,14 +70,16 @@ class BatchLabeler:
         """
         timings_ms = dict.fromkeys(STAGES, 0.0)
         prepared = [self._prepare(item, earlier, timings_ms) for item in batch]
-        analyses = self._classify([photo for _, photo in prepared if isinstance(photo, Prepared)])
+        analyses = self._classify([photo for _, photo, _ in prepared if isinstance(photo, Prepared)])
+        notes = Counter[str]()
         for labeled_photo in analyses:
+            notes.update(labeled_photo.notes if isinstance(labeled_photo, Photo) else ())
             for stage, milliseconds in labeled_photo.timings_ms.items() if isinstance(labeled_photo, Photo) else ():
                 timings_ms[stage] += milliseconds
         labeled = iter(analyses)
         results = []
         with timed(timings_ms, "write"), disk_errors(self.options.out):
-            for item, (sha256, photo) in zip(batch, prepared, strict=True):
+            for item, (sha256, photo, problem) in zip(batch, prepared, strict=True):
                 bare = replace(item, payload=None, pixels=None)
                 outcome = next(labeled) if isinstance(photo, Prepared) else photo
                 if isinstance(outcome, Photo):
@@ -74,35 +91,58 @@ class BatchLabeler:
                     continue
                 if outcome.reused:
                     copy_images(self.options.out, outcome, item)
+                notes["doubtful_faces"] += outcome.reason == "doubtful_faces"
+                if problem:
+                    outcome = replace(outcome, reason="invalid_face", error=problem)
                 results.append(replace(outcome, input=bare, sha256=sha256))
-        return BatchResult(results, timings_ms)
+        return BatchResult(results, timings_ms, +notes)
 
     def _prepare(
         self, item: Input, earlier: Earlier, timings_ms: dict[str, float]
-    ) -> tuple[str | None, Prepared | Result | Failure]:
-        """SHA-256 of an image, and its faces; the image is kept at the size of its annotated copy."""
+    ) -> tuple[str | None, Prepared | Result | Failure, str]:
+        """SHA-256 of an image, its faces, and a message about given ones that cannot be used.
+
+        The image is kept at the size of its annotated copy.
+        """
         sha256, pipeline = item.sha256 or None, self.pipeline
         if item.failure is not None:
-            return sha256, item.failure
-        draws = bool(item.images & ANNOTATED)
+            return sha256, item.failure, ""
+        draws = bool(item.images & (ANNOTATED | ANONYMIZED))
         payload, pixels = item.payload, item.pixels
         try:
             if payload is None and pixels is None:
                 with timed(timings_ms, "read"):
                     payload = read_file(item.path, pipeline.settings.max_bytes)
             sha256 = hashlib.sha256(payload).hexdigest() if payload is not None else sha256
-            if (result := earlier(item, sha256 or "")) is not None:
-                return sha256, replace(result, reused=True)
+            # given faces belong to a name, not to its bytes
+            if self.given is None and (result := earlier(item, sha256 or "")) is not None:
+                return sha256, replace(result, reused=True), ""
             if is_raw(item.name):
                 with timed(timings_ms, "decode"):
                     pixels = decode_raw(payload or b"", pipeline.settings.max_pixels)
-            photo = pipeline.prepare(payload or b"" if pixels is None else pixels, keep_pixels=draws)
+            photo, problem = self._faces(item, payload or b"" if pixels is None else pixels, keep_pixels=draws)
             if photo.pixels is not None:
                 with timed(timings_ms, "write"):
                     photo = replace(photo, pixels=reduced(photo.pixels, self.options.annotated_px))
-            return sha256, photo
+            return sha256, photo, problem
         except Exception as error:  # noqa: BLE001  # one poisoned image must not end a run over a million others
-            return sha256, failure_of(error, item.name, payload)
+            return sha256, failure_of(error, item.name, payload), ""
+
+    def _faces(self, item: Input, image: bytes | Array, *, keep_pixels: bool) -> tuple[Prepared, str]:
+        """Faces of an image, and a message about given ones that cannot be used: the others are labeled all the same.
+
+        Raises: see `Labeler.prepare`.
+        """
+        options = self.options
+        boxes = None if self.given is None else self.given.of(item)
+        chosen: dict[str, Any] = {"aligned": options.aligned, "whole": options.whole, "keep_pixels": keep_pixels}
+        try:
+            return self.pipeline.prepare(image, boxes=boxes, **chosen), ""
+        except InvalidBox as error:
+            usable = [box for index, box in enumerate(boxes or ()) if index not in error.indexes]
+            if not usable:
+                raise
+            return self.pipeline.prepare(image, boxes=usable, **chosen), str(error)
 
     def _classify(self, photos: Sequence[Prepared]) -> list[Photo | Exception]:
         """Classify all faces at once, or photo by photo if this fails, as when memory is short.
@@ -124,13 +164,15 @@ class BatchLabeler:
         """Write the images of an input; its result, or the error of a stage that failed. Raises: OSError."""
         try:
             self._write_images(item, analysis)
+            doubtful = self._write_anonymized(item, analysis) if item.images & ANONYMIZED else ""
             faces = tuple(_stored(face, item) for face in analysis.faces)
         except OSError:  # of the disk, which ends the run
             raise
         except Exception as error:  # noqa: BLE001  # as in `_prepare`: an image that is too large for a JPEG
             return error
         status: Status = "ok" if faces else "no_face"
-        return Result(item, status, width=analysis.width, height=analysis.height, faces=faces)
+        reason = "doubtful_faces" if doubtful else None
+        return Result(item, status, reason, doubtful or None, width=analysis.width, height=analysis.height, faces=faces)
 
     def _write_images(self, item: Input, analysis: Photo) -> None:
         """Write the annotated copy and the crops of an image.
@@ -138,7 +180,7 @@ class BatchLabeler:
         They are not synced to the disk individually, because this would take longer than labeling.
         """
         out = self.options.out
-        if analysis.pixels is not None:
+        if analysis.pixels is not None and item.images & ANNOTATED:
             drawn = replace(analysis, faces=tuple(filter(self._shows, analysis.faces)))
             copy = encode_jpeg(annotate(analysis.pixels, drawn))
             write_atomic(out / annotated_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
@@ -148,6 +190,25 @@ class BatchLabeler:
                 write_atomic(path, encode_png(face.crop), staging=parts_dir(out), durable=False)
         if item.on_disk & CROPS:
             remove_crops(out, item.name, item.frame, first=len(analysis.faces))
+
+    def _write_anonymized(self, item: Input, analysis: Photo) -> str:
+        """Write the copy without recognizable faces. Returns: a message about places that may be faces, or ""."""
+        assert analysis.pixels is not None, "kept for the copies"  # noqa: S101
+        scale = analysis.pixels.shape[1] / analysis.width
+        boxes = [Box(*(scale * value for value in face.box)) for face in analysis.faces]
+        doubtful = without(self._cautious.detect(analysis.pixels), boxes)
+        copy, out = encode_jpeg(anonymize(analysis.pixels, boxes + doubtful)), self.options.out
+        write_atomic(out / anonymized_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
+        places = ", ".join(f"{box.x / scale:.0f},{box.y / scale:.0f}" for box in doubtful)
+        return (
+            f"covered {counted(len(doubtful), 'place')} below the threshold of the detector: {places}" if places else ""
+        )
+
+    @cached_property
+    def _cautious(self) -> Detector:
+        """A detector with half the threshold."""
+        settings, threshold = self.pipeline.settings, getattr(self.pipeline.detector, "threshold", _THRESHOLD)
+        return create_detector(settings.model_copy(update={"detection_threshold": threshold / 2}))
 
     def _shows(self, face: Face) -> bool:
         options = self.options

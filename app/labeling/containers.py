@@ -259,6 +259,7 @@ def expected_frames(path: bytes, options: LabelOptions) -> int:
     try:
         with Video(path) as video:
             seconds, rate = video.duration_s or 0.0, video.fps
+            seconds = max(0.0, min(seconds, options.end or seconds) - options.start)
     except VideoError:
         return 0
     if options.scenes:
@@ -321,6 +322,10 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
         try:
             for frame in video:
                 frames, time_s = frame.number + 1, round(frame.time_s, 3)
+                if time_s < options.start:
+                    continue
+                if options.end is not None and time_s >= options.end:
+                    return
                 # At most one frame per time slot, even if the frame rate varies.
                 per_second = options.per_second
                 due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // options.every

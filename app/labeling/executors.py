@@ -23,9 +23,9 @@ from typing import Any, Final, Protocol
 
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.batch import BatchLabeler, BatchResult
-from mien.app.labeling.facts import facts_of, open_pipeline, with_recorded_precision
+from mien.app.labeling.facts import open_pipeline, with_recorded_precision
 from mien.app.labeling.files import STATE_DIR, LabelingError
-from mien.app.labeling.images import ANNOTATED, CROPS
+from mien.app.labeling.images import THUMBS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import file_sha256
@@ -95,7 +95,7 @@ class Threads:
 
     def __init__(self, options: LabelOptions, settings: Settings) -> None:
         self._labeler = BatchLabeler(open_pipeline(settings), options)
-        self.facts = facts_of(self._labeler.pipeline)
+        self.facts = self._labeler.facts
         self.workers = options.workers or cores()
 
     def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
@@ -127,7 +127,9 @@ class RayTasks:
         self._ahead = self.workers if self.workers < cpus else 2 * self.workers
         inputs = [name if is_url(name) else os.path.abspath(name) for name in options.inputs]
         inputs = [name for name in inputs if is_url(name) or os.path.lexists(name)]  # no patterns
-        options, settings = replace(options, out=options.out.absolute(), inputs=inputs), settings.absolute()
+        boxes = options.boxes and options.boxes.absolute()
+        options = replace(options, out=options.out.absolute(), inputs=inputs, boxes=boxes)
+        settings = settings.absolute()
         self._out = options.out
         # max_calls: by default, a process that uses a GPU ends with its task, and the next one opens the models again
         resources = {"num_cpus": 1, "num_gpus": self._gpu_share(settings), "max_retries": _RETRIES, "max_calls": 0}
@@ -179,7 +181,7 @@ class RayTasks:
 
 def open_on_worker(setup: bytes) -> dict[str, str]:
     """Open the models. Returns: their facts. Raises: NotReady, StartupError, ArtifactError."""
-    return facts_of(_worker(setup).pipeline)
+    return _worker(setup).facts
 
 
 def label_on_worker(
@@ -187,14 +189,14 @@ def label_on_worker(
 ) -> BatchResult:
     """Label a batch; `moved` are earlier results by row, `facts` those of the first worker. Raises: LabelingError."""
     labeler, machine = _worker(setup), socket.gethostname()
-    own = facts_of(labeler.pipeline)
+    own = labeler.facts
     if different := [f"{name} {own[name]} instead of {facts[name]}" for name in own if own[name] != facts[name]]:
         raise NotReady(f"machine {machine} differs: {', '.join(different)}. All machines need the same.")
     out = labeler.options.out
-    if any(item.images & (ANNOTATED | CROPS) for item in inputs) and _run_id(out) != run_id:
+    if any(item.images & ~THUMBS for item in inputs) and _run_id(out) != run_id:
         raise NotReady(
             f"machine {machine} cannot find the output folder {out} of this run. Use a folder that all machines share, "
-            "or leave out the outputs annotated, crops and classes."
+            "or leave out the outputs annotated, anonymized, crops and classes."
         )
 
     def earlier(item: Input, sha256: str) -> Result | None:

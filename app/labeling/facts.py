@@ -12,12 +12,18 @@ from mien.app import VERSION
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.labeler import Labeler
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
+from mien.app.labeling.given import GivenFaces
+from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions
 from mien.app.settings import Settings
 from mien.data.contract import contract_id
 from mien.models.manifest import artifact_dir, read_manifest
 
-_WORDS: Final = {"graphs": "model file", "detector_file": "detector file", "contract": "crop contract"}
+_WORDS: Final = {
+    "graphs": "model file",
+    "detector_file": "detector file",
+    "contract": "crop contract",
+    "faces": "given faces",
+}
 
 
 class OtherRun(LabelingError):
@@ -48,7 +54,7 @@ def open_pipeline(settings: Settings) -> Labeler:
     return Labeler.open(with_limits(settings).model_copy(update={"threads": 1}))
 
 
-def facts_of(pipeline: Labeler) -> dict[str, str]:
+def facts_of(pipeline: Labeler, options: LabelOptions, given: GivenFaces | None) -> dict[str, str]:
     """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
     conditions, agreement = manifest.conditions, manifest.agreement
@@ -72,7 +78,8 @@ def facts_of(pipeline: Labeler) -> dict[str, str]:
         "precision": pipeline.classifier.precision,
         "provider": pipeline.classifier.provider,
         "contract": contract_id(),
-        "detector": pipeline.detector.name,
+        "detector": "none" if options.aligned or options.whole else pipeline.detector.name,
+        "faces": "aligned" if options.aligned else "whole" if options.whole else given.sha256[:16] if given else "",
         "detector_file": getattr(pipeline.detector, "sha256", "")[:16],
         "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
         f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode}",

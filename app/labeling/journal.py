@@ -426,6 +426,11 @@ class Journal:
                 return replace(result, status="ok" if faces else "no_face", faces=faces)
         return None
 
+    def has_input(self, name: str) -> bool:
+        """Return whether the last session has an input with this name."""
+        sql = "SELECT 1 FROM items WHERE name=? AND found=? LIMIT 1"
+        return self._db.execute(sql, (name, self.session)).fetchone() is not None
+
     def had_inputs(self, prefix: str) -> bool:
         """Return whether the last session had inputs with this prefix."""
         last = int(self.get("session") or 0)

@@ -29,7 +29,13 @@ class LabelOptions:
     every: int = 1
     per_second: float | None = None
     scenes: bool = False
+    start: float = 0.0
+    end: float | None = None
     zip_encoding: str | None = None
+
+    aligned: bool = False
+    whole: bool = False
+    boxes: Path | None = None
 
     outputs: list[str] = field(default_factory=list)
     spreadsheet_safe: bool = False
@@ -53,9 +59,10 @@ class LabelOptions:
     @property
     def sampling(self) -> str:
         """Description of the video sampling; part of the signature of a video."""
-        if self.scenes:
-            return "scenes"
-        return f"{self.per_second:g} per second" if self.per_second else f"every {self.every}"
+        frames = f"{self.per_second:g} per second" if self.per_second else f"every {self.every}"
+        end = "" if self.end is None else f" to {self.end:g} s"
+        part = f" from {self.start:g} s{end}" if self.start or end else ""
+        return f"{'scenes' if self.scenes else frames}{part}"
 
     @property
     def selection(self) -> str:

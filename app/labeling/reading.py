@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from io import BufferedReader
 from typing import Final
 
-from mien.app.errors import PayloadTooLarge
+from mien.app.errors import InvalidRequest, PayloadTooLarge
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.records import Failure, Kind, Status
 from mien.app.labeling.store import download, is_url
@@ -134,16 +134,17 @@ def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Fai
     known = suffix in IMAGE_EXTENSIONS or (payload or b"").startswith(_SIGNATURES)
     status: Status = "error" if known else "skipped"
     match error:
+        case InvalidRequest():  # given faces that cannot be used
+            return Failure("invalid_face", str(error))
         case UnsupportedImage():
             return Failure("unsupported" if known else "not_an_image", str(error), status)
         case ImageTooLarge():
             return Failure("too_large", str(error))
         case PayloadTooLarge() | MemoryError():
             return Failure("too_large", str(error) or "out of memory", status)
-        case DecodeError() if str(error).startswith("empty"):
-            return Failure("empty", str(error), status)
         case DecodeError():
-            return Failure("corrupt", str(error))
+            is_empty = str(error).startswith("empty")
+            return Failure("empty", str(error), status) if is_empty else Failure("corrupt", str(error))
         case OSError():
             return unreadable(error, "file")
     return Failure("failed", f"{type(error).__name__}: {error}")

@@ -24,7 +24,8 @@ from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_fr
 from mien.app.labeling.executors import Batch, Executor, open_executor
 from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
 from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
-from mien.app.labeling.images import ANNOTATED, CROPS
+from mien.app.labeling.given import read_given
+from mien.app.labeling.images import ANNOTATED, ANONYMIZED, THUMBS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
@@ -41,8 +42,8 @@ from mien.data.atomic import write_atomic
 from mien.models.manifest import artifact_dir, read_manifest
 
 _RECORDED: Final = (
-    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "zip_encoding", "limit",
-    "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe", "votes",
+    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "start", "end", "zip_encoding",
+    "limit", "aligned", "whole", "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe", "votes",
 )  # fmt: skip
 
 
@@ -100,7 +101,7 @@ class _Run:
         journal, outcome, report, began = self.journal, self.outcome, self.report, time.perf_counter()
         outputs = self._scan()
         self.images = images_for(outputs)
-        journal.relabel_deleted(self.images & (ANNOTATED | CROPS))
+        journal.relabel_deleted(self.images & ~THUMBS)
         outcome.total, outcome.before = journal.progress()
         if outcome.before:
             report.say(f"Resuming: {outcome.before:,} of {counted(outcome.total, 'image')} already labeled.")
@@ -115,6 +116,7 @@ class _Run:
         self.signals.check()
         if self.complete:
             journal.remove_stale()
+            self._name_unknown()
         for name in outputs:
             self.signals.check()
             report.writing(name)
@@ -123,6 +125,15 @@ class _Run:
         outcome.count(journal, self.images)
         _write_run_file(journal, self.options, outcome)
         outcome.suggest(self.options.out)
+
+    def _name_unknown(self) -> None:
+        """Say which images of the given faces are not among the inputs."""
+        if (boxes := self.options.boxes) is None:
+            return
+        unknown = sorted(name for name in read_given(boxes).names() if not self.journal.has_input(name))
+        if unknown:
+            listed = ", ".join(unknown[:5] + (["..."] if len(unknown) > 5 else []))
+            self.report.say(f"{boxes} has faces of {counted(len(unknown), 'image')} not among the inputs: {listed}")
 
     def _scan(self) -> list[str]:
         """Check the settings, and store the inputs of a scan.
@@ -147,7 +158,7 @@ class _Run:
             report.say(f"Starting a new run. The journal of the earlier run is kept as {kept}.")
         if journal.get("drawing") not in (None, options.drawing):
             report.say("Annotated copies, if any, are written again: their size or the faces drawn on them changed.")
-            journal.redraw(ANNOTATED)
+            journal.redraw(ANNOTATED | ANONYMIZED)
         limits = f"{self.settings.max_bytes} {self.settings.max_pixels}"
         if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
             report.say(f"Retrying {counted(again, 'file')} above the earlier limits.")
@@ -185,7 +196,12 @@ class _Run:
         outcome.reused += reused
         for stage, milliseconds in result.timings_ms.items():
             outcome.stage_seconds[stage] += milliseconds / 1000
-        errors = [(result.input.name, result.reason, result.error) for result in results if result.status == "error"]
+        outcome.notes.update(result.notes)
+        errors = [
+            (result.input.name, result.reason, result.error)
+            for result in results
+            if result.status == "error" or result.reason == "invalid_face"
+        ]
         self.report.labeled(len(results), sum(len(result.faces) for result in results), errors)
 
     def _batches(self) -> Iterator[Batch]:

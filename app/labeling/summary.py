@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mien.app.inference.records import NOTES
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.files import quoted
 from mien.app.labeling.journal import Journal
@@ -34,6 +35,7 @@ class Outcome:
         statuses: images per status; labels: faces per label; uncertain: faces below the confidence threshold.
         reviewed, corrected: faces with a decision of a person, and with another label than the predicted one.
         reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
+        notes: images of this run per note.
         next_steps: what to look at next, and where or with which command.
     """
 
@@ -53,6 +55,7 @@ class Outcome:
     corrected: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     accuracy: dict[str, float] = field(default_factory=dict)
+    notes: Counter[str] = field(default_factory=Counter)
     facts: dict[str, str] = field(default_factory=dict)
     workers: int = 1
     written: list[Path] = field(default_factory=list)
@@ -103,6 +106,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
         "faces": outcome.labels.total(),
         "labels": {label: outcome.labels[label] for label in outcome.expressions},
         "reasons": outcome.reasons,
+        "notes": outcome.notes,
         "reviewed": outcome.reviewed,
         "corrected": outcome.corrected,
         "statuses": outcome.statuses,
@@ -130,6 +134,17 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
+def _doubts(outcome: Outcome, faces: int) -> Iterator[str]:
+    """Numbers of faces with reasons for doubt, and of images with notes."""
+    for reason in REASONS:
+        if count := outcome.reasons[reason]:
+            right = outcome.accuracy.get(reason)
+            known = "" if right is None else f"; such labels are right about {right:.0%} of the time"
+            yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}{known}"
+    for note, count in sorted(outcome.notes.items()):
+        yield f"{counted(count, 'image')}: {NOTES[note]}"
+
+
 def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
     facts, statuses = outcome.facts, outcome.statuses
     skipped = f"; {counted(statuses['skipped'], 'file')} skipped" if statuses["skipped"] else ""
@@ -137,11 +152,7 @@ def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
         f"\n{counted(faces, 'face')} in {counted(statuses.total() - statuses['skipped'], 'image')}; "
         f"{statuses['no_face']:,} without a face, {statuses['error']:,} with an error{skipped}"
     )
-    for reason in REASONS:
-        if count := outcome.reasons[reason]:
-            right = outcome.accuracy.get(reason)
-            known = "" if right is None else f"; such labels are right about {right:.0%} of the time"
-            yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}{known}"
+    yield from _doubts(outcome, faces)
     if outcome.reviewed:
         yield f"{outcome.reviewed:,} of {counted(faces, 'face')} reviewed, {outcome.corrected:,} of them corrected"
     if facts:

@@ -1,5 +1,7 @@
 """Views of the labeled frames of a video: a window, a table, lines of text, a file."""
 
+import csv
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -14,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mien.app.inference.drawing import annotate
-from mien.app.inference.records import Photo
+from mien.app.inference.episodes import COLUMNS, Episode, Episodes, values_of
+from mien.app.inference.records import Face, Photo
 from mien.app.inference.wording import label_text, percent
 from mien.app.live.video import Frame, SourceUnavailable
 from mien.data.contract import Array
@@ -35,6 +38,7 @@ class Moment:
     frame: Frame
     photo: Photo
     rate: float
+    unsmoothed: tuple[Face, ...] = ()  # the same faces with the probabilities of this frame alone
 
     @cached_property
     def drawn(self) -> Array:
@@ -107,6 +111,22 @@ class LinesView(View):
         return True
 
 
+class JsonLinesView(View):
+    """One JSON object per frame on the standard output, for other programs."""
+
+    def show(self, moment: Moment) -> bool:
+        """Print the frame's time and faces. Returns: False if the reader has closed the pipe."""
+        photo = moment.photo
+        line = {"time_s": round(moment.frame.time_s, 3), "width": photo.width, "height": photo.height}
+        try:
+            sys.stdout.write(json.dumps(line | {"faces": [face.to_dict() for face in photo.faces]}) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again at its exit
+            return False
+        return True
+
+
 class WindowView:
     """A window with the annotated frame; Escape, q or closing it ends the run."""
 
@@ -128,6 +148,34 @@ class WindowView:
     def close(self, *, complete: bool) -> None:
         """Close the window, if it is still open."""
         cv2.destroyAllWindows()
+
+
+class EpisodesFile:
+    """A table of episodes (`app/inference/episodes.py`), written as they end."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file. Raises: SourceUnavailable."""
+        try:
+            self._file = path.open("w", encoding="utf-8", newline="")
+        except OSError as error:
+            raise SourceUnavailable(f"{path}: cannot be written ({error.strerror})") from error
+        self._table = csv.DictWriter(self._file, COLUMNS)
+        self._table.writeheader()
+        self._episodes = Episodes()
+
+    def show(self, moment: Moment) -> bool:
+        """Add a frame."""
+        self._write(self._episodes.update(moment.unsmoothed, moment.frame.time_s))
+        return True
+
+    def _write(self, episodes: list[Episode]) -> None:
+        self._table.writerows(map(values_of, episodes))
+        self._file.flush()
+
+    def close(self, *, complete: bool) -> None:
+        """Write the episodes that are left."""
+        self._write(self._episodes.close())
+        self._file.close()
 
 
 class VideoFile:

@@ -18,7 +18,7 @@ from rich.console import Console
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.tracking import Tracker
 from mien.app.live.video import Source, SourceUnavailable, open_source
-from mien.app.live.views import LinesView, Moment, TableView, VideoFile, View, open_window
+from mien.app.live.views import EpisodesFile, JsonLinesView, LinesView, Moment, TableView, VideoFile, View, open_window
 from mien.app.wording import counted
 
 _RECENT_FRAMES: Final = 20  # of which the rate is shown
@@ -57,7 +57,8 @@ def label_video(labeler: Labeler, source: Source, open_views: Sequence[Callable[
                 summary.tracks.update(face.track for face in tracked.faces)
                 recent_s.append(time.perf_counter())
                 rate = (len(recent_s) - 1) / max(1e-9, recent_s[-1] - recent_s[0])
-                moment = Moment(frame, tracked, rate)
+                unsmoothed = (replace(photo.faces[face.index], track=face.track) for face in tracked.faces)
+                moment = Moment(frame, tracked, rate, tuple(unsmoothed))
                 if not all(view.show(moment) for view in views):
                     break
         except KeyboardInterrupt:
@@ -74,20 +75,31 @@ def _closed_by(cleanup: ExitStack, view: View) -> View:
     return view
 
 
-def run(labeler: Labeler, text: str, *, write: Path | None, window: bool) -> Summary:
+def run(
+    labeler: Labeler,
+    text: str,
+    *,
+    write: Path | None,
+    window: bool,
+    as_json: bool = False,
+    reconnect: bool = False,
+) -> Summary:
     """Label a source; see `mien webcam --help`. Raises: SourceUnavailable."""
-    console = Console()
+    console, messages = Console(), Console(stderr=True)
     if write is not None and Path(text).exists() and write.exists() and write.samefile(text):
         raise SourceUnavailable(f"{write}: this file is the source. Choose another name for --write.")
-    source = open_source(text, paced=write is None and (window or console.is_terminal))
-    open_views: list[Callable[[], View]] = [lambda: _open_screen(console, source.name, window=window)]
+    paced = write is None and not as_json and (window or console.is_terminal)
+    source = open_source(text, paced=paced, say=messages.out if reconnect else None)
+    open_screen = JsonLinesView if as_json else lambda: _open_screen(console, source.name, window=window)
+    open_views: list[Callable[[], View]] = [open_screen]
     if write is not None:
-        open_views.insert(0, lambda: VideoFile(write, source.fps))
+        is_table = write.suffix.lower() == ".csv"
+        open_views.insert(0, lambda: EpisodesFile(write) if is_table else VideoFile(write, source.fps))
     summary = label_video(labeler, source, open_views)
     if not summary.frames and not summary.stopped:
         raise SourceUnavailable(f"source {source.name}: no frame could be decoded")
     written = f"; wrote {write}" if write is not None else ""
-    Console(stderr=True).out(f"{summary}{written}")
+    messages.out(f"{summary}{written}")
     return summary
 
 

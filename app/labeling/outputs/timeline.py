@@ -76,20 +76,20 @@ def names_of(journal: Journal, name: str, people: People) -> tuple[dict[int, str
     return names_by_track(namings, tracked)
 
 
-def moments(journal: Journal, name: str) -> Iterator[tuple[Result, float]]:
+def moments(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float]]:
     """The frames of one video, with the numbers of people as tracks of their faces, and the time of a gap, seconds."""
-    for image, gap_s, faces in _tracked(journal, name):
+    for image, gap_s, faces in _tracked(journal, name, rules):
         shown = {face.index for face in journal.shown(image.faces)}
         yield replace(image, faces=tuple(face for face in faces if face.index in shown)), gap_s
 
 
-def _tracked(journal: Journal, name: str) -> Iterator[tuple[Result, float, list[Face]]]:
+def _tracked(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float, list[Face]]]:
     """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
-    tracker, last_s = Tracker(float(journal.facts.get("confidence_threshold", 0)), RULES), 0.0
+    tracker, last_s = Tracker(float(journal.facts.get("confidence_threshold", 0)), rules), 0.0
     for image in journal.frames(name):
         time_s = image.input.time_s or 0.0
-        gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
-        tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
+        gap_s = max(rules.lost_s, _MISSED_FRAMES * (time_s - last_s))
+        tracker.rules = replace(rules, lost_s=gap_s, slow_s=gap_s)
         # thumbnails suffice to compare faces
         jpegs = [face.thumb or journal.thumb(image.input.row or 0, face.index) for face in image.faces]
         faces = [

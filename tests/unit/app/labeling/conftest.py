@@ -13,7 +13,7 @@ from tests.support import encoded, gradient_image
 
 ALL = (
     "csv", "files", "jsonl", "parquet", "annotated", "crops", "classes", "coco", "label-studio", "fiftyone", "report",
-    "timeline",
+    "timeline", "episodes", "anonymized",
 )  # fmt: skip
 
 

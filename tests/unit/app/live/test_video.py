@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.app.live.video import LiveSource, SourceUnavailable, open_source, without_password
+from mien.app.live import video
+from mien.app.live.video import Connection, LiveSource, SourceUnavailable, open_source, without_password
 from mien.app.live.views import VideoFile
 from mien.data.contract import Array
 
@@ -98,7 +99,7 @@ class Camera:
 
 def test_a_live_source_gives_the_newest_frame_and_never_an_old_one() -> None:
     camera = Camera()
-    source = LiveSource("camera", 25.0, camera.read, camera.release)
+    source = LiveSource("camera", connect=lambda: Connection(25.0, camera.read, camera.release))
     frames = source.frames()
     seen = []
     for newest in (1, 4, 5, 60):
@@ -112,6 +113,32 @@ def test_a_live_source_gives_the_newest_frame_and_never_an_old_one() -> None:
     source.close()
     assert camera.released
     assert seen == [1, 4, 5, 60]
+
+
+def test_a_source_is_opened_again_after_outages_with_growing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(video, "_FIRST_WAIT_S", 0.001)
+    first, second, third = cameras = [Camera() for _ in range(3)]
+    attempts: list[Camera | None] = [first, None, None, second, third]
+
+    def connect() -> Connection:
+        camera = attempts.pop(0) if attempts else None
+        if camera is None:
+            raise SourceUnavailable("not reachable")
+        return Connection(25.0, camera.read, camera.release)
+
+    said: list[str] = []
+    source = LiveSource("cam", connect=connect, say=said.append)
+    frames, seen = source.frames(), []
+    for level, camera in enumerate(cameras):
+        camera.frames.put(shade(level))
+        seen.append(int(next(frames).pixels[0, 0, 0]))
+        camera.frames.put(None)
+    source.close()
+    assert seen == [0, 1, 2]
+    assert all(camera.released for camera in cameras)
+    waits = [line.split()[-2] for line in said if "lost" in line]
+    assert waits[:4] == ["0.001", "0.002", "0.004", "0.001"]
+    assert said[3].startswith("cam: connected again after")
 
 
 @pytest.mark.parametrize(

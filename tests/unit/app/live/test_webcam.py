@@ -2,6 +2,8 @@
 
 import io
 import itertools
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from typer.testing import CliRunner
 from mien.app.cli.program import app
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Photo
 from mien.app.live import views, webcam
 from mien.app.live.video import Frame, SourceUnavailable, open_source
-from mien.app.live.views import LinesView, Moment, VideoFile
+from mien.app.live.views import JsonLinesView, LinesView, Moment, VideoFile
 from mien.app.live.webcam import Summary, label_video
 from mien.app.settings import Settings
 from mien.data.contract import decode
@@ -53,6 +56,19 @@ def labeler(classifier: Classifier) -> Labeler:
     """Finds one face that moves a little to the right with each frame; none in the last."""
     faces = [[upright_face(100.0 + 4 * number, 120.0)] for number in range(1, FRAMES)]
     return Labeler(Mock(**{"detect.side_effect": [*faces, []]}), classifier, Settings(device="cpu"))
+
+
+def test_json_lines_have_the_faces_with_their_tracks_and_end_with_the_reader(
+    labeler: Labeler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label_video(labeler, still(), [JsonLinesView])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["time_s"] for line in lines] == [number / FPS for number in range(FRAMES)]
+    assert [[face["track"] for face in line["faces"]] for line in lines] == [[1]] * (FRAMES - 1) + [[]]
+    assert {"label", "confidence", "agreement", "votes", "box"} <= set(lines[0]["faces"][0])
+    closed = Mock(**{"write.side_effect": BrokenPipeError, "fileno.return_value": os.open(os.devnull, os.O_WRONLY)})
+    monkeypatch.setattr("sys.stdout", closed)
+    assert not JsonLinesView().show(Moment(Frame(0.0, gradient_image()), Photo(640, 480, ()), 0.0))
 
 
 def test_a_face_keeps_its_number_and_every_view_sees_every_frame(labeler: Labeler) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from mien.app.labeling.options import DEFAULT_OUTPUTS
-from mien.app.labeling.outputs import load_output, output_names, timeline
+from mien.app.labeling.outputs import episodes, load_output, output_names, timeline
 from mien.app.labeling.summary import print_summary
 from mien.data.contract import LABELS, LANDMARKS, align, decode
 from mien.data.readers.folders import Folders
@@ -184,7 +184,7 @@ def test_every_column_is_in_the_guide_with_its_unit() -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     shared = {column.name for column in FACE_COLUMNS}
     of_files = [column for column in FILE_COLUMNS if column.name not in shared]
-    for column in (*FACE_COLUMNS, *of_files, *timeline.COLUMNS):
+    for column in (*FACE_COLUMNS, *of_files, *timeline.COLUMNS, *episodes.COLUMNS, *episodes.TIME_COLUMNS):
         if column.name.startswith("p_") or column.name[:-2] in LANDMARKS:  # one line for all of them
             assert f"`{column.name}`" in guide
         else:

@@ -1,0 +1,121 @@
+"""`episodes.csv`: from when to when each person in a video shows which expression; also as subtitles and for ELAN.
+
+`expression_time.csv` has the share of time of each person per expression. `episodes/` has subtitles of every video,
+SubRip and WebVTT, and an annotation of ELAN.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from mien.app.inference.episodes import Episode, Episodes, values_of
+from mien.app.labeling.columns import Column, Row
+from mien.app.labeling.images import THUMBS, annotated_path
+from mien.app.labeling.journal import Journal
+from mien.app.labeling.outputs import open_output, timeline
+from mien.app.labeling.outputs.csv import write_csv
+from mien.app.labeling.pages import relative_link
+from mien.app.labeling.people import People
+from mien.app.labeling.subtitles import eaf, srt, vtt
+
+HELP: Final = "episodes.csv, subtitles, ELAN: when each person shows what"
+IMAGES: Final = THUMBS  # people are recognized by them
+TARGETS: Final = ("episodes.csv", "expression_time.csv", "episodes")
+REVIEWED: Final = True
+_RULES: Final = replace(timeline.RULES, smoothing_s=0)  # which would delay the onsets; hysteresis is enough
+_WRITTEN: Final = "episode_files"  # in the journal
+_MIME_TYPES: Final = {".mp4": "video/mp4", ".m4v": "video/mp4", ".mov": "video/quicktime", ".mpg": "video/mpeg"}
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    Column("file", "text", "", "name of the video"),
+    Column("person", "integer", "", "number of the person in the video, from 1, as tracked"),
+    Column("label", "text", "", "expression"),
+    Column("onset_s", "number", "s", "time of the first frame with a probability of at least 0.6"),
+    Column("offset_s", "number", "s", "time of the first frame below 0.4, or when the person is gone"),
+    Column("duration_s", "number", "s", "from onset to offset; at least 0.2"),
+    Column("peak", "number", "0..1", "highest probability"),
+    Column("peak_s", "number", "s", "when it was reached first"),
+    Column("agreement", "number", "0..1", "mean expected share of people who would choose `label`"),
+    Column("name", "text", "", "name that was given to the person in the review"),
+)
+TIME_COLUMNS: Final[tuple[Column, ...]] = (
+    Column("file", "text", "", "name of the video"),
+    Column("person", "integer", "", "number of the person in the video"),
+    Column("label", "text", "", "expression; empty for the time without one"),
+    Column("shown_s", "number", "s", "time of the episodes with it"),
+    Column("seen_s", "number", "s", "time in which the person was there"),
+    Column("share", "number", "0..1", "`shown_s` over `seen_s`"),
+    Column("name", "text", "", "name that was given to the person in the review"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Video:
+    name: str
+    path: bytes
+    found: Episodes
+    episodes: list[Episode]
+    names: dict[int, str]
+
+    def name_of(self, person: int) -> str:
+        return self.names.get(person) or f"person {person}"
+
+
+def render(journal: Journal) -> None:
+    """Write the tables, and the subtitles and annotations of every video."""
+    videos = [_episodes(journal, name) for name in journal.videos()]
+    for target, columns, rows in zip(TARGETS, (COLUMNS, TIME_COLUMNS), (_rows, _time_rows), strict=False):
+        with open_output(journal, target) as file:
+            write_csv(journal, file, columns, (row for video in videos for row in rows(video)))
+    written = [path for video in videos for path in _write_subtitles(journal, video)]
+    for path in set(json.loads(journal.get(_WRITTEN) or "[]")).difference(written):
+        with suppress(OSError):
+            os.unlink(journal.out / path)
+    journal.put(_WRITTEN, json.dumps(written))
+
+
+def _episodes(journal: Journal, name: str) -> _Video:
+    found, episodes = Episodes(), list[Episode]()
+    for image, gap_s in timeline.moments(journal, name, _RULES):
+        episodes += found.update(image.faces, image.input.time_s or 0.0, gap_s=gap_s)
+    episodes += found.close()
+    names, _ = timeline.names_of(journal, name, People(journal.out))
+    episodes.sort(key=lambda episode: (episode.person, episode.onset_s))
+    return _Video(name, image.input.path, found, episodes, names)
+
+
+def _rows(video: _Video) -> Iterator[Row]:
+    for episode in video.episodes:
+        yield {"file": video.name} | values_of(episode) | {"name": video.names.get(episode.person)}
+
+
+def _time_rows(video: _Video) -> Iterator[Row]:
+    for person, seen_s in sorted(video.found.seen_s.items()):
+        shown = {label: time_s for (who, label), time_s in video.found.shown_s.items() if who == person}
+        rest = {"": max(0.0, seen_s - sum(shown.values()))}
+        for label, shown_s in (dict(sorted(shown.items(), key=lambda pair: -pair[1])) | rest).items():
+            row: Row = {"file": video.name, "person": person, "label": label or None, "shown_s": round(shown_s, 3)}
+            row |= {"seen_s": round(seen_s, 3), "share": round(shown_s / seen_s, 6) if seen_s else None}
+            yield row | {"name": video.names.get(person)}
+
+
+def _write_subtitles(journal: Journal, video: _Video) -> list[str]:
+    """Write the files of one video; returns their paths."""
+    base = annotated_path(video.name, 0).removesuffix("/frame_00000000.jpg").replace("annotated/", "episodes/", 1)
+    depth = len(PurePosixPath(base).parts) - 1
+    link = relative_link(video.path, journal.out)
+    media = f"{'../' * depth}{link}" if link else PurePosixPath(video.name).name
+    mime_type = _MIME_TYPES.get(PurePosixPath(video.name).suffix.lower(), "video/*")
+    texts = {
+        "srt": srt(video.episodes, video.name_of),
+        "vtt": vtt(video.episodes, video.name_of),
+        "eaf": eaf(video.episodes, video.name_of, media=media, mime_type=mime_type),
+    }
+    for suffix, text in texts.items():
+        with open_output(journal, f"{base}.{suffix}") as file:
+            file.write(text)
+    return [f"{base}.{suffix}" for suffix in texts]

@@ -1,0 +1,75 @@
+"""Episodes of a made clip with known times: the tables, the subtitles and the annotation of ELAN."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from mien.app.inference.episodes import Episode
+from mien.app.labeling.subtitles import srt
+from mien.app.settings import load_settings
+from tests.albums import label_folder, rows_of, write_video
+from tests.support import sample_photo
+
+RATE = 8.0
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A smiling face from second 1 to 3 of 4."""
+    folder = tmp_path_factory.mktemp("clips")
+    face = np.asarray(Image.open(sample_photo()).convert("RGB").resize((256, 256)))
+    empty = cv2.GaussianBlur(face, (0, 0), 60)
+    images = [face if 1 <= number / RATE < 3 else empty for number in range(int(4 * RATE))]
+    return write_video(folder / "smile.mp4", images=images, rate=RATE)
+
+
+@pytest.fixture(scope="module")
+def out(clip: Path) -> Path:
+    settings = load_settings(detector="builtin", device="cpu")
+    label_folder(clip, clip.parent / "out", settings, "episodes", "csv")
+    return clip.parent / "out"
+
+
+def test_the_episode_has_the_times_of_the_clip(out: Path) -> None:
+    (episode,) = rows_of(out, "episodes.csv")
+    assert (episode["file"], episode["person"], episode["label"]) == ("smile.mp4", "1", "happiness")
+    assert [float(episode[name]) for name in ("onset_s", "offset_s", "duration_s")] == [1.0, 3.0, 2.0]
+    faces = [row for row in rows_of(out) if row["face"]]
+    assert float(episode["peak"]) == pytest.approx(max(float(row["p_happiness"]) for row in faces), abs=1e-5)
+    mean = np.mean([float(row["agreement"]) for row in faces])
+    assert float(episode["agreement"]) == pytest.approx(mean, abs=1e-5)
+    shown, rest = rows_of(out, "expression_time.csv")
+    assert (shown["label"], shown["shown_s"], shown["seen_s"], float(shown["share"])) == ("happiness", "2.0", "2.0", 1)
+    assert (rest["label"], float(rest["share"])) == ("", 0)
+
+
+def test_subtitles_and_the_annotation_have_the_episode(out: Path) -> None:
+    assert (out / "episodes" / "smile.mp4.srt").read_text(encoding="utf-8") == (
+        "1\n00:00:01,000 --> 00:00:03,000\nperson 1: happiness\n\n"
+    )
+    assert (out / "episodes" / "smile.mp4.vtt").read_text(encoding="utf-8") == (
+        "WEBVTT\n\n00:00:01.000 --> 00:00:03.000\n<v person 1>happiness\n\n"
+    )
+    document = ET.fromstring((out / "episodes" / "smile.mp4.eaf").read_bytes())  # noqa: S314  # written here
+    times = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE") for slot in document.iter("TIME_SLOT")}
+    (annotation,) = document.iter("ALIGNABLE_ANNOTATION")
+    assert [times[annotation.get(f"TIME_SLOT_REF{number}")] for number in (1, 2)] == ["1000", "3000"]
+    assert annotation.findtext("ANNOTATION_VALUE") == "happiness"
+    (media,) = document.iter("MEDIA_DESCRIPTOR")
+    assert (out / "episodes" / str(media.get("RELATIVE_MEDIA_URL"))).resolve().name == "smile.mp4"
+
+
+def test_times_beyond_an_hour_are_written_in_hours() -> None:
+    assert srt([Episode(2, "anger", 3725.5, 3726.25)], lambda person: f"P{person}") == (
+        "1\n01:02:05,500 --> 01:02:06,250\nP2: anger\n\n"
+    )
+
+
+def test_only_the_chosen_part_of_a_video_is_labeled(clip: Path, tmp_path: Path) -> None:
+    settings = load_settings(detector="builtin", device="cpu")
+    label_folder(clip, tmp_path / "out", settings, "csv", start=2.5, end=3.25)
+    assert [row["time_s"] for row in rows_of(tmp_path / "out")] == ["2.5", "2.625", "2.75", "2.875", "3.0", "3.125"]

@@ -1,0 +1,135 @@
+"""Faces that the user gives to a run: boxes and landmarks of a file, aligned faces, and images that are one face."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mien.app.labeling.files import LabelingError
+from mien.app.labeling.given import read_given
+from mien.app.settings import Settings, load_settings
+from tests.albums import label_folder, rows_of
+from tests.support import sample_photo
+
+BOX = (180, 50, 90, 120)  # around the face of the sample
+
+
+@pytest.fixture(scope="module")
+def settings(artifact: Path) -> Settings:
+    return load_settings(model=artifact, detector="builtin", device="cpu")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        (folder / name).symlink_to(sample_photo())
+    return folder
+
+
+def write_boxes(path: Path, *rows: tuple[object, ...]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("file", "x", "y", "width", "height"), *rows])
+    return path
+
+
+def labeled(photos: Path, settings: Settings, **options: Any) -> list[dict[str, str]]:
+    out = photos.parent / "out"
+    label_folder(photos, out, settings, "csv", **options)
+    return rows_of(out)
+
+
+def test_every_good_box_is_labeled_and_every_bad_one_has_a_message(
+    photos: Path, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boxes = write_boxes(
+        photos.parent / "boxes.csv",
+        ("a.jpg", *BOX),
+        ("a.jpg", 9000, 9000, 20, 20),
+        ("a.jpg", 0, 0, 60, 60),
+        ("b.jpg", "nan", 1, 2, "wide"),
+        ("gone.jpg", *BOX),
+    )
+    first, second, none = labeled(photos, settings, boxes=boxes)
+    assert [float(first[name]) for name in ("x", "y", "width", "height")] == [*BOX]
+    assert (float(second["x"]), second["label"] != "") == (0, True)
+    for row in (first, second):
+        assert (row["status"], row["reason"]) == ("ok", "invalid_face")
+        assert "boxes[1]" in row["error"]
+        assert "outside the image" in row["error"]
+    assert (none["status"], none["reason"], none["face"]) == ("error", "invalid_face", "")
+    assert "not finite" in none["error"]
+
+
+def test_unlisted_images_have_no_face_and_unknown_ones_are_named(photos: Path, settings: Settings) -> None:
+    said: list[str] = []
+    boxes = write_boxes(photos.parent / "boxes.csv", ("a.jpg", *BOX), ("gone.jpg", *BOX))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mien.app.labeling.progress.Reporter.say", lambda _self, text: said.append(text))
+        rows = labeled(photos, settings, boxes=boxes)
+    assert [row["status"] for row in rows] == ["ok", "no_face"]
+    (sentence,) = said
+    assert sentence.endswith("1 image not among the inputs: gone.jpg")
+
+
+def test_the_table_of_a_run_gives_the_same_faces_again(photos: Path, settings: Settings) -> None:
+    detected = labeled(photos, settings)
+    table = (photos.parent / "out" / "labels.csv").rename(photos.parent / "faces.csv")
+    label_folder(photos, photos.parent / "again", settings, "csv", boxes=table)
+    again = rows_of(photos.parent / "again")
+    assert [row["label"] for row in again] == [row["label"] for row in detected]
+    assert float(again[0]["confidence"]) == pytest.approx(float(detected[0]["confidence"]), abs=0.02)
+    assert {row["detection_score"] for row in again} == {"1.0"}  # by its landmarks, which were given
+
+
+def test_coco_boxes_are_read_with_landmarks_that_have_their_names(tmp_path: Path) -> None:
+    names = ["left_eye", "right_eye", "nose", "mouth_left", "mouth_right"]
+    points = [196, 117, 2, 247, 116, 2, 222, 148, 2, 205, 165, 2, 245, 164, 2]
+    document = {
+        "images": [{"id": 3, "file_name": "a.jpg"}, {"id": 4, "file_name": "b.jpg", "frame": 7}],
+        "categories": [
+            {"id": 1, "name": "face", "keypoints": names},
+            {"id": 2, "name": "person", "keypoints": ["hip"]},
+        ],
+        "annotations": [
+            {"image_id": 3, "category_id": 1, "bbox": BOX, "keypoints": points},
+            {"image_id": 4, "category_id": 2, "bbox": BOX, "keypoints": [1, 2, 2]},
+        ],
+    }
+    path = tmp_path / "coco.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    given = read_given(path)
+    (face,), (box,) = given.faces["a.jpg", -1], given.faces["b.jpg", 7]
+    assert face.landmarks_px.tolist()[0] == [196, 117]
+    assert (tuple(face.box), tuple(box)) == (BOX, BOX)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "name,x,y\n", "file,x,y\na.jpg,1,2\n", "{", "{}", '{"images": [], "annotations": [{}]}']
+)
+def test_a_file_without_boxes_is_refused_with_what_is_expected(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "boxes.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(LabelingError, match="Expected a CSV with the columns file, x, y, width, height, or COCO"):
+        read_given(path)
+
+
+def test_crops_of_a_run_are_labeled_as_the_run_did_and_other_sizes_are_errors(photos: Path, settings: Settings) -> None:
+    out = photos.parent / "out"
+    label_folder(photos, out, settings, "csv", "crops")
+    (out / "crops" / "large.jpg").symlink_to(sample_photo())
+    label_folder(out / "crops", photos.parent / "again", settings, "csv", aligned=True)
+    *crops, large = rows_of(photos.parent / "again")
+    labels = [(row["label"], row["p_anger"]) for row in rows_of(out)]
+    assert [(row["label"], row["p_anger"], row["detector"]) for row in crops] == [(*pair, "none") for pair in labels]
+    assert (large["status"], large["reason"]) == ("error", "invalid_face")
+
+
+def test_whole_images_are_one_face_each_and_a_photo_of_a_person_is_noted(photos: Path, settings: Settings) -> None:
+    outcome = label_folder(photos, photos.parent / "out", settings, "csv", whole=True)
+    rows = rows_of(photos.parent / "out")
+    assert [(row["face"], float(row["x"]), float(row["width"])) for row in rows] == [("0", 0, 512)] * 2
+    assert outcome.notes == {"framing": 2}
