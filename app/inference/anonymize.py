@@ -1,6 +1,6 @@
 """Copies of photos whose faces cannot be recognized: each head becomes a few cells of its mean colors.
 
-    MIEN_MOBILEFACENET=path/to/mobilefacenet.pt python -m benchmarks.anonymized --photos FOLDER
+    MIEN_PHOTOS_DIR=photos MIEN_MOBILEFACENET=path/to/mobilefacenet.pt pytest tests/inference/test_anonymized.py
 
 The cells, not a blur that could be reversed, remove what identifies a person.
 """

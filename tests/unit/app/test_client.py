@@ -85,7 +85,7 @@ def test_problems_are_errors_with_their_status_and_kind(open_client: Open) -> No
     assert client.analyze(PHOTO)
     for image, options, status, kind in (
         (b"no image", {}, 415, "unsupported-image"),
-        (PHOTO, {"top_k": 99}, 422, "invalid-request"),
+        (PHOTO, {"top_k": 101}, 422, "invalid-request"),
     ):
         with pytest.raises(ServiceError) as error:
             client.analyze(image, **options)

@@ -85,18 +85,9 @@ def test_explain_returns_the_normalized_attention_map_of_each_crop(tmp_path: Pat
     assert classifier.classify(crops).sum(axis=1) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"contract_id": "0123456789ab"}, r"contract 0123456789ab, this build .* check out commit 0000"),
-        ({"labels": LABELS[::-1]}, "labels"),
-    ],
-)
-def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(
-    tmp_path: Path, change: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ArtifactError, match=message):
-        opened(tiny_artifact(tmp_path / "tiny.old", **change))
+def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"contract 0123456789ab, this build .* check out commit 0000"):
+        opened(tiny_artifact(tmp_path / "tiny.old", contract_id="0123456789ab"))
 
 
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
