@@ -71,6 +71,15 @@ class LabelOptions(FaceOptions):
     )
 
 
+class GivenBox(KnownFields):
+    """A box of a request, in pixels of the upright image."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
 class EncodedImage(KnownFields):
     """One image of a JSON request."""
 
@@ -79,6 +88,10 @@ class EncodedImage(KnownFields):
         min_length=4,
         description="bytes of the image file in base64; a data URL is accepted too",
         json_schema_extra={"format": "byte", "example": _EXAMPLE},
+    )
+    boxes: list[GivenBox] | None = Field(
+        None,
+        description="label these boxes instead of detected faces; the response has one face for each, in this order",
     )
 
 

@@ -6,7 +6,7 @@ core; more threads would only slow down each photo. A GPU classifies the faces o
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Final, TypeVar
@@ -16,7 +16,7 @@ from mien.app.inference import image_guard
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Photo
+from mien.app.inference.records import Box, Photo
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_unavailable_reason, gpu_unavailable_reason
 from mien.app.service.admission import Admission
@@ -86,8 +86,10 @@ class Service:
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
-    async def label(self, payload: bytes, options: LabelOptions, render: Callable[[Photo], T]) -> T:
-        """Label the faces of one image; `render` converts the labeled photo to a response, in a thread.
+    async def label(
+        self, payload: bytes, options: LabelOptions, render: Callable[[Photo], T], *, boxes: Sequence[Box] | None = None
+    ) -> T:
+        """Label the faces of one image, or its `boxes`; `render` converts the labeled photo to a response, in a thread.
 
         Raises: InvalidRequest, for a model that is not loaded; DecodeError, RequestError or CapacityError, for an image
             that cannot be labeled.
@@ -99,6 +101,7 @@ class Service:
                 prepared = labeler.prepare(
                     payload,
                     aligned=options.aligned,
+                    boxes=boxes,
                     min_face_px=options.min_face_px or 0.0,
                     keep_pixels=options.annotate,
                     admit=lambda size: reserve(image_guard.memory_px(size)),

@@ -19,6 +19,7 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from mien.app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
+from mien.app.inference.records import Box
 from mien.app.service.problems import summary
 from mien.app.service.schemas import EncodedImages
 from mien.app.settings import Settings
@@ -68,6 +69,7 @@ class Upload(io.BytesIO):
         super().__init__()
         self.name, self._limit = name, limit
         self.error: PayloadTooLarge | None = None
+        self.boxes: list[Box] | None = None  # instead of detected faces
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
         if self.error or self.tell() + len(data) > self._limit:
@@ -197,6 +199,8 @@ def _decoded(body: bytes, settings: Settings) -> list[Upload]:
         raise _too_many(settings.max_images)
     uploads = [Upload(image.name, settings.max_bytes) for image in images]
     for index, (image, upload) in enumerate(zip(images, uploads, strict=True)):
+        if image.boxes is not None:
+            upload.boxes = [Box(box.x, box.y, box.width, box.height) for box in image.boxes]
         try:
             upload.write(base64.b64decode(_DATA_URL.sub("", image.base64, count=1), validate=True))
         except ValueError as error:

@@ -193,7 +193,7 @@ async def _label(
             try:
                 if (too_large := uploads[index].error) is not None:
                     raise too_large
-                result = await service.label(uploads[index].getvalue(), options, render)
+                result = await service.label(uploads[index].getvalue(), options, render, boxes=uploads[index].boxes)
                 reservation.buffer(_RESPONSE_COPIES * result.bytes_of_images)
                 return result
             except (RequestError, CapacityError, DecodeError) as error:

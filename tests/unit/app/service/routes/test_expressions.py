@@ -177,6 +177,22 @@ def test_a_crop_from_the_response_classified_again_has_the_same_probabilities(cl
     assert {"decode", "classify"} <= set(body["images"][0]["timings_ms"])
 
 
+def test_boxes_of_a_json_request_are_labeled_instead_of_detected_faces(client: TestClient) -> None:
+    face, other = (280.0, 200.0, 80.0, 80.0), (50.0, 60.0, 70.0, 90.0)
+    image = {"base64": base64.b64encode(PHOTO).decode()}
+
+    def with_boxes(*boxes: tuple[float, ...]) -> httpx.Response:
+        given = [dict(zip(("x", "y", "width", "height"), box, strict=True)) for box in boxes]
+        return client.post("/v1/expressions", json={"images": [image | {"boxes": given}]})
+
+    found = with_boxes(other, face).json()["images"][0]["faces"]
+    assert [tuple(each["box"].values()) for each in found] == [other, face]
+    assert found[0]["probabilities"] != found[1]["probabilities"]
+    assert with_boxes().json()["images"][0]["faces"] == []
+    detail = problem(with_boxes(face, (900, 200, 80, 80)), 422, "invalid-request")
+    assert detail.startswith("boxes[1]: 900, 200, 80, 80 is outside the image of 640x480 px")
+
+
 def test_an_image_of_another_size_is_not_an_aligned_face(client: TestClient) -> None:
     detail = problem(post(client, PHOTO, aligned="true"), 422, "invalid-request")
     assert "640x480 px, expected a face of 112x112" in detail
