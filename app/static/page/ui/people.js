@@ -4,6 +4,7 @@ import { showAttention } from "./attention.js";
 import { element, setText } from "./dom.js";
 import { FaceBlock } from "./faces.js";
 import { hintOf } from "../core/reasons.js";
+import { LABELS } from "../core/labels.js";
 import { Timeline } from "./timeline.js";
 
 const AWAY_MS = 1200;
