@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir, read_manifest, write_manifest
 from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
@@ -27,10 +28,10 @@ def artifacts(trained: Trained, eight: Eight) -> dict[str, Path]:
     return {"hybrid": trained.artifact, "cnn": eight.artifact}
 
 
-def started(model: dict[str, object], folder: Path, classes: int = 7) -> FaceNetwork:
+def started(model: dict[str, object], folder: Path, classes: tuple[str, ...] = LABELS) -> FaceNetwork:
     torch.manual_seed(1)
-    network = FaceNetwork(small_recipe(Path("faces"), model=model).model, classes)
-    load_initial(network, folder)
+    network = FaceNetwork(small_recipe(Path("faces"), model=model).model, len(classes))
+    load_initial(network, folder, classes)
     return network
 
 
@@ -41,7 +42,7 @@ def test_a_network_that_an_artifact_initializes_or_that_teaches_equals_its_graph
     folder, manifest = artifacts[name], read_manifest(artifacts[name])
     crops = valid_faces(trained.faces).crops
     expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
-    network = started(MODELS[name], folder, len(manifest.labels)).eval()
+    network = started(MODELS[name], folder, manifest.labels).eval()
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(folder,))).eval()
     with torch.no_grad():
         logits = select_head(network(torch.from_numpy(crops)), manifest.head)

@@ -203,7 +203,7 @@ def test_a_run_is_not_released_with_metrics_of_faces_that_its_record_lacks(
     with pytest.raises(graphs.ExportError, match=r"folders valid changed since the training"):
         export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
     with pytest.raises(graphs.ExportError, match="valid is not in the record of the training"):
-        export._read_unchanged(read_run(Recipe, run).data.valid, {"folders/train": "0" * 64})
+        export._read_unchanged(read_run(Recipe, run).data.valid, {"folders/train": "0" * 64}, LABELS)
 
 
 def test_results_on_data_that_changed_since_the_training_have_a_warning(

@@ -110,7 +110,8 @@ def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Pat
     trained = network(NAME)
     recipe = {"model": {"normalization": "fixed", "img_size": CROP_PX}}
     (tmp_path / RECIPE_NAME).write_text(yaml.safe_dump(recipe))
-    checkpoint.save(tmp_path / checkpoint.BEST, {"weights": trained.state_dict(), "contract_id": contract_id()})
+    state = {"weights": trained.state_dict(), "contract_id": contract_id(), "labels": LABELS}
+    checkpoint.save(tmp_path / checkpoint.BEST, state)
     student = network("deit_tiny_distilled_patch16_224", depth=1)
     before = copy.deepcopy(student.state_dict())
     load_initial(student, tmp_path)
