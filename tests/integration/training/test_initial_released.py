@@ -43,7 +43,7 @@ def test_a_network_that_an_artifact_initializes_or_that_teaches_equals_its_graph
     crops = valid_faces(trained.faces).crops
     expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
     network = started(MODELS[name], folder, manifest.labels).eval()
-    teachers = Teachers(DistillationConfig(mode="soft", teachers=(folder,))).eval()
+    teachers = Teachers(DistillationConfig(mode="soft", teachers=(folder,)), manifest.labels).eval()
     with torch.no_grad():
         logits = select_head(network(torch.from_numpy(crops)), manifest.head)
         with torch.autocast("cpu", torch.bfloat16):
