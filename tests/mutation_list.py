@@ -14,8 +14,8 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     (
         "prior: the correction is never added",
         "models",
-        'self.prior_correction if prior == "balanced" else 0.0',
-        "0.0",
+        'offsets = self.prior_correction if prior == "balanced" else 0.0',
+        "offsets = 0.0",
         "test_manifest.py test_classifier.py",
     ),
     (
@@ -28,8 +28,8 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     (
         "softening: not applied",
         "app/inference",
-        "conditions.softening.soften(row, quality)",
-        "row",
+        "row = soften(row, quality)",
+        "row = row",
         "test_labeler.py test_quality.py",
     ),
     ("softening: sharpens", "models", "** (1 / factor)", "** factor", "test_conditions.py test_manifest.py"),
