@@ -214,7 +214,6 @@ def cross_validate(
 @_command("experiment", log_level=logging.INFO)
 def experiment(
     file: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="File in training/recipes/experiments/.")],
-    reduced: Annotated[bool, typer.Option("--reduced", help="Use the smaller budget of the file.")] = False,
     rows: Annotated[
         str | None,
         typer.Option(help="Rows to run, separated by commas; the first row and rows that teach are always included."),
@@ -235,13 +234,8 @@ def experiment(
     from mien.training.experiment import run
     from mien.training.variants import recipes_of
 
-    recipes = recipes_of(
-        file,
-        reduced=reduced,
-        rows=rows.split(",") if rows else None,
-        runs=runs,
-        seeds=None if seeds is None else range(seeds),
-    )
+    chosen = rows.split(",") if rows else None
+    recipes = recipes_of(file, rows=chosen, runs=runs, seeds=None if seeds is None else range(seeds))
     run(file, recipes, runs, figure=plot, curves=curves, files=ResultFiles(json_file, table))
 
 

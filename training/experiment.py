@@ -1,6 +1,6 @@
 """Experiments: variants of a recipe, trained and compared in one table and one figure.
 
-    mien experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft] [--seeds 3]
+    mien experiment training/recipes/experiments/vit_and_cnn.yaml [--rows vit_100,cnn_100] [--seeds 3]
         [--plot FILE.png] [--curves FILE.png]
 
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then

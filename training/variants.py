@@ -17,15 +17,6 @@ RUNS: Final = Path("runs/experiments")
 Overrides = tuple[str, ...]
 
 
-class Budget(StrictModel):
-    """A smaller version of the experiment, for machines without a GPU."""
-
-    seeds: tuple[int, ...] = Field(min_length=1)
-    overrides: Overrides = Field((), description="overrides for every row")
-    matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
-    rows: Overrides | None = Field(None, description="rows to train, with the first row and their teachers; null: all")
-
-
 class Plot(StrictModel):
     """Figure with a line per model: the row of each position on a logarithmic axis."""
 
@@ -40,11 +31,9 @@ class Experiment(StrictModel):
     """
 
     base: Path = Field(description="recipe to vary, relative to the file of the experiment")
-    bases: dict[str, Path] = Field(default_factory=dict, description="other recipes to vary, by row")
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     common: Overrides = Field((), description="overrides for every row")
     matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
-    reduced: Budget | None = None
     grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict, description="values by key of the recipe")
     rows: dict[str, Overrides] = Field(min_length=2)
     plot: Plot | None = Field(None, description="figure of --plot; null: one interval per row")
@@ -70,33 +59,22 @@ class Experiment(StrictModel):
 
     @model_validator(mode="after")
     def _names_are_rows(self) -> Self:
-        reduced = self.reduced or Budget(seeds=self.seeds)
-        for pattern in (*self.matching, *reduced.matching):
+        for pattern in self.matching:
             if not any(fnmatchcase(row, pattern) for row in self.rows):
                 raise ValueError(f"matching: no row matches {pattern!r}")
         drawn = [] if self.plot is None else [line for panel in self.plot.panels.values() for line in panel.values()]
-        named = {*self.bases, *(reduced.rows or ()), *(row for line in drawn for row in line.values())}
-        if unknown := sorted(named - set(self.rows)):
+        if unknown := sorted({row for line in drawn for row in line.values()} - set(self.rows)):
             raise ValueError(f"no row {', '.join(unknown)}; it has {', '.join(self.rows)}")
         return self
 
-    def overrides(self, row: str, budget: Budget) -> Overrides:
+    def overrides(self, row: str) -> Overrides:
         """Overrides of one row, the strongest last."""
-        ordered = (self.common, budget.overrides, _of(self.matching, row), self.rows[row], _of(budget.matching, row))
-        return tuple(change for part in ordered for change in part)
-
-
-def _of(matching: dict[str, Overrides], row: str) -> Overrides:
-    return tuple(change for name, changes in matching.items() if fnmatchcase(row, name) for change in changes)
+        matching = (change for name, of in self.matching.items() if fnmatchcase(row, name) for change in of)
+        return (*self.common, *matching, *self.rows[row])
 
 
 def recipes_of(
-    path: Path,
-    *,
-    reduced: bool,
-    rows: list[str] | None = None,
-    runs: Path = RUNS,
-    seeds: Iterable[int] | None = None,
+    path: Path, *, rows: list[str] | None = None, runs: Path = RUNS, seeds: Iterable[int] | None = None
 ) -> dict[str, list[Recipe]]:
     """Recipes by row, one per seed, named after the experiment, row and seed. Raises: RecipeError.
 
@@ -105,25 +83,22 @@ def recipes_of(
         seeds: instead of those of the file.
     """
     experiment = read_as(Experiment, path, [])
-    if reduced and experiment.reduced is None:
-        raise RecipeError(f"experiment {path}: has no reduced budget")
-    budget = experiment.reduced if reduced and experiment.reduced else Budget(seeds=experiment.seeds)
     unknown = set(rows or []) - set(experiment.rows)
     if unknown:
         raise RecipeError(
             f"experiment {path}: no row {', '.join(sorted(unknown))}; it has {', '.join(experiment.rows)}"
         )
-    seeds = list(seeds or budget.seeds)
+    seeds = list(seeds or experiment.seeds)
     recipes: dict[str, list[Recipe]] = {}
+    base = (path.parent / experiment.base).resolve()
     for row in experiment.rows:
-        base = (path.parent / experiment.bases.get(row, experiment.base)).resolve()
-        changes = experiment.overrides(row, budget)
         for seed in seeds:
-            own = [change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in changes]
+            own = [
+                change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in experiment.overrides(row)
+            ]
             recipe = read_as(Recipe, base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
             recipes.setdefault(row, []).append(recipe)
-    chosen = rows or budget.rows or experiment.rows
-    needed = _with_teachers({next(iter(recipes)), *chosen}, recipes, runs)
+    needed = _with_teachers({next(iter(recipes)), *(rows or experiment.rows)}, recipes, runs)
     return {row: of_seeds for row, of_seeds in recipes.items() if row in needed}
 
 

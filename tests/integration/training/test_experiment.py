@@ -25,14 +25,14 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     write_recipe(tmp_path / "base.yaml", small_recipe(root, model=TINY_DEIT))
     values = {
         "base": "base.yaml",
-        "reduced": {"seeds": [3], "overrides": ["epochs=1"]},
+        "common": ["epochs=1"],
         "rows": {"learned": [], "none": ["model.options.position=none"]},
     }
     experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     plot, curves = tmp_path / "plot.pdf", tmp_path / "curves.png"
     written, results = tmp_path / "table.csv", tmp_path / "results.json"
     drawn = ["--plot", str(plot), "--curves", str(curves), "--table", str(written), "--json", str(results)]
-    assert main(["experiment", str(experiment), "--reduced", "--seeds", "2", "--runs", str(runs), *drawn]) == 0
+    assert main(["experiment", str(experiment), "--seeds", "2", "--runs", str(runs), *drawn]) == 0
     assert min(plot.stat().st_size, curves.stat().st_size) > 5000
     assert {path.name for path in runs.iterdir()} == {
         f"position_{row}_{seed}" for row in ("learned", "none") for seed in (0, 1)
@@ -45,7 +45,7 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     ]
     assert len(json.loads(results.read_text(encoding="utf-8"))[1]["accuracy"]["by_seed"]) == 2
     assert table.count("\n| ") == 3
-    recipes = recipes_of(experiment, reduced=True, seeds=range(2), runs=runs)
+    recipes = recipes_of(experiment, seeds=range(2), runs=runs)
     results = compare(recipes, runs)
     # without a teacher, the distillation head is not trained
     assert [(result.row, result.head) for result in results] == [("learned", "class"), ("none", "class")]
