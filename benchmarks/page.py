@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from benchmarks.background import resident_bytes, service
 from benchmarks.results import publish
-from tests.browser import ALLOWED, CAMERA, WAIT_MS, camera_frames, launch, write_camera
+from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, camera_frames, launch, write_camera
 
 READY = "document.getElementById('place').textContent.startsWith('Ready')"
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support import drawn_agreement, drawn_conditions, tiny_artifact
-from tests.support_skips import (  # noqa: F401  # hooks of pytest
+from tests.support.skips import (  # noqa: F401  # hooks of pytest
     pytest_collectreport,
     pytest_runtest_logreport,
     pytest_sessionfinish,

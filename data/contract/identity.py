@@ -2,7 +2,7 @@
 
 An artifact contains the id of the contract it was trained with, and loading fails if it differs. The numbers in `rules`
 are versions of functions: increment one whenever the function's output changes for any input (the golden crops of
-tests/unit/data/contract/test_contract.py detect this).
+tests/data/test_contract.py detect this).
 """
 
 import hashlib

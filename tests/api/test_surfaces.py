@@ -18,9 +18,9 @@ from mien.app.live.video import Frame, Source
 from mien.app.live.views import Moment
 from mien.app.live.webcam import label_video
 from mien.app.settings import load_settings
-from tests.albums import label_folder, rows_of
-from tests.serving import Server, serving
 from tests.support import encoded, eventually, sample_photo
+from tests.support.albums import label_folder, rows_of
+from tests.support.serving import Server, serving
 
 Faces = list[dict[str, Any]]
 

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.background import free_port
 from mien.models.manifest import ArtifactError, artifact_dir, load_artifact
 from tests.e2e.conftest import new_user
-from tests.serving import wait_until_ready
 from tests.support import ROOT, output_of
+from tests.support.serving import wait_until_ready
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVED_AT = "127.0.0.1:8000"

@@ -1,5 +1,175 @@
-"""Fixtures of the labeling tests."""
+"""An artifact, an album, a small labeled folder with its review page, and `mien` as a separate process."""
 
-from tests.integration.labeling.conftest import mien, photos
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
 
-__all__ = ["mien", "photos"]
+import pytest
+from click.testing import Result
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from typer.testing import CliRunner
+
+from mien.app.cli.program import app
+from mien.app.labeling.review.server import create_review_app
+from mien.app.labeling.summary import Outcome
+from mien.app.settings import Settings
+from tests.support import ROOT, encoded, environment_of, gradient_image
+from tests.support.albums import label_folder, make_album, rows_of, write_photos, write_video
+
+ALL = (
+    "csv", "files", "jsonl", "parquet", "annotated", "crops", "classes", "coco", "label-studio", "fiftyone", "report",
+    "timeline", "episodes", "anonymized",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Mien:
+    """Starts `mien` with a test's artifact and the embedded detector."""
+
+    environment: dict[str, str]
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, *arguments: str | Path, stdin: int | None = None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "mien", *map(str, arguments)]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """End the processes that still run, and close their pipes."""
+        for process in self.started:
+            with process:  # waits, and closes the pipes
+                process.kill()
+
+    def __call__(self, *arguments: str | Path, given: bytes | None = None) -> Result:
+        """Call the program in this process, which is faster; `start` creates a separate process."""
+        missing = {name: None for name in os.environ if name not in self.environment}
+        runner = CliRunner(env=self.environment | missing)
+        given_arguments = list(map(str, arguments))
+        with patch.object(sys, "argv", ["mien", *given_arguments]):
+            return runner.invoke(app, given_arguments, input=given, catch_exceptions=False)
+
+    def label(
+        self, *arguments: str | Path, out: Path, exit_code: int = 0, given: bytes | None = None
+    ) -> list[dict[str, str]]:
+        """Label into `out` without messages; returns the rows of its `labels.csv`, if it has one."""
+        done = self("label", *arguments, "--out", out, "--quiet", given=given)
+        assert done.exit_code == exit_code, done.stderr
+        return rows_of(out) if (out / "labels.csv").exists() else []
+
+
+@pytest.fixture
+def mien(artifact: Path) -> Iterator[Mien]:
+    program = Mien(environment_of(model=artifact, detector="builtin", device="cpu"))
+    yield program
+    program.end()
+
+
+@pytest.fixture
+def released_mien() -> Mien:
+    """`mien` with the released model, and with YuNet if `MIEN_MODELS_DIR` is set."""
+    return Mien(environment_of(device="cpu", models_dir=os.environ.get("MIEN_MODELS_DIR")))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Five photos of a face, named 0.jpg to 4.jpg."""
+    return write_photos(tmp_path / "photos", count=5)
+
+
+@pytest.fixture(scope="session")
+def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_album(tmp_path_factory.mktemp("album"), 40)
+
+
+def tree(out: Path) -> dict[str, str]:
+    """Hashes of all files in `out` except internal state, without dates and times."""
+    files = (
+        path
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and ".mien" not in path.parts and path.name != "run.json"
+    )
+    return {str(path.relative_to(out)): hashlib.sha256(_undated(path)).hexdigest() for path in files}
+
+
+def _undated(path: Path) -> bytes:
+    payload = path.read_bytes()
+    return re.sub(rb"<time>[^<]*</time>", b"", payload) if path.suffix == ".html" else payload
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of 64 KB, which `resize` makes larger."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def resize(disk: Path, size: str) -> None:
+    """Change the size of `small_disk`."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Labeled:
+    """A finished run: inputs, outputs and outcome."""
+
+    photos: Path
+    out: Path
+    settings: Settings
+    outcome: Outcome
+
+
+@pytest.fixture(scope="session")
+def finished(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
+    base = tmp_path_factory.mktemp("finished")
+    photos = write_photos(base / "photos", count=5)
+    (photos / "none.png").write_bytes(encoded(gradient_image(), "PNG"))
+    (photos / "<b>&amp;.jpg").write_bytes(b"broken")
+    (photos / "notes.txt").write_text("words")
+    write_video(photos / "clip.avi", frames=2)
+    settings = Settings(model=artifact, detector="builtin", device="cpu")
+    return Labeled(photos, base / "out", settings, label_folder(photos, base / "out", settings, *ALL))
+
+
+@pytest.fixture
+def own(finished: Labeled, tmp_path: Path) -> Labeled:
+    """A copy of the run and, for another run, of its photos."""
+    photos, out = (
+        shutil.copytree(folder, tmp_path / folder.name, symlinks=True) for folder in (finished.photos, finished.out)
+    )
+    return Labeled(photos, out, finished.settings, finished.outcome)
+
+
+def opened(app: FastAPI) -> TestClient:
+    return TestClient(app, base_url="http://127.0.0.1")
+
+
+@pytest.fixture
+def open_page(own: Labeled) -> Iterator[Callable[..., TestClient]]:
+    with ExitStack() as pages:
+        yield lambda *sample: pages.enter_context(opened(create_review_app(own.out, *sample)))
+
+
+@pytest.fixture
+def page(open_page: Callable[..., TestClient]) -> TestClient:
+    return open_page()
+
+
+def decide(page: TestClient, file: str, label: str, **more: object) -> int:
+    return page.post("/api/decisions", json={"file": file, "face": 0, "label": label} | more).status_code

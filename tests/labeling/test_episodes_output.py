@@ -11,8 +11,8 @@ from PIL import Image
 from mien.app.inference.episodes import Episode
 from mien.app.labeling.subtitles import srt
 from mien.app.settings import load_settings
-from tests.albums import label_folder, rows_of, write_video
 from tests.support import sample_photo
+from tests.support.albums import label_folder, rows_of, write_video
 
 RATE = 8.0
 

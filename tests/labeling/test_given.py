@@ -10,8 +10,8 @@ import pytest
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.given import read_given
 from mien.app.settings import Settings, load_settings
-from tests.albums import label_folder, rows_of
 from tests.support import sample_photo
+from tests.support.albums import label_folder, rows_of
 
 BOX = (180, 50, 90, 120)  # around the face of the sample
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.albums import face_photo
-from tests.integration.labeling.conftest import Mien
+from tests.labeling.conftest import Mien
 from tests.support import encoded
+from tests.support.albums import face_photo
 
 PLACEHOLDER = b"@"
 UNIX, WINDOWS = 3, 0

@@ -32,7 +32,7 @@ def test_an_unexpected_skip_fails_the_run(
     (tmp_path / "test_other.py").write_text("def test_other(): pass\n", encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environment.pop("CI", None)
-    plugins = ["-p", "xdist", "-p", "tests.support_skips", "--numprocesses=2"]
+    plugins = ["-p", "xdist", "-p", "tests.support.skips", "--numprocesses=2"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", ".", *plugins, "."],
         cwd=tmp_path,

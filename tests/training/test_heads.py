@@ -10,7 +10,7 @@ from mien.data.contract import Array
 from mien.models.network import FaceNetwork
 from mien.training.loop import checkpoint
 from mien.training.train import train
-from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, metric_lines, small_recipe
+from tests.support.training import TINY_CNN, TINY_DEIT, drawn_faces, metric_lines, small_recipe
 
 HEADS = {"class": "backbone.network.head.weight", "distillation": "backbone.network.head_dist.weight"}
 

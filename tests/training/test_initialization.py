@@ -12,8 +12,8 @@ from mien.models.network import FaceNetwork
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import RECIPE_NAME, RunError
 from mien.training.release.initialization import InitialWeightsError, load_initial
-from tests.support_models import DEIT
-from tests.support_training import PLAIN_DEIT, TINY_CNN, small_recipe
+from tests.support.models import DEIT
+from tests.support.training import PLAIN_DEIT, TINY_CNN, small_recipe
 
 POSITIONS = "backbone.network.pos_embed"
 

@@ -11,7 +11,7 @@ from mien.training.faces import read_split
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.train import train
-from tests.support_training import data_of, drawn_faces, metric_lines, small_recipe, stopped_after
+from tests.support.training import data_of, drawn_faces, metric_lines, small_recipe, stopped_after
 
 
 def test_the_epoch_with_the_highest_score_is_kept_also_after_a_stop(

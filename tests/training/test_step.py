@@ -20,8 +20,8 @@ from mien.training.loop.batches import JoinedFaces
 from mien.training.loop.mixing import mix
 from mien.training.loop.throughput import TrainingDiverged
 from mien.training.train import train
-from tests.data_sets import make_folders
-from tests.support_training import TINY_CNN, metric_lines, small_recipe, with_runtime
+from tests.support.data_sets import make_folders
+from tests.support.training import TINY_CNN, metric_lines, small_recipe, with_runtime
 
 COUNTS = np.array([20, 3, 3, 9, 9, 6, 6])
 

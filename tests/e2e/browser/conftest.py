@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
 
-from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, camera_frames, chromium, launch, serving, write_camera
 from tests.e2e.browser.scenes import SCENE
-from tests.serving import Server
 from tests.support import ROOT
+from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, camera_frames, chromium, launch, serving, write_camera
+from tests.support.serving import Server
 
 Open = Callable[..., Tab]
 

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from mien.data.contract import LABELS
-from tests.browser import Tab
+from tests.support.browser import Tab
 
 SCENE = """
 window.connections = 0;

@@ -6,10 +6,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from tests.browser import WAIT_MS
 from tests.e2e.browser.conftest import Open
-from tests.serving import Server
 from tests.support import ROOT
+from tests.support.browser import WAIT_MS
+from tests.support.serving import Server
 
 pytestmark = pytest.mark.timeout(240)
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}

@@ -11,11 +11,11 @@ from playwright.sync_api import BrowserType, Page, Route
 from playwright.sync_api import Error as PlaywrightError
 
 from mien.app.service.keys import key_hash
-from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, start_scene
-from tests.serving import Server
 from tests.support import ROOT
+from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch, serving
+from tests.support.serving import Server
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -12,11 +12,11 @@ from PIL import Image
 from playwright.sync_api import BrowserType, Route
 
 from mien.app.service.routes.page import has_runtime
-from tests.browser import WAIT_MS, Tab, any_artifact, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_photos import wait_until_done
-from tests.serving import Server
 from tests.support import ROOT
+from tests.support.browser import WAIT_MS, Tab, any_artifact, launch, serving
+from tests.support.serving import Server
 
 needs_runtime = pytest.mark.skipif(not has_runtime(), reason="ONNX Runtime Web is not here: `make runtime` fetches it")
 pytestmark = [pytest.mark.timeout(900), needs_runtime]

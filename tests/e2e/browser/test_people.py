@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.browser import Tab
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, heading, person, show, start_scene
+from tests.support.browser import Tab
 
 pytestmark = pytest.mark.timeout(240)
 # Compact cards that are not one line, or whose label meets the bar or the edge.

@@ -15,10 +15,10 @@ from PIL import Image, ImageOps
 from playwright.sync_api import Route
 
 from mien.data.contract import LABELS, decode
-from tests.browser import WAIT_MS, Tab
 from tests.e2e.browser.conftest import Open
-from tests.serving import Server
 from tests.support import ROOT
+from tests.support.browser import WAIT_MS, Tab
+from tests.support.serving import Server
 
 pytestmark = pytest.mark.timeout(240)
 PHOTOS = sorted((ROOT / "samples" / "photos").glob("*.jpg"))

@@ -11,8 +11,8 @@ from playwright.sync_api import Page, Route
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.files import CORRECTIONS
 from mien.app.settings import Settings
-from tests.albums import label_folder, write_photos
 from tests.e2e.browser.conftest import Open, served
+from tests.support.albums import label_folder, write_photos
 
 FACES = 16
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -12,11 +12,11 @@ from playwright.sync_api import Error
 
 from mien.app.service.static_page import write_page
 from mien.app.settings import load_settings
-from tests.browser import WAIT_MS
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_local import FOUR_CORES, SAMPLES, label_with_three_threads, labeled, needs_runtime
-from tests.stores import serving_in_thread
 from tests.support import output_of
+from tests.support.browser import WAIT_MS
+from tests.support.stores import serving_in_thread
 
 pytestmark = [pytest.mark.timeout(900), needs_runtime]
 SEEN = "() => document.querySelector('mien-camera').addEventListener('faces', ({ detail }) => (window.seen = detail))"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.browser import Tab
 from tests.e2e.browser.scenes import TWO, heading, person, show, start_scene
+from tests.support.browser import Tab
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -8,8 +8,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from mien.app.settings import Settings
-from tests.albums import label_folder, rows_of, write_video
 from tests.e2e.browser.conftest import Open
+from tests.support.albums import label_folder, rows_of, write_video
 
 
 @pytest.fixture(scope="module")

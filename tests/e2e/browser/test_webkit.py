@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.browser import serving
 from tests.e2e.browser.test_local import needs_runtime
 from tests.support import eventually
+from tests.support.browser import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), needs_runtime]
 DISPLAY = f":{90 + os.getpid() % 1000}"

@@ -1,0 +1,250 @@
+"""Decoding of all supported formats to upright RGB pixels, and of damaged files."""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from tests.support import encoded
+from tests.support.hostile import png, png_chunk
+
+LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "WEBP": {"lossless": True}, "TIFF": {}, "BMP": {}}
+FORMATS: dict[str, dict[str, Any]] = LOSSLESS | {"JPEG": {"quality": 98, "subsampling": 0}, "GIF": {}}
+# what turns an upright image into the one that a camera stores under an orientation
+STORED_AS: dict[int, Callable[[Array], Array]] = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: np.rot90,
+    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
+    8: lambda a: np.rot90(a, -1),
+}
+
+
+def four_colors() -> Array:
+    """40x60 image with one color per quarter, which distinguishes all rotations and reflections."""
+    image = np.zeros((40, 60, 3), np.uint8)
+    image[:20, :30], image[:20, 30:] = (250, 10, 10), (10, 240, 10)
+    image[20:, :30], image[20:, 30:] = (10, 10, 250), (240, 230, 20)
+    return image
+
+
+def ramp() -> Array:
+    y, x = np.mgrid[0:64, 0:96]
+    return np.stack([x * 2.6, y * 4.0, (x + y) * 1.5], axis=2).clip(0, 255).astype(np.uint8)
+
+
+def _worst(found: Array, wanted: Array) -> int:
+    assert found.shape == wanted.shape
+    return int(cv2.absdiff(found, wanted).max())
+
+
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_lossless_formats_keep_every_pixel(kind: str) -> None:
+    assert _worst(decode(encoded(ramp(), kind, **LOSSLESS[kind])), ramp()) == 0
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("JPEG", FORMATS["JPEG"]),
+        ("PNG", {}),
+        ("WEBP", {"lossless": True}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+        ("TIFF", {"compression": "tiff_deflate"}),
+    ],
+    ids=["jpeg", "png", "webp", "tiff", "tiff-lzw", "tiff-deflate"],
+)
+def test_a_rotated_image_is_decoded_upright(kind: str, options: dict[str, Any], orientation: int) -> None:
+    stored = np.ascontiguousarray(STORED_AS[orientation](four_colors()))
+    payload = encoded(stored, kind, orientation=orientation, **options)
+    pixels = decode(payload)
+    assert pixels.flags.c_contiguous
+    assert _worst(pixels, four_colors()) <= 8
+    seen = probe(payload)
+    assert (seen.format, seen.width, seen.height) == (kind, 60, 40)
+
+
+def test_orientation_after_the_pixels_of_a_png_is_used() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    chunk = png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
+    png = encoded(np.ascontiguousarray(STORED_AS[6](four_colors())), "PNG")
+    end = png.rindex(b"IEND") - 4
+    payload = png[:end] + chunk + png[end:]
+    assert _worst(decode(payload), four_colors()) == 0
+    assert (probe(payload).width, probe(payload).height) == (60, 40)
+
+
+def test_damaged_exif_does_not_affect_the_pixels() -> None:
+    payload = encoded(four_colors(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff rubbish", **FORMATS["JPEG"])
+    assert _worst(decode(payload), four_colors()) <= 8
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "1"])
+def test_gray_is_repeated_in_three_channels(mode: str) -> None:
+    image = Image.fromarray(ramp()).convert(mode)
+    wanted = np.asarray(image.convert("L"))
+    assert _worst(decode(encoded(image, "PNG")), np.repeat(wanted[:, :, None], 3, axis=2)) == 0
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
+def test_transparent_pixels_lie_on_white(kind: str) -> None:
+    colors = np.dstack([np.full((10, 10, 3), (200, 0, 100), np.uint8), np.full((10, 10), 255, np.uint8)])
+    colors[:5, :, 3] = 0
+    colors[5:, :5, 3] = 128
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    pixels = decode(encoded(colors, kind, **options))
+    assert pixels[0, 0].tolist() == [255, 255, 255]
+    assert np.abs(pixels[9, 0].astype(int) - (227, 127, 177)).max() <= 1
+    assert pixels[9, 9].tolist() == [200, 0, 100]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF"])
+def test_a_transparent_palette_entry_is_white_and_the_others_keep_their_color(kind: str) -> None:
+    image = Image.fromarray(four_colors()).quantize(4)
+    clear = int(np.asarray(image)[0, 0])
+    pixels = decode(encoded(image, kind, transparency=clear))
+    assert pixels[0, 0].tolist() == [255, 255, 255]
+    assert _worst(pixels[20:], four_colors()[20:]) <= 8
+
+
+def test_a_color_key_is_transparent() -> None:
+    assert decode(encoded(four_colors(), "PNG", transparency=(250, 10, 10)))[0, 0].tolist() == [255, 255, 255]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+@pytest.mark.parametrize("channels", ["gray", "color", "color and alpha"])
+def test_sixteen_bits_are_scaled_by_their_range(suffix: str, channels: str) -> None:
+    dark = ramp() // 4  # an image that uses little of the range must not be brightened
+    shown = np.repeat(dark[:, :, :1], 3, axis=2) if channels == "gray" else dark
+    pixels: Array = dark[:, :, 0] if channels == "gray" else dark[:, :, ::-1]
+    if channels == "color and alpha":
+        pixels = np.dstack([pixels, np.full(dark.shape[:2], 255, np.uint8)])
+    written, payload = cv2.imencode(suffix, pixels.astype(np.uint16) * 257)
+    assert written
+    assert _worst(decode(payload.tobytes()), shown) == 0
+
+
+def test_big_endian_sixteen_bit_tiff_is_read() -> None:
+    gray = ramp()[:, :, 0]
+    image = Image.frombytes("I;16B", (96, 64), (gray.astype(np.uint16) * 257).astype(">u2").tobytes())
+    assert _worst(decode(encoded(image, "TIFF"))[:, :, 0], gray) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "levels"),
+    [
+        ("PNG", np.uint16([0, 128, 129, 385, 386, 65406, 65407, 65535]), [0, 0, 1, 1, 2, 254, 255, 255]),
+        ("TIFF", np.float32([-3.0, 0.0, 0.5, 1.0, 7.0, np.nan]), [0, 0, 128, 255, 255, 0]),
+    ],
+)
+def test_sixteen_bits_and_floats_from_zero_to_one_become_the_nearest_level(
+    kind: str, values: Array, levels: list[int]
+) -> None:
+    assert decode(encoded(values[None], kind))[0, :, 0].tolist() == levels
+
+
+@pytest.mark.parametrize(("kind", "marker"), [("JPEG", True), ("JPEG", False), ("TIFF", True)])
+def test_cmyk_has_the_colors_it_was_printed_with(kind: str, marker: bool) -> None:
+    # Pillow writes a JPEG in CMYK as Adobe does, inverted and with Adobe's marker
+    payload = encoded(Image.fromarray(four_colors()).convert("CMYK"), kind, quality=98, subsampling=0)
+    if not marker:
+        start = payload.index(b"\xff\xee")
+        (length,) = struct.unpack(">H", payload[start + 2 : start + 4])
+        payload = payload[:start] + payload[start + 2 + length :]
+    assert _worst(decode(payload), four_colors()) <= 8
+
+
+def test_an_animation_gives_its_first_frame() -> None:
+    frames = [Image.new("RGB", (20, 10), color) for color in ("red", "lime", "blue")]
+    for kind, options in (("GIF", {}), ("WEBP", {"lossless": True}), ("PNG", {})):
+        payload = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+        assert decode(payload)[5, 5].tolist() == [255, 0, 0], kind
+
+
+def test_a_phones_jpeg_with_a_second_image_is_a_jpeg() -> None:
+    photo = Image.fromarray(ramp()).resize((1200, 800))
+    payload = encoded(photo, "MPO", save_all=True, append_images=[photo.resize((60, 40))])
+    assert probe(payload).format == "JPEG"
+    assert decode(payload, reduce_to_px=300).shape == (200, 300, 3)
+
+
+@pytest.mark.parametrize(
+    ("at_least_px", "size"), [(None, 1600), (1600, 1600), (801, 1600), (800, 800), (399, 400), (200, 200), (1, 200)]
+)
+def test_a_jpeg_is_reduced_no_further_than_asked(at_least_px: int | None, size: int) -> None:
+    for orientation, shape in ((1, (size * 3 // 4, size, 3)), (6, (size, size * 3 // 4, 3))):
+        payload = encoded(np.zeros((1200, 1600, 3), np.uint8), "JPEG", orientation=orientation)
+        assert decode(payload, reduce_to_px=at_least_px).shape == shape
+
+
+def test_a_very_thin_jpeg_does_not_divide_by_zero() -> None:
+    height, width, _ = decode(encoded(np.zeros((2, 4000, 3), np.uint8), "JPEG"), reduce_to_px=500).shape
+    assert height >= 1
+    assert width >= 500
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_truncated_file_is_an_error_at_every_length(kind: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
+    payload = encoded(noise, kind, **FORMATS[kind])
+    whole = decode(payload)
+    for length in range(0, len(payload) - 24, max(1, len(payload) // 60)):
+        with pytest.raises(DecodeError):
+            decode(payload[:length])
+    for length in range(len(payload) - 24, len(payload)):  # trailers may be gone when every pixel is there
+        try:
+            pixels = decode(payload[:length])
+        except DecodeError:
+            continue
+        assert np.array_equal(pixels, whole)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_bytes_raise_only_decode_errors(kind: str) -> None:
+    random = np.random.default_rng(1)
+    payload = encoded(ramp(), kind, **FORMATS[kind])
+    for _ in range(150):
+        damaged = bytearray(payload)
+        for place in random.integers(0, min(len(damaged), 600), 4):
+            damaged[place] = random.integers(0, 256)
+        for read in (decode, probe):
+            try:
+                read(bytes(damaged), max_pixels=1_000_000)
+            except DecodeError:
+                continue
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"hello", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.7", b"\0" * 1000, b"P6 1 1 255 abc"],
+    ids=["text", "svg", "pdf", "zeros", "ppm"],
+)
+def test_other_formats_are_unsupported(payload: bytes) -> None:
+    for read in (decode, probe):
+        with pytest.raises(UnsupportedImage, match="JPEG, PNG, WEBP, BMP, GIF, TIFF"):
+            read(payload)
+
+
+def test_a_huge_image_is_rejected_before_decoding() -> None:
+    with pytest.raises(ImageTooLarge, match="9000x9000"):
+        decode(png(9000, 9000, b""))  # without pixels, which would be another error
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_limit_counts_pixels_of_every_format(kind: str) -> None:
+    payload = encoded(ramp(), kind, **FORMATS[kind])
+    assert decode(payload, max_pixels=64 * 96).shape == (64, 96, 3)
+    for read in (decode, probe):
+        with pytest.raises(ImageTooLarge, match="96x64"):
+            read(payload, max_pixels=64 * 96 - 1)

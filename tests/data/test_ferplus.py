@@ -1,0 +1,127 @@
+"""FERPlus: selection of images, and conversion of votes."""
+
+from pathlib import Path
+
+import pytest
+
+from mien.data.contract import LABELS
+from mien.data.readers.base import open_reader
+from mien.data.readers.ferplus import COLUMNS, majority_shares, probability_shares
+from tests.support.data_sets import copy_brighter, ferplus_votes, make_all_different, make_ferplus
+
+
+def _votes(**counts: int) -> tuple[int, ...]:
+    assert sum(counts.values()) == 10
+    return tuple(counts.get(name, 0) for name in COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("votes", "label"),
+    [
+        (_votes(happiness=10), "happiness"),
+        (_votes(neutral=6, sadness=4), "neutral"),
+        (_votes(neutral=5, sadness=5), None),
+        (_votes(neutral=5, sadness=4, fear=1), "neutral"),  # the single vote is no longer counted
+        (_votes(neutral=4, sadness=2, fear=2, anger=2), None),
+        (_votes(contempt=8, neutral=2), "contempt"),
+        (_votes(unknown=8, neutral=2), "unknown"),
+        (_votes(NF=9, neutral=1), "NF"),
+        (tuple([1] * 10), None),
+    ],
+)
+def test_majority_is_more_than_half_of_the_votes_without_single_ones(votes: tuple[int, ...], label: str | None) -> None:
+    assert majority_shares(votes)[0] == label
+
+
+@pytest.mark.parametrize(
+    ("votes", "label", "taken"),
+    [
+        (_votes(happiness=10), "happiness", {"happiness": 10}),
+        (_votes(neutral=5, sadness=5), "neutral", {"neutral": 5, "sadness": 5}),
+        (_votes(neutral=8, sadness=2), "neutral", {"neutral": 8}),  # three quarters are reached
+        (_votes(neutral=4, sadness=3, fear=3), "neutral", {"neutral": 4, "sadness": 3, "fear": 3}),
+        (_votes(neutral=4, sadness=2, fear=2, anger=2), None, None),  # four columns
+        (_votes(neutral=6, unknown=4), "neutral", {"neutral": 6}),  # unknown ends the taking and is dropped
+        (_votes(neutral=5, unknown=5), None, None),  # exactly half is too little
+        (_votes(unknown=6, neutral=4), "unknown", None),
+        (tuple([1] * 10), None, None),
+    ],
+)
+def test_probability_takes_the_largest_columns_until_three_quarters(
+    votes: tuple[int, ...], label: str | None, taken: dict[str, int] | None
+) -> None:
+    found, shares = probability_shares(votes)
+    assert found == label
+    if taken is not None:
+        assert {name: count for name, count in shares.items() if count} == taken
+
+
+def _set(root: Path) -> Path:
+    train = [
+        _votes(happiness=6, neutral=3, unknown=1),
+        _votes(neutral=5, sadness=5),
+        _votes(contempt=9, neutral=1),
+        _votes(anger=6, contempt=4),
+        _votes(unknown=10),
+    ]
+    return make_ferplus(root, {"FER2013Train": train, "FER2013Valid": [ferplus_votes("fear")]})
+
+
+def test_majority_leaves_out_the_undecided_and_keeps_the_votes_of_the_rest(tmp_path: Path) -> None:
+    reader = open_reader("ferplus", _set(tmp_path))
+    happy, angry = reader.samples("train")
+    assert (happy.label, angry.label) == ("happiness", "anger")
+    assert dict(zip(LABELS, happy.distribution or (), strict=True)) == pytest.approx(
+        dict.fromkeys(LABELS, 0.0) | {"happiness": 6 / 9, "neutral": 3 / 9}
+    )
+    assert angry.distribution == tuple(float(label == "anger") for label in LABELS)
+    assert reader.left_out("train") == {"no majority": 1, "contempt": 1, "unknown": 1}
+
+
+def test_eight_classes_keep_contempt_as_the_last(tmp_path: Path) -> None:
+    reader = open_reader("ferplus", _set(tmp_path), classes=8)
+    assert reader.labels == (*LABELS, "contempt")
+    assert [sample.label for sample in reader.samples("train")] == ["happiness", "contempt", "anger"]
+    assert (reader.samples("train")[2].distribution or ())[-1] == pytest.approx(0.4)
+
+
+def test_probability_keeps_images_without_a_majority(tmp_path: Path) -> None:
+    reader = open_reader("ferplus", _set(tmp_path), protocol="probability")
+    undecided = reader.samples("train")[1]
+    shares = dict(zip(LABELS, undecided.distribution or (), strict=True))
+    assert (shares["neutral"], shares["sadness"]) == (0.5, 0.5)
+
+
+def test_votes_are_kept_without_a_majority_and_with_single_ones(tmp_path: Path) -> None:
+    train = [
+        _votes(neutral=5, sadness=4, fear=1),
+        _votes(neutral=3, happiness=3, contempt=4),
+        _votes(contempt=6, anger=4),
+        _votes(happiness=5, unknown=5),  # half of the raters named no expression
+    ]
+    reader = open_reader("ferplus", make_ferplus(tmp_path, {"FER2013Train": train}))
+    named = [
+        {label: count for label, count in zip(LABELS, votes, strict=True) if count}
+        for _, votes in reader.voted("train")
+    ]
+    assert named == [{"neutral": 5, "sadness": 4, "fear": 1}, {"neutral": 3, "happiness": 3}]
+
+
+def test_only_splits_with_a_label_file_exist(tmp_path: Path) -> None:
+    assert open_reader("ferplus", _set(tmp_path)).splits() == ("train", "valid")
+    rows = [ferplus_votes("fear")]
+    assert open_reader("ferplus", make_ferplus(tmp_path / "t", {"FER2013Test": rows})).splits() == ("test",)
+
+
+def test_an_image_that_nobody_could_name_still_excludes_its_near_duplicates(tmp_path: Path) -> None:
+    votes = {
+        "FER2013Train": [ferplus_votes("fear"), ferplus_votes("anger")],
+        "FER2013Valid": [ferplus_votes("unknown")],
+    }
+    root = make_ferplus(tmp_path, votes)
+    make_all_different(root)
+    copy_brighter(root / "FER2013Valid" / "fer0000002.png", root / "FER2013Train" / "fer0000001.png")
+    reader = open_reader("ferplus", root, exclude_near_duplicates_of="valid")
+    assert [sample.key for sample in reader.samples("train")] == ["FER2013Train/fer0000000.png"]
+    assert reader.left_out("train") == {"near-duplicates of valid": 1}
+    assert reader.expected_counts() == {}

@@ -1,0 +1,133 @@
+"""Splits by name, folds, and near-duplicates that stay together."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from mien.data.contract import LABELS, Array, decode
+from mien.data.folds import folds_of
+from mien.data.near_duplicates import near_duplicate_groups, near_duplicates, thumbnails
+from mien.data.readers.base import open_reader
+from mien.data.split import hold_out
+from mien.data.tree import DatasetError
+from tests.support import encoded
+from tests.support.data_sets import draw_face, make_expw, make_folders, make_muxspace, make_photos, write_csv
+
+
+def test_the_choice_is_the_same_on_every_machine_whatever_the_order() -> None:
+    names = {f"train_{number:05}": "fear" for number in range(1, 41)}
+    held_out = {"train_00013", "train_00014", "train_00022", "train_00037"}
+    assert hold_out(names, 0.1) == hold_out(dict(reversed(names.items())), 0.1) == held_out
+
+
+def test_every_class_is_spread_evenly_over_the_folds(tmp_path: Path) -> None:
+    reader = open_reader("folders", make_folders(tmp_path, {"": dict.fromkeys(LABELS, 10)}))
+    samples = reader.samples("all")
+    folds = folds_of(reader, samples, folds=5)
+    found = Counter((sample.label, int(fold)) for sample, fold in zip(samples, folds, strict=True))
+    assert found == dict.fromkeys([(label, fold) for label in LABELS for fold in range(5)], 2)
+    assert np.array_equal(folds, folds_of(reader, samples, folds=5))
+
+
+def test_folds_of_unequal_classes_have_equal_sizes(tmp_path: Path) -> None:
+    counts = dict(zip(LABELS, (11, 6, 6, 31, 16, 11, 21), strict=True))
+    reader = open_reader("folders", make_folders(tmp_path, {"": counts}))
+    folds = folds_of(reader, reader.samples("all"), folds=5)
+    assert sorted(Counter(folds.tolist()).values()) == [20, 20, 20, 21, 21]
+
+
+def test_near_duplicates_are_grouped_by_the_faces_and_not_by_the_photos_around_them(tmp_path: Path) -> None:
+    """The same background around different faces is no near-duplicate, and the same face on two backgrounds is."""
+    make_photos(tmp_path, faces=4)
+    first = cv2.imread(str(tmp_path / "000.png"))
+    other = np.random.default_rng(0).integers(0, 256, first.shape, dtype=np.uint8)
+    other[20:100, 40:120] = first[20:100, 40:120]
+    cv2.imwrite(str(tmp_path / "001.png"), other)
+    text = (tmp_path / "labels.csv").read_text(encoding="utf-8").splitlines()
+    text[2] = text[1].replace("000.png", "001.png")
+    (tmp_path / "labels.csv").write_text("\n".join(text) + "\n", encoding="utf-8")
+    reader = open_reader("photos", tmp_path)
+    samples = reader.samples("train")
+    folds = folds_of(reader, samples, folds=3, group_by="near_duplicates")
+    assert folds[0] == folds[1]
+    assert reader._resembling(samples[:1], "train").all()
+
+
+def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> None:
+    expw = open_reader("expw", make_expw(tmp_path / "expw"))
+    muxspace = open_reader("muxspace", make_muxspace(tmp_path / "muxspace", {"train": dict.fromkeys(LABELS, 4)}))
+    for reader, group_by in ((expw, "photo"), (muxspace, "person")):
+        samples = reader.samples("train")
+        folds = folds_of(reader, samples, folds=3, group_by=group_by)
+        groups = [s.attributes["person"] if group_by == "person" else s.key.split("#")[0] for s in samples]
+        assert len({(group, int(fold)) for group, fold in zip(groups, folds, strict=True)}) == len(set(groups))
+        assert set(folds) == {0, 1, 2}
+
+
+def test_exported_faces_of_a_photo_or_a_person_of_a_video_stay_in_one_fold(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"train": {"happiness": 8, "neutral": 8}})
+    rows: list[tuple[object, ...]] = [
+        ("image", "label", "predicted", "reviewed", "file", "frame", "face", "person", "name")
+    ]
+    for number in range(8):  # eight frames with the same two people, whose expressions differ
+        for person, label in enumerate(("happiness", "neutral"), start=1):
+            image = f"train/{label}/train{number:03}.png"
+            moved = (root / image).rename(root / f"train/{label}/{label}{number:03}.png")
+            where = (f"video_{number // 2}.mp4", number, person - 1, person, "Anna" if person == 1 else "")
+            rows.append((moved.relative_to(root).as_posix(), label, label, "true", *where))
+    write_csv(root / "manifest.csv", rows)
+    (root / "train/happiness/happiness000.png").rename(root / "train/neutral/happiness000.png")  # by hand
+    reader = open_reader("folders", root)
+    samples = reader.samples("train")
+    for group_by, groups in (("photo", 4), ("person", 5)):
+        folds = folds_of(reader, samples, folds=2, group_by=group_by)
+        in_folds = {(s.attributes[group_by], int(fold)) for s, fold in zip(samples, folds, strict=True)}
+        assert len(in_folds) == groups
+        assert set(folds) == {0, 1}
+
+
+def test_a_set_without_persons_suggests_other_groups(tmp_path: Path) -> None:
+    reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 4, "sad": 4}}))
+    with pytest.raises(DatasetError, match="group by photo or near_duplicates"):
+        folds_of(reader, reader.samples("all"), folds=2, group_by="person")
+    with pytest.raises(DatasetError, match="8 groups by none are too few for 9 folds: they fill 8"):
+        folds_of(reader, reader.samples("all"), folds=9)
+
+
+def test_near_duplicates_are_grouped_transitively() -> None:
+    # 0-1 and 1-2 are alike, 0-2 are not; 3 resembles none
+    rows = np.array([[1.0, 0.0], [0.97, 0.243], [0.88, 0.475], [0.0, 1.0]], np.float32)
+    assert near_duplicate_groups(rows).tolist() == [0, 0, 0, 3]
+
+
+def _face(label: str, seed: int) -> Array:
+    return draw_face(label, seed, size_px=48, gray=True)[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda image: (image * 0.6 + 10).astype(np.uint8),
+        lambda image: decode(encoded(image, "JPEG", quality=40)),
+        lambda image: cv2.resize(image, (112, 112), interpolation=cv2.INTER_LINEAR),
+    ],
+    ids=["darker", "compressed", "larger"],
+)
+def test_a_changed_copy_is_a_near_duplicate(change: Callable[[Array], Array]) -> None:
+    face, other = _face("happiness", 1), _face("sadness", 2)
+    found = near_duplicates(thumbnails([face, other]), thumbnails([change(face)]))
+    assert found.tolist() == [True, False]
+
+
+def test_flat_images_resemble_nothing() -> None:
+    flat = thumbnails([np.full((48, 48, 3), value, np.uint8) for value in (0, 255)])
+    assert not near_duplicates(flat, flat).any()
+
+
+def test_no_images_have_no_near_duplicates() -> None:
+    assert near_duplicates(thumbnails([_face("fear", 1)]), thumbnails([])).tolist() == [False]
+    assert near_duplicates(thumbnails([]), thumbnails([_face("fear", 1)])).tolist() == []

@@ -1,0 +1,186 @@
+"""Image guard: rejection of images that are costly to decode, and the pixel limit of all threads."""
+
+import struct
+import threading
+import time
+import tracemalloc
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from mien.app.inference import image_guard
+from mien.app.inference.image_guard import MAX_SCANS, PixelBudget, check
+from mien.data.contract import DecodeError, ImageTooLarge, decode
+from tests.support import encoded, gradient_image
+from tests.support.hostile import png_chunk
+
+LIMIT = 50_000_000
+
+
+def pixels(payload: bytes) -> int:
+    size = check(payload, max_pixels=LIMIT)
+    return size.width * size.height
+
+
+def test_a_large_black_image_is_rejected_and_a_small_one_is_not() -> None:
+    with pytest.raises(ImageTooLarge, match="3000x2000"):
+        check(encoded(np.zeros((2000, 3000, 3), np.uint8)), max_pixels=LIMIT)
+    assert pixels(encoded(np.zeros((1000, 2000, 3), np.uint8))) == 2_000_000
+    noise = np.random.default_rng(0).integers(0, 256, (2000, 3000, 3), dtype=np.uint8)
+    assert pixels(encoded(noise, "JPEG", quality=30)) == 6_000_000, "with enough bytes per pixel"
+
+
+def test_formats_that_take_more_memory_have_a_lower_limit() -> None:
+    image = gradient_image(500, 400)
+    assert check(encoded(image), max_pixels=200_000).format == "PNG"
+    with pytest.raises(ImageTooLarge, match="WEBP image of 500x400 px: the limit is 150,000 pixels"):
+        check(encoded(image, "WEBP"), max_pixels=200_000)
+
+
+def jpeg(*, width: int = 64, progressive: bool = False) -> bytes:
+    return encoded(gradient_image(width, width), "JPEG", progressive=progressive)
+
+
+def with_scans(count: int, width: int = 64) -> bytes:
+    """A progressive JPEG whose last scan is repeated until there are `count`."""
+    photo = jpeg(width=width, progressive=True)
+    last = photo.rindex(b"\xff\xda")
+    more = count - photo.count(b"\xff\xda")
+    return photo[:last] + photo[last:-2] * (more + 1) + photo[-2:]
+
+
+def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
+    assert pixels(with_scans(MAX_SCANS)) == 64 * 64
+    with pytest.raises(DecodeError, match=f"JPEG with {MAX_SCANS + 1} scans"):
+        check(with_scans(MAX_SCANS + 1), max_pixels=LIMIT)
+
+
+def test_scans_count_by_the_pixels_they_pass_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_guard, "MAX_SCAN_PIXELS", 50 * 64 * 64)
+    assert pixels(with_scans(50)) == 64 * 64
+    with pytest.raises(DecodeError, match="with 51 scans at 64x64 px"):
+        check(with_scans(51), max_pixels=LIMIT)
+
+
+def test_scans_cannot_hide_behind_a_comment_that_looks_like_the_end() -> None:
+    photo = with_scans(MAX_SCANS + 1)
+    second = photo.index(b"\xff\xda", photo.index(b"\xff\xda") + 2)
+    disguised = photo[:second] + b"\xff\xfe\x00\x04\xff\xd9" + photo[second:]
+    with pytest.raises(DecodeError, match="scans"):
+        check(disguised, max_pixels=LIMIT)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_motion_photo_is_read_up_to_the_end_of_its_jpeg(progressive: bool) -> None:
+    video = b"\0\0\0\x18ftypmp42" + b"\xff\xda\x00\x02" * 5000
+    assert pixels(jpeg(progressive=progressive) + video) == 64 * 64
+
+
+def flooded(kind: str, parts: int) -> bytes:
+    """An image with many comments, text chunks, blocks or tags."""
+    if kind == "JPEG":
+        return b"\xff\xd8" + b"\xff\xfe\x00\x02" * parts + jpeg()[2:]
+    if kind == "PNG":
+        image = encoded(gradient_image(64, 64))
+        return image[:33] + png_chunk(b"tEXt", b"k\0") * parts + image[33:]
+    if kind == "GIF":
+        image = encoded(gradient_image(64, 64), "GIF")
+        palette_end = 13 + (3 << (image[10] & 7) + 1)
+        return image[:palette_end] + b"\x21\xfe\x00" * parts + image[palette_end:]
+    return b"II" + struct.pack("<HHHQQ", 43, 8, 0, 16, parts) + struct.pack("<HHQQ", 256, 1, 1, 64) * parts
+
+
+def header(*tags: int, values: int) -> bytes:
+    """A TIFF or EXIF header of 64x64 pixels with tags of so many rational numbers, which all lie at one place."""
+    sizes = struct.pack("<HHII", 256, 3, 1, 64) + struct.pack("<HHII", 257, 3, 1, 64)
+    entries = sizes + b"".join(struct.pack("<HHII", tag, 5, values, 200) for tag in tags)
+    head = b"II*\0\x08\0\0\0" + struct.pack("<H", 2 + len(tags)) + entries
+    return head.ljust(200, b"\0") + b"\1\0\0\0" * 2 * values
+
+
+def with_exif(exif: bytes) -> bytes:
+    """A JPEG with EXIF in as many segments as it takes."""
+    parts = [b"Exif\0\0" + exif[start : start + 65_000] for start in range(0, len(exif), 65_000)]
+    segments = b"".join(b"\xff\xe1" + struct.pack(">H", len(part) + 2) + part for part in parts)
+    return b"\xff\xd8" + segments + jpeg()[2:]
+
+
+ORIENTATION, WIDTH_RESOLUTION = 274, 282
+PNG, MANY = encoded(gradient_image(64, 64)), 2_000_000
+ATTACKS = {
+    "fill bytes": lambda: b"\xff\xd8" + b"\xff" * 19_500_000 + jpeg()[2:],
+    "escaped fill bytes": lambda: b"\xff\xd8" + b"\xff\0" * 9_700_000 + jpeg()[2:],
+    "orientation of a PNG": lambda: PNG[:33] + png_chunk(b"eXIf", header(ORIENTATION, values=MANY)) + PNG[33:],
+    "orientation at the end": lambda: PNG[:-12] + png_chunk(b"eXIf", header(ORIENTATION, values=MANY)) + PNG[-12:],
+    "orientation of a WebP": lambda: encoded(gradient_image(), "WEBP", exif=header(ORIENTATION, values=MANY)),
+    "orientation in segments": lambda: with_exif(header(ORIENTATION, WIDTH_RESOLUTION, values=MANY)),
+    "resolution of a TIFF": lambda: header(WIDTH_RESOLUTION, 283, values=MANY),
+    "overlapping tags": lambda: header(*range(30_000, 32_000), values=MANY),
+    "comments": lambda: flooded("JPEG", 4_800_000),
+    "chunks": lambda: flooded("PNG", 1_300_000),
+    "blocks": lambda: flooded("GIF", 6_000_000),
+    "tags": lambda: flooded("TIFF", 900_000),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_metadata_that_unpacks_to_much_work_costs_little(attack: str) -> None:
+    payload = ATTACKS[attack]()
+    assert len(payload) < 20_000_000
+    tracemalloc.start()
+    began = time.process_time()
+    with suppress(DecodeError):
+        check(payload, max_pixels=LIMIT)
+        decode(payload)
+    seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert seconds < 2
+    assert peak < 100_000_000
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF"])
+def test_as_much_metadata_as_real_photos_carry_is_accepted(kind: str) -> None:
+    assert pixels(flooded(kind, 2000)) == 64 * 64
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\xff\xd8",
+        b"\x89PNG\r\n\x1a\n",
+        b"GIF89a",
+        b"II\x2b\0",
+        b"MM\0\x2b",
+        b"\xff\xd8\xff\xda",
+        b"II\x2b\0\x08\0\0\0" + b"\xff" * 16,  # its directory is beyond any file
+    ],
+)
+def test_a_file_that_ends_early_is_unreadable(head: bytes) -> None:
+    with pytest.raises(DecodeError):
+        check(head, max_pixels=LIMIT)
+
+
+def test_threads_wait_until_there_is_room_for_their_pixels() -> None:
+    budget = PixelBudget(100)
+    came_in = threading.Event()
+
+    def later() -> None:
+        with budget.reservation() as reserve:
+            reserve(60)
+            came_in.set()
+
+    with budget.reservation() as reserve:
+        reserve(50)
+        thread = threading.Thread(target=later)
+        thread.start()
+        assert not came_in.wait(0.05)
+        with budget.reservation() as reserve_rest:
+            reserve_rest(50)
+    assert came_in.wait(10)
+    thread.join()
+
+
+def test_an_image_larger_than_the_whole_budget_is_decoded_alone() -> None:
+    with PixelBudget(100).reservation() as reserve:
+        reserve(1000)

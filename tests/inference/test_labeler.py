@@ -1,0 +1,165 @@
+"""The labeler on one photo, and its equality with training."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from unittest.mock import Mock
+
+import cv2
+import numpy as np
+import pytest
+
+from mien.app.errors import PayloadTooLarge
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Detection, Face
+from mien.app.settings import load_settings
+from mien.data import contract
+from mien.data.contract import Array
+from mien.data.readers.base import Sample, frame
+from tests.support import (
+    drawn_conditions,
+    encoded,
+    folder_from_environment,
+    gradient_image,
+    sample_photo,
+    tiny_artifact,
+)
+from tests.support.app import upright_face
+
+
+@pytest.fixture(scope="module", params=["builtin", "yunet"])
+def labeler(request: pytest.FixtureRequest, artifact: Path) -> Labeler:
+    folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
+    return Labeler.open(
+        load_settings(detector=request.param, models_dir=folder, model=artifact, device="cpu", threads=1)
+    )
+
+
+def drawn(artifact: Path, *faces: Detection, **settings: object) -> Labeler:
+    """A labeler whose detector finds these faces."""
+    chosen = load_settings(model=artifact, device="cpu", threads=1, **settings)
+    return Labeler(Mock(detect=lambda _: list(faces)), Classifier(chosen), chosen)
+
+
+def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:
+    labeler = drawn(artifact, upright_face(60, 60, 60), upright_face(60, 60, 39), min_face_px=40)
+    assert [labeled.box[2] for labeled in labeler.label(gradient_image()).faces] == [60]
+
+
+def reasons(face: Face) -> tuple[str, ...]:
+    """Those that pixels and landmarks give."""
+    return tuple(reason for reason in face.reasons if reason != "ambiguous")
+
+
+def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(tmp_path: Path) -> None:
+    conditions = drawn_conditions(per_px=0.5, small=40, blurred=1, turned=30, dark=0.1, covered=50)
+    folder = tiny_artifact(tmp_path / "tiny.test", conditions=conditions)
+    photo = contract.decode(sample_photo().read_bytes())
+    (sharp,) = Labeler.open(load_settings(detector="builtin", model=folder, device="cpu")).label(photo).faces
+    face = Detection(sharp.box, sharp.landmarks_px, 0.9)
+    turned = sharp.landmarks_px + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
+
+    def labeled(image: Array, points: Array = face.landmarks_px, model: Path = folder) -> Face:
+        return drawn(model, replace(face, landmarks_px=points)).label(image).faces[0]
+
+    assert reasons(sharp) == ()
+    blurred = cv2.GaussianBlur(photo, (0, 0), 9)
+    assert reasons(labeled(blurred)) == ("blurred",)
+    assert reasons(labeled(photo // 20)) == ("dark",)
+    assert reasons(labeled(photo, turned))[0] == "turned"
+    small = cv2.resize(photo, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA)
+    assert reasons(labeled(small, face.landmarks_px * 0.15)) == ("small",)
+    hard = labeled(blurred, model=tiny_artifact(tmp_path / "plain.test"))  # without conditions
+    assert reasons(hard) == ()
+    assert labeled(blurred).label == hard.label
+    assert labeled(blurred).confidence < hard.confidence
+    assert sum(labeled(blurred).probabilities.values()) == pytest.approx(1)
+
+
+def test_a_blurred_face_just_above_the_threshold_becomes_uncertain(tmp_path: Path) -> None:
+    photo = contract.decode(sample_photo().read_bytes())
+    settings = load_settings(detector="builtin", model=tiny_artifact(tmp_path / "plain.test"), device="cpu")
+    (detection,) = Labeler.open(settings).prepare(photo).detections
+    blurred = cv2.GaussianBlur(photo, (0, 0), 9)
+    (hard,) = drawn(tmp_path / "plain.test", detection).label(blurred).faces
+    for per_px, uncertain in ((0.0, False), (0.5, True)):
+        fields = {"conditions": drawn_conditions(per_px=per_px), "confidence_threshold": hard.confidence - 1e-3}
+        labeler = drawn(tiny_artifact(tmp_path / f"tiny.softened_{per_px}", **fields), detection)
+        (face,) = labeler.label(blurred).faces
+        assert (face.label, face.uncertain) == (hard.label, uncertain)
+        assert labeler.label(blurred, threshold=0.0).faces[0].uncertain is False
+
+
+@pytest.mark.parametrize(("threshold", "uncertain"), [(0.0, False), (1.0, True)])
+def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
+    tmp_path: Path, threshold: float, uncertain: bool
+) -> None:
+    artifact = tiny_artifact(tmp_path / "tiny.threshold", confidence_threshold=threshold)
+    labeler = drawn(artifact, upright_face(60, 60, 100))
+    (labeled,) = labeler.label(gradient_image()).faces
+    assert labeled.uncertain is uncertain
+    (at_threshold,) = labeler.label(gradient_image(), threshold=labeled.confidence).faces
+    assert not at_threshold.uncertain
+
+
+def test_too_many_bytes_are_rejected(artifact: Path) -> None:
+    with pytest.raises(PayloadTooLarge, match=r"at most 2,000"):
+        drawn(artifact, max_bytes=2000).label(encoded(gradient_image(), "BMP"))
+
+
+@cache
+def large_photo(*, face_px: int) -> bytes:
+    """A JPEG of 3300 pixels with the sample's face, about `face_px` wide."""
+    image = contract.decode(sample_photo().read_bytes())
+    side = round(512 * face_px / 92)
+    canvas = np.full((2500, 3300, 3), 90, np.uint8)
+    grown = cv2.resize(image, (side, side), interpolation=cv2.INTER_CUBIC)[:2400]
+    canvas[50 : 50 + grown.shape[0], 300 : 300 + side] = grown
+    return encoded(canvas, "JPEG", quality=95)
+
+
+@pytest.fixture(scope="module")
+def whole(labeler: Labeler) -> Labeler:
+    """The same labeler with full decoding."""
+    settings = labeler.settings.model_copy(update={"reduced_decode": False})
+    return Labeler(labeler.detector, labeler.classifier, settings)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reduce_to_px"),
+    [(sample_photo().read_bytes(), None), (large_photo(face_px=250), None), (large_photo(face_px=500), 1600)],
+    ids=["small photo", "large photo, small face", "large photo, large face"],
+)
+def test_crops_of_serving_equal_those_of_training_byte_for_byte(
+    labeler: Labeler, payload: bytes, reduce_to_px: int | None
+) -> None:
+    """The same photo and landmarks, through the service and through a data reader."""
+    analysis = labeler.label(payload)
+    pixels = contract.decode(payload, reduce_to_px=reduce_to_px)
+    share = pixels.shape[1] / analysis.width
+    assert share == (0.5 if reduce_to_px else 1)
+    assert len(analysis.faces) >= 1
+    for labeled in analysis.faces:
+        points = tuple((float(x), float(y)) for x, y in labeled.landmarks_px * np.float32(share))
+        sample = Sample(key="photo.jpg", split="train", label=None, landmarks_px=points)
+        assert np.array_equal(labeled.crop, frame(pixels, sample))
+
+
+def test_a_large_photo_of_a_large_face_is_decoded_at_reduced_size(labeler: Labeler, whole: Labeler) -> None:
+    payload = large_photo(face_px=500)
+    photo, expected = labeler.prepare(payload), whole.prepare(payload)
+    assert (photo.width, photo.height) == (expected.width, expected.height) == (3300, 2500)
+    assert photo.detections[0].box == pytest.approx(expected.detections[0].box, abs=24)
+    same_landmarks = contract.align(contract.decode(payload), photo.detections[0].landmarks_px)
+    assert not np.array_equal(photo.crops[0], same_landmarks)
+    assert np.abs(photo.crops[0].astype(int) - same_landmarks).mean() < 3
+
+
+def test_keeping_the_image_changes_neither_crops_nor_decoding(labeler: Labeler) -> None:
+    payload = large_photo(face_px=500)
+    without, kept = labeler.prepare(payload), labeler.prepare(payload, keep_pixels=True)
+    assert without.pixels is None
+    assert kept.pixels is not None
+    assert kept.pixels.shape == (1250, 1650, 3)
+    assert np.array_equal(kept.crops, without.crops)

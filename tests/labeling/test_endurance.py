@@ -1,0 +1,98 @@
+"""Constant memory for any number of files, and runs with an image on which a stage fails."""
+
+import json
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from benchmarks.labeling import make_photos
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Prepared
+from mien.data.contract import Array
+from tests.labeling.conftest import Mien
+from tests.support import ROOT, output_of
+from tests.support.albums import write_photos
+
+TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
+# A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
+# faces, so that batches differ in size.
+FIXED = """
+import json
+import sys
+from pathlib import Path
+import numpy as np
+from mien.app.inference import labeler
+from mien.app.inference.records import Box, Detection
+from mien.app.settings import Settings
+from benchmarks.labeling_memory import measure
+
+class Fixed:
+    name = "fixed"
+    def detect(self, image):
+        points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
+        return [Detection(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
+
+labeler.create_detector = lambda settings: Fixed()
+"""
+PROGRAM = f"""{FIXED}
+folder, out, artifact, outputs = sys.argv[1:]
+settings = Settings(model=Path(artifact), device="cpu")
+print(json.dumps(measure(Path(folder), Path(out), settings, outputs=outputs.split(","), workers=2)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Path) -> None:
+    make_photos(tmp_path / "photos", write_photos(tmp_path / "thirty", count=30), 800)
+    command = [sys.executable, "-c", PROGRAM, tmp_path / "photos", tmp_path / "out", artifact, ",".join(TABLES)]
+    figures: dict[str, float] = json.loads(output_of(*command, cwd=ROOT))
+    assert figures["images"] == 800
+    assert figures["faces"] > 400
+    assert figures["rss_mb_end"] - figures["rss_mb_fifth"] < 25
+
+
+def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison, prepare = (photos / "2.jpg").read_bytes(), Labeler.prepare
+
+    def failing(pipeline: Labeler, payload: bytes, **options: bool) -> Prepared:
+        if payload == poison:
+            raise RuntimeError("the network has no answer")
+        return prepare(pipeline, payload, **options)
+
+    monkeypatch.setattr(Labeler, "prepare", failing)
+    rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
+    (bad,) = (row for row in rows if row["status"] != "ok")
+    assert (bad["file"], bad["reason"]) == ("2.jpg", "failed")
+    assert bad["error"] == "RuntimeError: the network has no answer"
+
+
+def test_a_photo_whose_faces_do_not_fit_into_memory_is_a_row_and_the_others_are_labeled(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classify, calls = Labeler.classify, []
+
+    def failing(pipeline: Labeler, crops: Array) -> Array:
+        calls.append(len(crops))
+        if len(calls) in (1, 4):  # the whole batch, and then its third photo
+            raise MemoryError
+        return classify(pipeline, crops)
+
+    monkeypatch.setattr(Labeler, "classify", failing)
+    rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
+    assert calls == [5, 1, 1, 1, 1, 1]
+    assert {row["file"]: row["reason"] for row in rows if row["status"] != "ok"} == {"2.jpg": "too_large"}
+
+
+def test_a_model_that_fails_for_every_photo_ends_the_run(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Labeler, "classify", Mock(side_effect=RuntimeError("the GPU is gone")))
+        done = mien("label", photos, "--out", tmp_path / "out")
+    assert (done.exit_code, "the GPU is gone" in done.stderr) == (1, True)
+    assert {row["status"] for row in mien.label(photos, out=tmp_path / "out")} == {"ok"}

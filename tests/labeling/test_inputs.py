@@ -1,0 +1,141 @@
+"""Inputs of labeling: folders, patterns, lists, archives, videos and unusual files."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.labeling.conftest import Mien
+from tests.support.albums import ODD_NAMES, write_photos, write_video
+
+UNREADABLE = {
+    "odd/empty.jpg": ("error", "empty"),
+    "odd/text.jpg": ("error", "unsupported"),
+    "odd/cut.jpg": ("error", "unsupported"),
+    "odd/huge.png": ("error", "too_large"),
+    "odd/dangling.jpg": ("error", "not_found"),
+    "odd/pipe.jpg": ("skipped", "special_file"),
+    "odd/notes.txt": ("skipped", "not_an_image"),
+    "containers/no-archive.zip": ("error", "corrupt"),
+    "containers/cut.tar.gz": ("error", "corrupt"),
+    "containers/photos.zip/broken.jpg": ("error", "unsupported"),
+    "containers/photos.zip/inner.zip": ("skipped", "nested"),
+}
+READABLE = {
+    *(f"odd/{name}" for name in (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg")),
+    *(f"containers/{name}" for name in ("photos.zip/in/09.jpg", "photos.zip/climbs.jpg", "photos.tar.gz/10.jpg")),
+}
+
+
+def files_of(rows: list[dict[str, str]]) -> set[str]:
+    return {row["file"] for row in rows}
+
+
+def test_unreadable_files_are_rows_with_a_reason_and_odd_names_links_and_members_are_labeled(
+    mien: Mien, album: Path, tmp_path: Path
+) -> None:
+    rows = {row["file"]: row for row in mien.label(album, "--write", "csv", out=tmp_path, exit_code=3)}
+    assert {name: (rows[name]["status"], rows[name]["reason"]) for name in UNREADABLE} == UNREADABLE
+    assert all(rows[name]["error"] and not rows[name]["face"] for name in UNREADABLE)
+    assert {rows[name]["status"] for name in READABLE} == {"ok"}
+    members = [name for name in rows if name.startswith("containers/cut.tar.gz/")]
+    assert 0 < len(members) < 10, "members before the damage of an archive are labeled"
+
+
+def test_frames_are_sampled_by_number(mien: Mien, tmp_path: Path) -> None:
+    write_video(tmp_path / "clip.avi", frames=24, rate=8.0)
+    rows = mien.label(tmp_path / "clip.avi", "--every", "6", out=tmp_path / "out")
+    frames = [(row["frame"], float(row["time_s"])) for row in rows]
+    assert frames == [(str(frame), pytest.approx(frame / 8, abs=0.002)) for frame in (0, 6, 12, 18)]
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> Path:
+    folder = write_photos(tmp_path / "photos", "a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", ".secret/e.jpg")
+    (folder / "link").symlink_to(folder / "deep", target_is_directory=True)
+    (folder / "link.jpg").symlink_to(folder / "a.jpg")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], {"a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", "link.jpg"}),
+        (["--no-recursive"], {"a.jpg", "b.PNG", "link.jpg"}),
+        (["--ignore", "raw", "--ignore", "*.PNG"], {"a.jpg", "deep/c.jpg", "link.jpg"}),
+        (["--ignore", "deep/raw/*"], {"a.jpg", "b.PNG", "deep/c.jpg", "link.jpg"}),
+        (["--symlinks", "skip"], {"a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg"}),
+        (["--hidden"], {"a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", "link.jpg", ".secret/e.jpg"}),
+    ],
+)
+def test_options_select_inputs(
+    mien: Mien, nested: Path, tmp_path: Path, options: list[str], expected: set[str]
+) -> None:
+    assert files_of(mien.label(nested, "--write", "csv", *options, out=tmp_path / "out")) == expected
+
+
+def test_followed_links_enter_each_folder_once(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    names = files_of(mien.label(nested, "--write", "csv", "--symlinks", "follow", out=tmp_path / "out"))
+    assert sum(name.endswith("c.jpg") for name in names) == 1
+
+
+def test_folders_patterns_and_single_files_can_be_combined(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    other, numbers = write_photos(tmp_path / "other", "f.jpg"), itertools.count()
+
+    def files(*inputs: str | Path) -> list[str]:
+        rows = mien.label(*inputs, "--write", "csv", "--symlinks", "skip", out=tmp_path / f"out{next(numbers)}")
+        return [row["file"] for row in rows]
+
+    assert {"photos/a.jpg", "other/f.jpg"} <= set(files(nested, other))
+    for folders in [(nested, nested / "deep"), (nested / "deep", nested)]:
+        below = files(*folders)
+        assert sum(name.endswith("d.jpg") for name in below) == 1, "a folder below another input is labeled once"
+    given = [nested / "deep/c.jpg", nested, f"{nested}/deep/raw/../raw/d.jpg", nested / ".secret/e.jpg"]
+    names = ["e.jpg", "photos/a.jpg", "photos/b.PNG", "photos/deep/c.jpg", "photos/deep/raw/d.jpg"]
+    assert files(*given) == names, "a file of a given folder is labeled once"
+    assert {"a.jpg", "deep/c.jpg", "deep/raw/d.jpg"} <= set(files(f"{nested}/**/*.jpg"))
+    assert files(nested / "a.jpg") == ["a.jpg"]
+
+
+@pytest.mark.parametrize(("ending", "options"), [(b"\n", []), (b"\0", ["--null"])])
+def test_names_are_read_from_standard_input(
+    mien: Mien, nested: Path, tmp_path: Path, ending: bytes, options: list[str]
+) -> None:
+    given = ending.join([bytes(nested / "a.jpg"), bytes(nested / "deep" / "c.jpg"), bytes(nested / "gone.jpg"), b""])
+    rows = mien.label("--files-from", "-", *options, out=tmp_path / "out", exit_code=3, given=given)
+    statuses = {Path(row["file"]).name: row["status"] for row in rows}
+    assert statuses == {"a.jpg": "ok", "c.jpg": "ok", "gone.jpg": "error"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [(["photos", "--ignore", "*"], "--ignore"), (["--files-from", "-"], "--null")]
+)
+def test_an_option_that_leaves_no_input_or_is_missing_is_named(
+    mien: Mien, nested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = mien("label", *options, given=bytes(nested / "a.jpg") + b"\0")
+    assert done.exit_code == 1
+    assert named in done.stderr
+
+
+def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    assert "5 files" in mien("label", nested, "--out", tmp_path / "out", "--dry-run").stdout.splitlines()[0]
+    assert not (tmp_path / "out").exists()
+    mien.label(nested, out=tmp_path / "out")
+    write_photos(nested, "new.jpg")
+    write_video(nested / "clip.avi", frames=10)
+    done = mien("label", nested, "--out", tmp_path / "out", "--every", "5", "--dry-run", "--json-log")
+    counts = json.loads(done.stderr)
+    assert counts["kinds"] == {"file": 6, "video": 1}
+    assert (counts["labeled"], counts["video_frames"]) == (5, 2)
+    assert 0 < counts["disk_bytes"] < counts["free_bytes"]
+    copied = mien("label", nested, "--out", tmp_path / "other", "--write", "annotated", "--dry-run", "--json-log")
+    assert json.loads(copied.stderr)["disk_bytes"] > 10 * 400_000, "ten frames, larger than their compressed video"
+    scenes = mien("label", nested / "clip.avi", "--out", tmp_path / "other", "--scenes", "--dry-run").stdout
+    assert "1 video of unknown length" in scenes
+    assert "0 frames" not in scenes
+    command = ("label", nested, "--out", tmp_path / "out", "--dry-run")
+    assert "5 of these are labeled already" in mien(*command).stdout
+    assert "already" not in mien(*command, "--new-run").stdout

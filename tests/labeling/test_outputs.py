@@ -1,0 +1,207 @@
+"""Consistency and format of all outputs."""
+
+import base64
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from PIL import Image
+from pyarrow import parquet
+from rich.console import Console
+
+from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
+from mien.app.labeling.options import DEFAULT_OUTPUTS
+from mien.app.labeling.outputs import episodes, load_output, output_names, timeline
+from mien.app.labeling.summary import print_summary
+from mien.data.contract import LABELS, LANDMARKS, align, decode
+from mien.data.readers.folders import Folders
+from tests.labeling.conftest import ALL, Labeled
+from tests.support import ROOT
+from tests.support.albums import label_folder, rows_of, write_photos
+
+GUIDE = ROOT / "docs" / "labeling.md"
+
+
+def test_the_table_has_the_documented_columns_and_one_row_per_face_or_file(finished: Labeled) -> None:
+    rows = rows_of(finished.out)
+    assert list(rows[0]) == [column.name for column in FACE_COLUMNS]
+    promised = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence"]
+    assert list(rows[0])[:9] == promised
+    assert [f"p_{label}" for label in LABELS] == list(rows[0])[9:16]
+    assert {(row["file"], row["status"]) for row in rows if row["face"] == ""} == {
+        ("none.png", "no_face"),
+        ("<b>&amp;.jpg", "error"),
+        ("notes.txt", "skipped"),
+    }
+    assert sum(row["face"] != "" for row in rows) == 7
+    assert {row["precision"] for row in rows} == {"fp32"}
+
+
+def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
+    lines = [json.loads(line) for line in (finished.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert parquet.read_table(finished.out / "labels.parquet").to_pylist() == lines
+    for row, line in zip(rows_of(finished.out), lines, strict=True):
+        assert list(row) == list(line)
+        for name, text in row.items():
+            value = line[name]
+            if value is None:
+                assert text == ""
+            elif isinstance(value, bool):
+                assert text == str(value).lower()
+            elif isinstance(value, float):
+                assert float(text) == value
+            else:
+                assert text == str(value)
+
+
+def test_the_files_table_has_one_row_per_file_and_aggregates_videos(finished: Labeled) -> None:
+    rows = {row["file"]: row for row in rows_of(finished.out, "files.csv")}
+    assert set(rows) == {path.name for path in finished.photos.iterdir()}
+    assert (rows["clip.avi"]["frames"], rows["clip.avi"]["faces"]) == ("2", "2")
+    assert rows["none.png"]["faces"] == "0"
+    table = parquet.read_table(finished.out / "files.parquet")
+    assert table.column_names == [column.name for column in FILE_COLUMNS]
+    assert table.num_rows == len(rows)
+
+
+def test_coco_boxes_keypoints_and_categories_point_at_each_other(finished: Labeled) -> None:
+    coco = json.loads((finished.out / "coco.json").read_text(encoding="utf-8"))
+    images = {image["id"]: image for image in coco["images"]}
+    assert len(images) == 5 + 1 + 2
+    assert coco["info"]["precision"] == "fp32"
+    assert [category["name"] for category in coco["categories"]] == list(LABELS)
+    assert len(coco["annotations"]) == 7
+    for annotation in coco["annotations"]:
+        assert annotation["image_id"] in images
+        assert len(annotation["keypoints"]) == 15
+        assert annotation["area"] == pytest.approx(annotation["bbox"][2] * annotation["bbox"][3], abs=0.1)
+
+
+def test_label_studio_tasks_count_in_percent_and_have_their_configuration(finished: Labeled) -> None:
+    tasks = json.loads((finished.out / "label_studio.json").read_text(encoding="utf-8"))
+    assert len(tasks) == 6
+    assert tasks[0]["predictions"][0]["model_version"] == "tiny.test fp32"
+    row = next(row for row in rows_of(finished.out) if row["file"] == "0.jpg")
+    (region,) = tasks[0]["predictions"][0]["result"]
+    assert region["value"]["x"] * region["original_width"] / 100 == pytest.approx(float(row["x"]), abs=0.06)
+    assert region["value"]["rectanglelabels"] == [row["label"]]
+    config = ET.fromstring((finished.out / "label_studio.xml").read_text(encoding="utf-8"))  # noqa: S314  # our own
+    assert config.tag == "View", "of Label Studio's configurations"
+    assert [label.get("value") for label in config.iter("Label")] == list(LABELS)
+
+
+def test_fiftyone_labels_count_in_fractions_and_name_existing_files(finished: Labeled) -> None:
+    data = json.loads((finished.out / "fiftyone" / "data.json").read_text(encoding="utf-8"))
+    labels = json.loads((finished.out / "fiftyone" / "labels.json").read_text(encoding="utf-8"))
+    assert set(data) == set(labels["labels"])
+    assert all(Path(path).is_file() for path in data.values())
+    for objects in labels["labels"].values():
+        for one in objects:
+            assert one["label"] in labels["classes"]
+            assert all(-0.5 <= value <= 1.5 for value in one["bounding_box"])
+
+
+def test_class_folders_are_read_by_the_reader_of_training_data(finished: Labeled) -> None:
+    samples = Folders(finished.out / "classes").samples("train")
+    assert len(samples) == 7
+    counts = {label: sum(sample.label == label for sample in samples) for label in LABELS}
+    assert {label: count for label, count in counts.items() if count} == finished.outcome.labels
+
+
+def test_a_crop_equals_that_of_the_contract(finished: Labeled) -> None:
+    row = next(row for row in rows_of(finished.out) if row["file"] == "2.jpg")
+    crop = decode((finished.out / "crops" / "2.jpg.face0.png").read_bytes())
+    landmarks = np.array([[float(row[f"{point}_{axis}"]) for axis in "xy"] for point in LANDMARKS])
+    again = align(decode((finished.photos / "2.jpg").read_bytes()), landmarks)
+    assert np.abs(crop.astype(int) - again).mean() < 1.0  # the table rounds landmarks to 0.1 px
+
+
+def test_annotated_copies_keep_the_image_and_show_the_box(finished: Labeled) -> None:
+    row = next(row for row in rows_of(finished.out) if row["file"] == "1.jpg")
+    with Image.open(finished.out / "annotated" / "1.jpg") as image:
+        drawn = np.asarray(image.convert("RGB")).astype(int)
+    photo = decode((finished.photos / "1.jpg").read_bytes()).astype(int)
+    assert drawn.shape == photo.shape
+    middle_y = round(float(row["y"]) + float(row["height"]) * 0.6)
+    left = round(float(row["x"]))
+    assert np.abs(drawn - photo)[middle_y, left - 1 : left + 2].max() > 40
+    assert (finished.out / "annotated" / "none.png.jpg").is_file()
+    assert (finished.out / "annotated" / "clip.avi" / "frame_00000001.jpg").is_file()
+
+
+def test_the_report_escapes_markup_and_needs_no_network(finished: Labeled) -> None:
+    page = (finished.out / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;&amp;amp;.jpg" in page
+    assert "<b>&amp;.jpg" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert re.search(r">photos, labeled <time>20\d\d-\d\d-\d\d \d\d:\d\d.*</time>, model tiny.test in fp32", page)
+    for path in (finished.photos.parent, Path.home()):
+        assert str(path) not in page + (finished.out / "timeline.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
+    assert len(data["faces"]) == 7
+    assert all(decode(base64.b64decode(card["thumb"])).shape == (96, 96, 3) for card in data["faces"])
+
+
+def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled) -> None:
+    page = (finished.out / "report.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
+    for card in data["faces"]:
+        assert (finished.out / unquote(card["link"])).is_file()
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(finished.outcome, console)
+    said = console.file.getvalue()
+    for hint in (f"{finished.out}/report.html", f"mien review {finished.out}", "see why 1 file failed"):
+        assert hint in said
+    assert "--sample" not in said, "7 faces are too few"
+    tiles = {name: count for count, name in re.findall(r"<div class=tile><b>([\d,]+)</b>([\w ]+)</div>", page)}
+    for words in ("faces in", "images;", "without a face", "with an error", "file skipped"):
+        (count,) = re.findall(rf"([\d,]+) {words}", said)
+        assert tiles[words.removesuffix(" in").removesuffix(";")] == count, words
+    assert "7 of 7 faces are small; such labels are right about 71% of the time" in " ".join(said.split())
+    assert "<option value=small>small (7)" in page
+    assert all("small" in card["reasons"] for card in data["faces"])
+    for label, count in finished.outcome.labels.items():
+        assert f"#label={label}" in page
+        assert re.search(rf"{label} +{count} ", said)
+        assert f"<option value={label}>{label} ({count})" in page
+
+
+def test_every_output_has_a_line_of_help_and_is_in_the_guide() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    assert set(DEFAULT_OUTPUTS) <= set(output_names())
+    assert set(ALL) == set(output_names())
+    for name in output_names():
+        assert load_output(name).HELP
+        assert f"`{name}`" in guide, f"docs/labeling.md does not name the output {name}"
+
+
+def test_every_column_is_in_the_guide_with_its_unit() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    shared = {column.name for column in FACE_COLUMNS}
+    of_files = [column for column in FILE_COLUMNS if column.name not in shared]
+    for column in (*FACE_COLUMNS, *of_files, *timeline.COLUMNS, *episodes.COLUMNS, *episodes.TIME_COLUMNS):
+        if column.name.startswith("p_") or column.name[:-2] in LANDMARKS:  # one line for all of them
+            assert f"`{column.name}`" in guide
+        else:
+            line = f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |"
+            assert line in guide, f"docs/labeling.md lacks: {line}"
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_formulas_are_marked_as_text_on_request(finished: Labeled, tmp_path: Path, safe: bool) -> None:
+    names = ["=1+1.jpg", "+a.jpg", "-b.jpg", "@c.jpg", "d.jpg"]
+    photos, out = write_photos(tmp_path / "photos", *names), tmp_path / "out"
+    for _ in range(2):  # class folders are compared with their earlier manifest
+        label_folder(photos, out, finished.settings, "csv", "classes", spreadsheet_safe=safe)
+    mark = "'" if safe else ""
+    files = {f"{mark}{name}" for name in names[:4]} | {"d.jpg"}
+    for table in ("labels.csv", "classes/manifest.csv"):
+        assert (out / table).read_bytes().startswith(b"\xef\xbb\xbf") == safe, "Excel expects it"
+        assert {row["file"] for row in rows_of(out, table)} == files
+    assert {sample.attributes["photo"] for sample in Folders(out / "classes").samples("train")} == files

@@ -1,0 +1,5 @@
+"""Fixtures of the live tests."""
+
+from tests.support.app import classifier
+
+__all__ = ["classifier"]

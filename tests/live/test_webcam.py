@@ -1,0 +1,194 @@
+"""Labeling a video source, view by view, and serving the page to this machine."""
+
+import io
+import itertools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from mien.app.cli.program import app
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Photo
+from mien.app.live import views, webcam
+from mien.app.live.video import Frame, SourceUnavailable, open_source
+from mien.app.live.views import JsonLinesView, LinesView, Moment, VideoFile
+from mien.app.live.webcam import Summary, label_video
+from mien.app.settings import Settings
+from mien.data.contract import decode
+from tests.support import gradient_image, sample_photo
+from tests.support.albums import write_video
+from tests.support.app import upright_face
+
+FPS = 10.0
+FRAMES = 12
+
+
+def still() -> Mock:
+    """A source of identical frames."""
+    return Mock(frames=lambda: (Frame(number / FPS, gradient_image()) for number in range(FRAMES)))
+
+
+def recorder(*shown: object) -> Mock:
+    """A view that first returns or raises these, and then continues."""
+    return Mock(**{"show.side_effect": itertools.chain(shown, itertools.repeat(True))})
+
+
+def opening(*views: object) -> list[Callable[[], Any]]:
+    """Functions that open these views, or raise if one is an error."""
+    return [Mock(side_effect=[view]) for view in views]
+
+
+def moments(view: Mock) -> list[Moment]:
+    return [call.args[0] for call in view.show.call_args_list]
+
+
+@pytest.fixture
+def labeler(classifier: Classifier) -> Labeler:
+    """Finds one face that moves a little to the right with each frame; none in the last."""
+    faces = [[upright_face(100.0 + 4 * number, 120.0)] for number in range(1, FRAMES)]
+    return Labeler(Mock(**{"detect.side_effect": [*faces, []]}), classifier, Settings(device="cpu"))
+
+
+def test_json_lines_have_the_faces_with_their_tracks_and_end_with_the_reader(
+    labeler: Labeler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label_video(labeler, still(), [JsonLinesView])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["time_s"] for line in lines] == [number / FPS for number in range(FRAMES)]
+    assert [[face["track"] for face in line["faces"]] for line in lines] == [[1]] * (FRAMES - 1) + [[]]
+    assert {"label", "confidence", "agreement", "votes", "box"} <= set(lines[0]["faces"][0])
+    closed = Mock(**{"write.side_effect": BrokenPipeError, "fileno.return_value": os.open(os.devnull, os.O_WRONLY)})
+    monkeypatch.setattr("sys.stdout", closed)
+    assert not JsonLinesView().show(Moment(Frame(0.0, gradient_image()), Photo(640, 480, ()), 0.0))
+
+
+def test_a_face_keeps_its_number_and_every_view_sees_every_frame(labeler: Labeler) -> None:
+    source, first, second = still(), recorder(), recorder()
+    summary = label_video(labeler, source, opening(first, second))
+    assert (summary.frames, summary.tracks) == (FRAMES, {1})
+    assert moments(first) == moments(second)
+    assert [len(moment.photo.faces) for moment in moments(first)] == [1] * (FRAMES - 1) + [0]
+    for opened in (source, first, second):
+        opened.close.assert_called_once()
+    assert "12 frames" in str(summary)
+    assert "1 track of faces" in str(summary)
+    assert str(Summary(frames=1)).startswith("1 frame in")
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
+    labeler: Labeler, error: type[BaseException] | None, tmp_path: Path
+) -> None:
+    source, file = still(), VideoFile(tmp_path / "out.mp4", FPS)
+    summary = label_video(labeler, source, opening(file, recorder(*[True] * 4, error or False)))
+    assert summary.frames == 5
+    source.close.assert_called_once()
+    assert len(list(open_source(str(file.path)).frames())) == 5
+
+
+def test_an_error_closes_the_source_and_all_views(labeler: Labeler) -> None:
+    source, first = still(), recorder()
+    with pytest.raises(SourceUnavailable):
+        label_video(labeler, source, opening(first, SourceUnavailable("no such folder")))
+    source.close.assert_called_once()
+    first.close.assert_called_once_with(complete=False)
+    source, first, second = still(), recorder(), recorder(False)
+    second.close.side_effect = OSError("disk full")
+    with pytest.raises(OSError, match="disk full"):
+        label_video(labeler, source, opening(first, second))
+    source.close.assert_called_once()
+    first.close.assert_called_once_with(complete=False)
+
+
+def test_ctrl_c_before_the_first_frame_is_no_error(labeler: Labeler, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Mock(fps=FPS, **{"frames.side_effect": KeyboardInterrupt})
+    source.name = "camera 0"
+    monkeypatch.setattr(webcam, "open_source", lambda *_, **__: source)
+    assert webcam.run(labeler, "0", write=None, window=False).frames == 0
+    source.frames.side_effect = [iter(())]
+    with pytest.raises(SourceUnavailable, match="no frame could be decoded"):
+        webcam.run(labeler, "0", write=None, window=False)
+
+
+def test_an_error_while_labeling_keeps_the_existing_video(
+    labeler: Labeler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.mp4"
+    path.write_bytes(b"the video of yesterday")
+    with pytest.raises(OSError, match="as a test"):
+        label_video(labeler, still(), opening(VideoFile(path, FPS), recorder(True, OSError("as a test"))))
+    assert path.read_bytes() == b"the video of yesterday"
+    assert "out.part.mp4" in capsys.readouterr().err
+
+
+def test_lines_are_printed_for_changes_only(labeler: Labeler) -> None:
+    text = io.StringIO()
+    label_video(labeler, still(), opening(LinesView(Console(file=text, width=100))))
+    lines = text.getvalue().splitlines()
+    assert lines[0].split()[:4] == ["0.00", "s", "person", "1"]
+    labels = [line.split()[4] for line in lines]
+    assert all(one != other for one, other in itertools.pairwise(labels))
+
+
+def film(path: Path) -> Path:
+    return write_video(path, images=[decode(sample_photo().read_bytes())] * 4, rate=FPS)
+
+
+def test_the_command_labels_a_video_and_writes_another(
+    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    source, result = film(tmp_path / "film.mp4"), tmp_path / "labeled.mp4"
+    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
+    answer = CliRunner().invoke(app, ["webcam", "--source", str(source), "--write", str(result), *chosen])
+    assert answer.exit_code == 0, answer.output
+    assert "person 1" in answer.stdout
+    assert "4 frames" in answer.stderr
+    plain, drawn = (list(open_source(str(path)).frames()) for path in (source, result))
+    assert len(plain) == len(drawn) == 4
+    changed = np.abs(plain[0].pixels.astype(int) - drawn[0].pixels.astype(int)).max(axis=2) > 80
+    assert 0.001 < changed.mean() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--write", "x.mp4"], 2, "needs --source"),
+        (["--source", "0", "--port", "8001"], 2, "--port"),
+        (["--source", "missing.mp4"], 1, "no such file"),
+        (["--source", "film.mp4", "--write", "film.mp4"], 1, "this file is the source"),
+        (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
+        (["--source", "film.mp4", "--write", "nowhere/film.mp4"], 1, "nowhere does not exist"),
+        (["--source", "film.part.mp4", "--write", "film.mp4"], 1, "film.part.mp4 exists: an interrupted run"),
+    ],
+)
+def test_invalid_options_are_one_line_errors(
+    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, words: str
+) -> None:
+    film(tmp_path / "film.mp4")
+    film(tmp_path / "film.part.mp4")
+    monkeypatch.chdir(tmp_path)
+    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
+    answer = CliRunner().invoke(app, ["webcam", *arguments, *chosen])
+    assert answer.exit_code == code
+    assert words in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_without_a_display_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert not views.has_display()
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    assert views.has_display()

@@ -1,0 +1,44 @@
+"""Preprocessing inside the network, and selection of a head."""
+
+import pytest
+import torch
+
+from mien.models.backbones import Color, Normalization, UnknownBackbone
+from mien.models.network import FaceNetwork, Preprocess, select_head
+from tests.support.models import SMALL, config, crops
+
+
+@pytest.mark.parametrize(("color", "normalization"), [("luminance", "per_image"), ("RGB", "imagenet")])
+def test_gray_rgb_equals_luminance(color: Color, normalization: Normalization) -> None:
+    gray = crops(3, channels=1)
+    preprocess = Preprocess(color=color, normalization=normalization, img_size=56)
+    torch.testing.assert_close(preprocess(gray.expand(-1, -1, -1, 3)), preprocess(gray), atol=1e-5, rtol=0)
+
+
+def test_normalization_removes_exposure_and_most_contrast_and_keeps_a_flat_image_flat() -> None:
+    dim = crops(2, channels=1) // 3
+    preprocess = Preprocess(color="luminance", normalization="per_image", img_size=112)
+    torch.testing.assert_close(preprocess(dim + 100), preprocess(dim), atol=1e-4, rtol=0)
+    correlated = torch.corrcoef(torch.stack([preprocess(dim * 3).flatten(), preprocess(dim).flatten()]))[0, 1]
+    assert float(correlated) > 0.9999
+    assert float(preprocess(torch.full((1, 112, 112, 3), 90, dtype=torch.uint8)).abs().max()) < 1e-3
+    assert 0.7 < float(preprocess(dim).std()) < float(preprocess(dim * 3).std()) < 1.0
+
+
+def test_statistics_of_rgb_are_rejected_for_luminance() -> None:
+    with pytest.raises(UnknownBackbone, match="imagenet requires color RGB"):
+        FaceNetwork(config(**SMALL).model_copy(update={"normalization": "imagenet"}))
+
+
+def test_the_mean_head_averages_probabilities() -> None:
+    network = FaceNetwork(config(**SMALL)).eval()
+    with torch.no_grad():
+        heads = network(crops(2))
+        expected = (heads.class_logits.softmax(-1) + heads.distillation_logits.softmax(-1)) / 2
+    torch.testing.assert_close(select_head(heads, "mean").softmax(-1), expected)
+
+
+def test_the_distillation_head_of_a_cnn_is_rejected() -> None:
+    network = FaceNetwork(config("resnet10t", family="cnn", img_size=32)).eval()
+    with torch.no_grad(), pytest.raises(ValueError, match="no distillation token"):
+        select_head(network(crops(1)), "distillation")

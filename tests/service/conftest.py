@@ -1,0 +1,35 @@
+"""Service with a tiny model: in this process with drawn faces, or in its own with the built-in detector."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.app import classifier, client, connect
+from tests.support.serving import Server, serving
+
+__all__ = ["classifier", "client", "connect"]
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[Serve]:
+    """Start a server with the given settings; stops it after the test."""
+    with ExitStack() as servers:
+
+        def start(**settings: object) -> Server:
+            chosen = {"artifact": artifact, "detector": "builtin", **settings}
+            return servers.enter_context(serving(tmp_path_factory.mktemp("server"), **chosen))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def common(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[Server]:
+    """A server with short timeouts and a long queue, shared by tests that do not change its state."""
+    patience = {"header_timeout_s": 1, "body_timeout_s": 1}
+    room = {"max_queue": 500, "max_per_client": 0}
+    with serving(tmp_path_factory.mktemp("common"), artifact, detector="builtin", **patience, **room) as server:
+        yield server

@@ -1,0 +1,73 @@
+"""Examples of the documentation, executed against a real service."""
+
+import os
+import re
+import shutil
+import sys
+
+import pytest
+
+from mien.app.service.metrics import Metrics
+from mien.app.service.problems import INTERNAL, PROBLEMS
+from mien.app.settings import Settings
+from tests.support import ROOT, output_of
+from tests.support.serving import Server
+
+_GUIDES = ("api.md", "deployment.md")
+_SERVED_AT = "127.0.0.1:8000"
+_NEEDED = {"sh": "curl", "js": "node"}
+
+
+def _examples() -> list[tuple[str, str]]:
+    documents = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in _GUIDES)
+    return [
+        block
+        for document in documents
+        for block in re.findall(r"^```(\w+) test\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
+    ]
+
+
+def test_the_guide_has_examples_in_three_languages() -> None:
+    assert {language for language, _ in _examples()} == {"sh", "python", "js"}
+
+
+@pytest.mark.parametrize(("language", "text"), _examples())
+def test_an_example_runs(language: str, text: str, common: Server) -> None:
+    program = _NEEDED.get(language)
+    if program and not shutil.which(program):
+        pytest.skip(f"this example needs {program}, which is not installed here")
+    run = {
+        "sh": ["sh", "-eu", "-c"],
+        "python": [sys.executable, "-c"],
+        "js": ["node", "--input-type=module", "-e"],
+    }[language]
+    text = text.replace(_SERVED_AT, f"127.0.0.1:{common.port}")
+    environment = os.environ | {"PYTHONPATH": ""}
+    assert output_of(*run, text, cwd=ROOT, env=environment, timeout=90).strip(), "an example shows something"
+
+
+def test_every_problem_of_the_service_is_in_the_guide() -> None:
+    guide = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for problem in (*(row for _, row in PROBLEMS), INTERNAL):
+        assert f"`{problem.slug}`" in guide, problem
+        assert re.search(rf"^\| [\d, ]*\b{problem.status}\b", guide, flags=re.MULTILINE), problem
+
+
+def test_every_setting_that_the_guide_names_exists_with_its_default() -> None:
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    fields = {f"MIEN_{name.upper()}": field.default for name, field in Settings.model_fields.items()}
+    assert set(re.findall(r"`(MIEN_\w+)", guide)) <= set(fields)
+    rows = re.findall(r"^\| (`MIEN.*?) \| ([\d., MB]+) \|", guide, flags=re.MULTILINE)
+    told = [pair for names, texts in rows for pair in zip(names.split(", "), texts.split(", "), strict=True)]
+    assert len(told) >= 15
+    for name, text in told:
+        if number := re.fullmatch(r"(\d+(?:\.\d+)?)( MB?)?", text):
+            assert fields[name.strip("`")] == float(number[1]) * (1_000_000 if number[2] else 1), name
+
+
+def test_every_metric_that_the_guide_names_exists() -> None:
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(mien_\w+)[`{]", guide))
+    families = {family.name for family in Metrics().registry.collect()}
+    assert len(named) >= 9
+    assert {name.removesuffix("_total") for name in named} <= families

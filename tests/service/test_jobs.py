@@ -1,0 +1,318 @@
+"""Queue of jobs on the disk."""
+
+import asyncio
+import errno
+import io
+import json
+import os
+import re
+import signal
+import sqlite3
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from mien.app.errors import NoSuchJob, QueueFull
+from mien.app.service.jobs import Job, Jobs
+from mien.app.service.keys import key_hash
+from mien.app.service.routes.jobs import client_name
+from mien.app.settings import Settings
+from tests.support import encoded, gradient_image
+from tests.support.app import Connect
+
+PHOTO = encoded(gradient_image(160, 120), "PNG")
+
+
+def zipped(photo: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.png", photo)
+    return buffer.getvalue()
+
+
+def submitted(jobs: Jobs, client: str = "client", images: int = 1) -> Job:
+    folder = jobs.begin_upload(client)
+    for number in range(images):
+        (folder / "input" / f"{number}.png").write_bytes(PHOTO)
+    return jobs.submit(folder, {}, [])
+
+
+def test_a_client_uses_half_of_the_jobs_that_are_left(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, Settings(max_jobs=6))
+    uploads = [jobs.begin_upload("greedy") for _ in range(2)]
+    assert os.name == "nt" or uploads[0].stat().st_mode & 0o777 == 0o700, "only the service reads it"
+    with pytest.raises(QueueFull, match="2 of 4 jobs, 2 of them yours, are being uploaded"):
+        jobs.begin_upload("greedy")
+    jobs.discard(jobs.begin_upload("other"))
+    for upload in uploads:
+        jobs.submit(upload, {}, [])
+    submitted(jobs, "greedy")
+    with pytest.raises(QueueFull, match="3 of 6 jobs, 3 of them yours, are kept"):
+        jobs.begin_upload("greedy")
+    for client in ("other", "third"):
+        submitted(jobs, client)
+    assert {job.client for job in jobs.of_client("other")} == {"other"}
+
+
+def test_jobs_expire_by_the_time_that_has_passed_and_not_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(tmp_path, Settings(job_expiry_s=100, job_upload_timeout_s=10))
+    ended, running, upload = submitted(jobs), submitted(jobs), jobs.begin_upload("other")
+    jobs.end(ended, "done")
+    (tmp_path / "photos").mkdir()
+    monkeypatch.setattr(time, "time", lambda: 1e10)
+    jobs.expire(60)
+    assert jobs.get(ended.id).state == "done"
+    jobs.expire(60)
+    with pytest.raises(NoSuchJob):
+        jobs.get(ended.id)
+    assert not (tmp_path / ended.id).exists()
+    assert upload.exists(), "it may still arrive"
+    jobs.expire(3600)
+    assert not upload.exists()
+    assert jobs.get(running.id)
+    assert (tmp_path / "photos").exists()
+
+
+def test_a_job_on_a_full_disk_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs(tmp_path, Settings())
+    job = submitted(jobs)
+    connect = sqlite3.connect
+
+    def full(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        if (tmp_path / job.id / "input").exists():
+            raise sqlite3.OperationalError("database or disk is full")
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", full)
+    jobs.end(job, "canceled")
+    assert jobs.get(job.id).state == "canceled"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("0.zip/a/1.jpg", "a/1.jpg"), ("000001.zip/a/1.jpg", "mine.zip/a/1.jpg"), ("000002.jpg", "me.jpg")],
+)
+def test_a_result_has_the_name_that_the_client_gave(file: str, name: str) -> None:
+    assert client_name({"000001.zip": "mine.zip", "000002.jpg": "me.jpg"}, file) == name
+
+
+def test_cancel_follows_the_state_of_a_job(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, Settings())
+    first, second = submitted(jobs), submitted(jobs)
+    started = jobs.start_next()
+    assert started is not None
+    assert started.id == first.id, "the oldest"
+    jobs.cancel(first)  # as seen before it has started
+    assert (jobs.get(first.id).state, jobs.get(first.id).cancel) == ("running", 1)
+    assert (tmp_path / first.id / "input").exists(), "it keeps its images until it has stopped"
+    jobs.cancel(second)
+    assert jobs.get(second.id).state == "canceled"
+    assert not (tmp_path / second.id / "input").exists()
+    jobs.end(first, "done")
+    jobs.cancel(first)  # as seen before it has ended
+    assert jobs.get(first.id).state == "done"
+    jobs.cancel(jobs.get(first.id))
+    with pytest.raises(NoSuchJob):
+        jobs.cancel(first)
+
+
+@pytest.fixture
+def labeling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replace `mien label` by a script, which logs its signals."""
+    script = tmp_path / "mien.sh"
+    monkeypatch.setattr("mien.app.service.jobs.sys.executable", str(script))
+    return script
+
+
+def write(script: Path, body: str) -> None:
+    script.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    script.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of a POSIX shell")
+@pytest.mark.parametrize(("kills", "state"), [(1, "running"), (2, "failed")])
+def test_a_killed_job_is_continued_once_and_says_why_it_failed(
+    tmp_path: Path, labeling: Path, kills: int, state: str
+) -> None:
+    jobs = Jobs(tmp_path / "jobs", Settings())
+    job = submitted(jobs)
+    write(labeling, f"kill -{signal.SIGKILL.value} $$")
+    for _ in range(kills):
+        started = jobs.start_next()
+        assert started is not None
+        asyncio.run(jobs.label(started))
+    after = jobs.get(job.id)
+    assert after.state == state
+    assert (tmp_path / "jobs" / job.id / "input").exists() == (state == "running")
+    assert after.reason == (
+        None if state == "running" else "labeling failed: killed twice, probably for lack of memory"
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of a POSIX shell")
+def test_a_canceled_job_gets_one_signal(tmp_path: Path, labeling: Path) -> None:
+    jobs = Jobs(tmp_path / "jobs", Settings())
+    submitted(jobs)
+    job = jobs.start_next()
+    assert job is not None
+    log = tmp_path / "signals"
+    write(labeling, f"trap 'echo term >> {log}' TERM\nfor i in 1 2 3 4 5 6 7 8; do sleep 0.3; done\nexit 4")
+    jobs.cancel(job)
+    asyncio.run(jobs.label(job))
+    assert jobs.get(job.id).state == "canceled"
+    assert log.read_text() == "term\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of a POSIX shell")
+def test_labeling_ends_with_the_service_or_with_an_error_of_the_table(
+    tmp_path: Path, labeling: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(tmp_path / "jobs", Settings())
+    submitted(jobs)
+    job = jobs.start_next()
+    assert job is not None
+    log = tmp_path / "signals"
+    write(labeling, f"trap 'echo term >> {log}; exit 4' TERM\nfor i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; done")
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "get", Mock(side_effect=sqlite3.OperationalError("disk I/O error")))
+        with pytest.raises(sqlite3.Error):
+            asyncio.run(jobs.label(job))
+
+    async def stop() -> None:
+        task = asyncio.create_task(jobs.label(job))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(stop())
+    assert log.read_text() == "term\nterm\n"
+    assert jobs.get(job.id).state == "running", "it continues at the next start"
+
+
+def test_an_upload_that_cannot_be_stored_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs(tmp_path, Settings(max_jobs=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(OSError, match="No space"):
+            jobs.begin_upload("client")
+    assert jobs.begin_upload("client").exists()
+
+
+def test_a_job_that_another_setting_interrupted_starts_again(tmp_path: Path, artifact: Path) -> None:
+    settings = {"model": artifact, "detector": "builtin", "device": "cpu"}
+    before = Jobs(tmp_path, Settings(**settings, detection_px=320))
+    job = submitted(before)
+    before.end = lambda *_: None  # type: ignore[method-assign]  # the service is killed just before
+    asyncio.run(before.label(job))
+    after = Jobs(tmp_path, Settings(**settings))
+    asyncio.run(after.label(job))
+    assert after.progress(job) == ({}, 1), "before it begins"
+    asyncio.run(after.label(job))
+    assert after.get(job.id).state == "done"
+    assert after.progress(job) == ({"no_face": 1}, 0)
+
+
+def test_pages_and_streams_of_results_are_complete_and_in_order(
+    connect: Connect, tmp_path: Path, artifact: Path
+) -> None:
+    settings = Settings(model=artifact, detector="builtin", device="cpu", max_job_images=5)
+    jobs = Jobs(tmp_path, settings)
+    job = submitted(jobs, images=7)
+    asyncio.run(jobs.label(job))
+    client = connect(jobs_dir=tmp_path)
+    url = f"/v1/jobs/{job.id}"
+    assert client.get(url).json()["reason"] == "only the first 5 images were labeled (MIEN_MAX_JOB_IMAGES)"
+    pages = [client.get(f"{url}/results?limit=2").json()]
+    while pages[-1]["next"] is not None:
+        pages.append(client.get(f"{url}/results", params={"limit": 2, "after": pages[-1]["next"]}).json())
+    names = [f"{number}.png" for number in range(5)]
+    assert [[image["name"] for image in page["images"]] for page in pages] == [names[:2], names[2:4], names[4:]]
+    lines = client.get(f"{url}/results?format=ndjson")
+    assert lines.headers["content-type"].startswith("application/x-ndjson")
+    assert [json.loads(line) for line in lines.text.splitlines()] == [
+        image for page in pages for image in page["images"]
+    ]
+    for form in ("json", "ndjson", "csv"):
+        plain, packed = (
+            client.get(f"{url}/results?format={form}", headers={"accept-encoding": encoding})
+            for encoding in ("identity", "gzip")
+        )
+        assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
+        assert packed.content == plain.content
+    table = client.get(f"{url}/results", params={"format": "csv", "after": pages[0]["next"]}).text.splitlines()
+    assert table[0].startswith("name,frame,time_s,face,x,y,width,height,label,confidence,uncertain,p_surprise")
+    assert [row.split(",")[0] for row in table[1:]] == names[2:]
+    assert {row.count(",") for row in table} == {table[0].count(",")}
+    for mistake in ("?page=2", "?after=x", "?after=W10=", "?limit=1&limit=2"):
+        assert client.get(f"{url}/results{mistake}").status_code == 422, "it would be the first page again"
+
+
+def test_pages_have_a_limit_in_bytes(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: Path
+) -> None:
+    monkeypatch.setattr("mien.app.service.routes.jobs._PAGE_BYTES", 200)
+    jobs = Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu"))
+    job = submitted(jobs, images=4)
+    asyncio.run(jobs.label(job))
+    page = connect(jobs_dir=tmp_path).get(f"/v1/jobs/{job.id}/results").json()
+    assert len(page["images"]) in (2, 3)
+    assert page["next"]
+
+
+def test_a_repeated_request_gets_the_job_of_the_first_one(connect: Connect, tmp_path: Path) -> None:
+    client = connect(jobs_dir=tmp_path, api_key_sha256=f"{key_hash('a')},{key_hash('b')}", metrics_without_key=True)
+
+    def post(api_key: str, **headers: str) -> str:
+        files = [("images", ("a.png", PHOTO))]
+        response = client.post("/v1/jobs", files=files, headers={"x-api-key": api_key, **headers})
+        assert response.status_code == 202
+        assert response.headers["location"].endswith(response.json()["id"])
+        return str(response.json()["id"])
+
+    first = post("a", **{"idempotency-key": "order-7"})
+    assert post("a", **{"idempotency-key": "order-7"}) == first
+    others = [post("a", **{"idempotency-key": "order-8"}), post("b", **{"idempotency-key": "order-7"}), post("b")]
+    assert len({first, *others}) == 4
+    counts = re.findall(r'mien_jobs\{state="\w+"\} (\d)', client.get("/metrics").text)
+    assert sum(map(int, counts)) == 4
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "status", "file"),
+    [
+        ("application/x-zip-compressed", zipped(PHOTO), 202, "0.zip"),
+        ("application/x-zip", zipped(PHOTO), 202, "0.zip"),
+        ("application/octet-stream", zipped(PHOTO), 202, "0.zip"),
+        ("application/octet-stream", zipped(PHOTO)[:-9], 422, None),
+        ("application/octet-stream", b"\x00\x00\x00\x20ftypisom and more", 202, "0.mp4"),
+        ("application/octet-stream", PHOTO, 415, None),
+        ("video/mpeg", b"a video", 202, "0.mpg"),
+        ("video/x-m4v", b"a video", 202, "0.m4v"),
+        ("video/3gpp", b"a video", 202, "0.3gp"),
+        ("text/plain", b"a text", 415, None),
+    ],
+)
+def test_a_job_is_stored_under_a_name_that_labeling_reads(
+    connect: Connect,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    media_type: str,
+    body: bytes,
+    status: int,
+    file: str | None,
+) -> None:
+    monkeypatch.setattr(Jobs, "start_next", lambda _: None)  # it stays in the queue
+    response = connect(jobs_dir=tmp_path).post("/v1/jobs", content=body, headers={"content-type": media_type})
+    assert response.status_code == status, response.text
+    assert [path.name for path in tmp_path.glob("*/input/*")] == ([] if file is None else [file])
+
+
+def test_only_keys_list_jobs(connect: Connect, tmp_path: Path) -> None:
+    assert connect(jobs_dir=tmp_path).get("/v1/jobs").status_code == 401, "others may share the address"

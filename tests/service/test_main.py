@@ -1,0 +1,325 @@
+"""The application: health, models, documentation, metrics, API keys and headers."""
+
+import base64
+import errno
+import json
+import re
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from fastapi.testclient import TestClient
+
+from mien.app import VERSION
+from mien.app.errors import SettingsError
+from mien.app.service import uploads
+from mien.app.service.keys import key_hash
+from mien.app.settings import load_settings
+from mien.data.contract import EIGHT_LABELS, LABELS
+from tests.support.app import PHOTO, Connect
+
+EVERYWHERE = "::"
+
+
+def send(client: TestClient, **headers: str) -> int:
+    response = client.post("/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg", **headers})
+    return response.status_code
+
+
+def test_health_and_readiness_report_the_running_model(client: TestClient) -> None:
+    assert client.get("/health").json() == {"status": "alive", "version": VERSION}
+    ready = client.get("/ready").json()
+    assert ready["status"] == "ready"
+    assert (ready["model"], ready["provider"], ready["detector"]) == ("tiny.test", "CPUExecutionProvider", "drawn")
+    assert ready["queue_depth"] == ready["requests_inside"] == 0
+    (model,) = client.get("/v1/models").json()["models"]
+    assert (model["name"], tuple(model["labels"])) == ("tiny.test", LABELS)
+    assert (model["confidence_threshold"], model["license"]) == (0.3, "Apache-2.0")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/card", "/sw.js", "/page/app.webmanifest", "/docs", "/openapi.json", "/v1/models", "/health", "/ready"],
+)
+def test_every_page_responds_to_head_without_a_body(client: TestClient, path: str) -> None:
+    response, page = client.head(path), client.get(path)
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-type"] == page.headers["content-type"]
+    assert response.headers["content-length"] == str(len(page.content))
+
+
+def test_the_example_of_the_description_can_be_sent(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    example = schemas["EncodedImage"]["properties"]["base64"]["example"]
+    for image in (example, f"data:image/png;base64,{example}"):
+        response = client.post("/v1/expressions", json={"images": [{"base64": image}]})
+        assert (response.status_code, response.json()["images"][0]["width"]) == (200, 112)
+
+
+def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
+    unknown = ("/nope", "/v1/expression", "/docs/assets/redoc.standalone.js", "/docs/", "/page/nope.js", "/page/")
+    outside = ("/docs/assets/%2e%2e%2fdocs.js", "/page/../docs.js", "/page/%2e%2e/docs.js")
+    for path in (*unknown, *outside):
+        response = client.get(path)
+        assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json"), path
+
+
+def test_the_documentation_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "//" not in page.text.replace("<!doctype", "")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "SwaggerUIBundle" in client.get("/docs/page.js").text
+    assert len(client.get("/docs/assets/swagger-ui-bundle.js").content) > 1_000_000
+    assert len(client.get("/docs/assets/swagger-ui.css").content) > 100_000
+
+
+def test_the_description_has_bodies_problems_and_limits_for_generators_of_clients(connect: Connect) -> None:
+    document = connect(max_images=3, extra_models="accurate").get("/openapi.json").json()
+    operations = {path: operation for path, item in document["paths"].items() for operation in item.values()}
+    ids = [operation["operationId"] for operation in operations.values()]
+    assert sorted(ids) == ["expressions", "health", "metrics", "model_card", "models", "ready"]
+    operation, schemas = operations["/v1/expressions"], document["components"]["schemas"]
+    bodies = operation["requestBody"]["content"]
+    assert bodies.keys() == {"multipart/form-data", "application/json", "application/octet-stream"}
+    binary = {"type": "string", "format": "binary", "minLength": 1}
+    assert bodies["application/octet-stream"]["schema"] == binary
+    for form in (bodies["multipart/form-data"]["schema"], schemas["EncodedImages"]):
+        assert form["properties"]["images"]["maxItems"] == 3
+    choice = next(parameter for parameter in operation["parameters"] if parameter["name"] == "model")
+    assert choice["schema"] == {"type": "string", "enum": ["fast", "accurate"], "default": "fast"}
+    assert {"400", "401", "408", "413", "415", "422", "429", "500", "503"} <= operation["responses"].keys()
+    assert set(operation["responses"]["422"]["content"]) == {"application/problem+json"}
+    assert "HTTPValidationError" not in schemas, "invalid requests are problems"
+    label, probabilities = (schemas["FaceResult"]["properties"][name] for name in ("label", "probabilities"))
+    assert all(name in label["description"] for name in EIGHT_LABELS)
+    assert probabilities["additionalProperties"] == {"type": "number", "minimum": 0, "maximum": 1}
+
+
+@pytest.mark.parametrize("with_jobs", [False, True])
+def test_every_reference_of_the_description_leads_somewhere(connect: Connect, tmp_path: Path, with_jobs: bool) -> None:
+    document = connect(**({"jobs_dir": tmp_path} if with_jobs else {})).get("/openapi.json").json()
+    references = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document)))
+    assert references <= document["components"]["schemas"].keys(), "generators of clients refuse dangling references"
+    assert ("/v1/jobs" in document["paths"]) == with_jobs
+    for path in document["paths"].values():
+        for operation in path.values():
+            assert set(operation["responses"].get("422", {"content": []})["content"]) <= {"application/problem+json"}
+
+
+def _secured(client: TestClient) -> tuple[set[str], set[str]]:
+    """Paths that require a key according to the API description, and the names of the security schemes."""
+    document = client.get("/openapi.json", headers={"X-API-Key": "k"}).json()
+    operations = {path: operation for path, item in document["paths"].items() for operation in item.values()}
+    secured = {path for path, one in operations.items() if one.get("security") == [{"bearer": []}, {"header": []}]}
+    return secured, set(document["components"].get("securitySchemes", ()))
+
+
+def test_the_description_requires_a_key_where_the_service_does(connect: Connect) -> None:
+    keys = key_hash("k")
+    routes = {"/v1/expressions", "/v1/models", "/v1/models/{name}/card"}
+    assert _secured(connect()) == (set(), set())
+    assert _secured(connect(api_key_sha256=keys)) == (routes | {"/metrics"}, {"bearer", "header"})
+    assert _secured(connect(api_key_sha256=keys, metrics_without_key=True)) == (routes, {"bearer", "header"})
+
+
+def test_metrics_count_requests_faces_stages_and_rejections(client: TestClient) -> None:
+    assert send(client) == 200
+    assert client.post("/v1/expressions", content=b"x", headers={"content-type": "image/png"}).status_code == 415
+    text = client.get("/metrics").text
+    assert 'mien_requests_total{method="POST",route="/v1/expressions",status="200"} 1.0' in text
+    assert 'mien_images_total{outcome="labeled"} 1.0' in text
+    assert 'mien_rejections_total{problem="unsupported-image"} 1.0' in text
+    assert 'mien_stage_seconds_count{stage="detect"} 1.0' in text
+    assert re.search(r'mien_faces_total\{label="(\w+)",uncertain="(true|false)"\} 1\.0', text)
+    assert 'provider="CPUExecutionProvider"' in text
+    assert "mien_queue_requests 0.0" in text
+    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
+        assert f"\n{name} " in text
+
+
+def test_every_rejection_is_counted_by_its_problem(connect: Connect) -> None:
+    client = connect(api_key_sha256=key_hash("k"), cors_origins="https://a.example", metrics_without_key=True)
+    key = {"x-api-key": "k"}
+    client.get("/v1/models")
+    client.get("/nope", headers=key)
+    client.get("/v1/expressions", headers=key)
+    client.post("/v1/expressions?top_k=101", headers=key)
+    client.get("/health", headers={"host": "evil.example"})
+    client.options("/health", headers={"origin": "https://b.example", "access-control-request-method": "GET"})
+    text = client.get("/metrics").text
+    kinds = ("unauthorized", "not-found", "method-not-allowed", "invalid-request", "foreign-host", "bad-request")
+    for kind in kinds:
+        assert f'mien_rejections_total{{problem="{kind}"}} 1.0' in text, kind
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "status"),
+    [
+        ({}, "localhost:8000", 200),
+        ({}, "127.0.0.1", 200),
+        ({}, "[::1]:8000", 200),
+        ({}, "rebound.example", 421),
+        ({}, "a b", 400),
+        ({}, "localhost:80:80", 400),
+        ({"host": EVERYWHERE}, "mien.example", 200),
+        ({"host": EVERYWHERE, "allowed_hosts": "mien.example"}, "MIEN.example:443", 200),
+        ({"host": EVERYWHERE, "allowed_hosts": "mien.example"}, "other.example", 421),
+        ({"allowed_hosts": "*"}, "any.example", 200),
+    ],
+)
+def test_the_host_header_is_checked(connect: Connect, settings: dict[str, str], host: str, status: int) -> None:
+    response = connect(**settings).get("/health", headers={"host": host})
+    assert response.status_code == status
+    if status != 200:
+        assert response.headers["content-type"] == "application/problem+json"
+        assert response.headers["x-request-id"]
+
+
+def test_a_rejected_preflight_is_a_problem_with_a_request_id(connect: Connect) -> None:
+    asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+    refused = connect(cors_origins="https://a.example").options("/v1/expressions", headers=asked)
+    assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")
+    assert "origin" in refused.json()["detail"]
+    assert len(refused.headers["x-request-id"]) == 32
+
+
+def test_metrics_do_not_grow_with_values_from_clients(client: TestClient) -> None:
+    for number in range(20):
+        client.get(f"/made/up/{number}")
+        client.request(f"MADE{number}", "/health")
+    text = client.get("/metrics").text
+    assert "made" not in text.lower()
+    assert 'route="unmatched",status="404"} 20.0' in text
+
+
+def test_every_response_has_security_headers_and_a_request_id(client: TestClient) -> None:
+    for path in ("/health", "/nope", "/docs", "/v1/models"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert len(headers["x-request-id"]) == 32
+    headers = client.get("/v1/models").headers
+    assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert headers["cache-control"] == "no-store"
+    given = client.get("/health", headers={"x-request-id": "trace-1"}).headers["x-request-id"]
+    assert given == "trace-1"
+    forged = client.get("/health", headers={"x-request-id": "a b;<script>"}).headers["x-request-id"]
+    assert forged != "a b;<script>"
+
+
+def test_keys_protect_everything_except_probes(connect: Connect) -> None:
+    client = connect(api_key_sha256=f"{key_hash('first')},{key_hash('second')}")
+    assert client.get("/health").status_code == client.get("/ready").status_code == 200
+    for path in ("/v1/models", "/metrics", "/docs", "/openapi.json", "/nope"):
+        refused = client.get(path)
+        assert refused.status_code == 401, path
+        assert refused.json()["type"] == "urn:mien:problem:unauthorized"
+        challenges = refused.headers.get_list("www-authenticate")
+        assert [challenge.split()[0] for challenge in challenges] == ["Basic", "Bearer"]
+    assert send(client) == 401
+    assert send(client, authorization="Bearer third") == 401
+    assert send(client, authorization="Bearer ") == 401
+    assert send(client, authorization="Basic !!!") == 401
+    assert send(client, authorization=b"Basic \xe9") == 401
+    assert send(client, authorization="Bearer first") == 200
+    assert send(client, **{"x-api-key": "second"}) == 200
+    basic = base64.b64encode(b"anyone:second").decode()
+    assert send(client, authorization=f"Basic {basic}") == 200
+
+
+def test_keys_outside_ascii_work_in_every_header(connect: Connect) -> None:
+    client = connect(api_key_sha256=key_hash("schl\u00fcssel"))
+    for name, value in (("x-api-key", "schl\u00fcssel"), ("authorization", "Bearer schl\u00fcssel")):
+        response = client.get("/v1/models", headers=[(name.encode(), value.encode())])
+        assert response.status_code == 200, name
+
+
+@pytest.mark.parametrize(("path", "method"), [("/v1/expressions", "POST"), ("/v1/jobs/1", "DELETE")])
+def test_a_page_of_a_named_origin_may_use_every_method_and_send_a_request_id(
+    connect: Connect, tmp_path: Path, path: str, method: str
+) -> None:
+    asked = {"origin": "https://a.example", "access-control-request-method": method}
+    asked["access-control-request-headers"] = "x-request-id, content-type"
+    client = connect(cors_origins="https://a.example", jobs_dir=tmp_path)
+    assert client.options(path, headers=asked).status_code == 200
+
+
+def test_a_job_that_the_disk_cannot_hold_is_refused_and_leaves_nothing(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(uploads._DiskFile, "write", Mock(side_effect=full))
+    response = connect(jobs_dir=tmp_path).post("/v1/jobs", content=b"zip", headers={"content-type": "application/zip"})
+    assert (response.status_code, response.json()["type"]) == (503, "urn:mien:problem:queue-full")
+    assert "No space left on device" in response.json()["detail"]
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [("cors_origins", name) for name in ("app.example/", "https://app.example/", "https://App.example", "https://a,b")]
+    + [("allowed_hosts", name) for name in ("https://mien.example", "mien.example:8443", "*.mien.example")],
+)
+def test_an_origin_that_no_browser_sends_prevents_the_start(setting: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=f"{setting}=.*: .*expected (origins|host names) ") as error:
+        load_settings(**{setting: text})
+    assert "[" not in str(error.value), "no regular expression"
+
+
+def test_other_origins_are_rejected_unless_named(connect: Connect) -> None:
+    foreign = {"origin": "https://example.org"}
+    assert "access-control-allow-origin" not in connect().get("/health", headers=foreign).headers
+    named = connect(cors_origins="https://example.org")
+    assert named.get("/health", headers=foreign).headers["access-control-allow-origin"] == "https://example.org"
+    other = named.get("/health", headers={"origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in other.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"sec-fetch-site": "same-origin", "origin": "http://localhost"}, 200),
+        ({"sec-fetch-site": "same-origin", "origin": "https://outside.example"}, 200),  # as a proxy changes Host
+        ({"sec-fetch-site": "none"}, 200),
+        ({"sec-fetch-site": "cross-site", "origin": "https://friend.example"}, 200),
+        ({"sec-fetch-site": "cross-site", "origin": "https://evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site", "origin": "http://localhost"}, 403),
+        ({"origin": "http://localhost"}, 200),
+        ({"origin": "https://friend.example"}, 200),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://[::1"}, 403),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_pages_of_other_origins_change_nothing(
+    connect: Connect, tmp_path: Path, method: str, headers: dict[str, str], status: int
+) -> None:
+    client = connect(jobs_dir=tmp_path, cors_origins="https://friend.example", api_key_sha256=key_hash("k"))
+    password = {"authorization": "Basic " + base64.b64encode(b":k").decode()}  # that a browser has stored
+    if method == "POST":
+        form = {"files": [("images", ("a.jpg", PHOTO))], "headers": headers | password}
+        assert client.post("/v1/expressions", **form).status_code == status
+        response = client.post("/v1/jobs", **form)
+        assert response.status_code == (202 if status == 200 else status)
+        assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == (1 if status == 200 else 0)
+    else:
+        response = client.request(method, "/v1/jobs/1", headers=headers | password)
+        assert response.status_code == (status if status != 200 else 404 if method == "DELETE" else 405)
+    if status == 403:
+        assert response.json()["type"] == "urn:mien:problem:foreign-origin"
+
+
+def test_pages_of_other_origins_may_link(client: TestClient) -> None:
+    headers = {"sec-fetch-site": "cross-site", "origin": "https://example.org"}
+    assert client.get("/docs", headers=headers).status_code == 200
+
+
+def test_a_wrong_method_is_told_all_methods_of_a_path(connect: Connect, tmp_path: Path) -> None:
+    client = connect(jobs_dir=tmp_path)
+    allowed = {path: client.put(path).headers["allow"] for path in ("/v1/jobs/1", "/v1/jobs", "/health")}
+    assert allowed == {"/v1/jobs/1": "GET, HEAD, DELETE", "/v1/jobs": "GET, HEAD, POST", "/health": "GET, HEAD"}

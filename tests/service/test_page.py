@@ -1,0 +1,192 @@
+"""The page and its files: complete, local, and with a strict content security policy."""
+
+import gzip
+import posixpath
+import re
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from mien.app.service.routes import page
+from mien.data.contract import EIGHT_LABELS
+from mien.models.detector.manifest import default_detector_dir
+from mien.models.manifest import read_manifest
+from tests.support import ROOT
+
+FOLDER = ROOT / "app" / "static" / "page"
+IMPORT = re.compile(r'from "([^"]+)"')
+PAGES = ("/", "/card")
+SCRIPTS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.js") if path.parent.name != "runtime")
+
+
+class Tags(HTMLParser):
+    """Tags of a page with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_a_strict_content_security_policy(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/html")
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert response.headers["permissions-policy"].startswith("camera=(self)")
+
+
+@pytest.mark.parametrize("part", ["bytes=0-9", "bytes=9999999-", "lines=1", "bytes=x"])
+def test_a_file_is_served_as_a_whole(client: TestClient, part: str) -> None:
+    response = client.get("/page/icon.svg", headers={"range": part})
+    assert response.status_code == 200
+    assert response.text == (FOLDER / "icon.svg").read_text(encoding="utf-8")
+    assert "accept-ranges" not in response.headers
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_everything_that_a_page_loads_is_served_locally(client: TestClient, path: str) -> None:
+    for tag, attributes in Tags(client.get(path).text).tags:
+        source = attributes.get("src") or (attributes.get("href") if tag in {"a", "link"} else None)
+        if source and not source.startswith("#"):
+            assert client.get(source.replace("./", "/")).status_code == 200, source
+        assert not {"style", "onclick", "onload"} & attributes.keys(), f"{tag} {attributes}: the policy forbids it"
+        assert tag != "style", "the policy forbids style elements"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_module_imports_only_existing_modules(client: TestClient, name: str) -> None:
+    response = client.get(f"/page/{name}")
+    assert response.headers["content-type"].startswith("text/javascript")
+    assert response.headers["cache-control"] == "no-cache"
+    for target in IMPORT.findall(response.text):
+        assert client.get(f"/page/{Path(name).parent}/{target}").status_code == 200, f"{name} imports {target}"
+    assert not re.findall(r"https?://", response.text)
+    assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", response.text)
+
+
+def test_a_file_is_compressed_once_and_not_in_the_event_loop(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wasm = bytes(range(256)) * 4000
+    (tmp_path / "runtime.wasm").write_bytes(wasm)
+    monkeypatch.setattr(page, "FILES", tmp_path)
+    threads, compress = list[str](), gzip.compress
+    monkeypatch.setattr(
+        gzip, "compress", lambda data, **how: threads.append(threading.current_thread().name) or compress(data, **how)
+    )
+    assets = page.Assets()
+    client.app.mount("/assets", assets)  # type: ignore[attr-defined]
+    zipped = [client.get("/assets/runtime.wasm", headers={"accept-encoding": "gzip"}) for _ in range(3)]
+    plain = client.get("/assets/runtime.wasm", headers={"accept-encoding": "identity"})
+    assert [response.content for response in (*zipped, plain)] == [wasm] * 4
+    assert int(zipped[0].headers["content-length"]) < len(wasm) / 10
+    assert (zipped[2].headers["content-encoding"], plain.headers.get("content-encoding")) == ("gzip", None)
+    assert zipped[2].headers["content-type"] == "application/wasm"
+    assert {response.headers["vary"] for response in (*zipped, plain)} == {"Accept-Encoding"}
+    again = client.get("/assets/runtime.wasm", headers={"if-none-match": zipped[0].headers["etag"]})
+    assert again.status_code == 304
+    assert len(threads) == 1
+    assert threads[0].startswith("asyncio_"), "a thread of the pool"
+
+
+def test_the_sample_photo_is_labeled_by_the_served_model(client: TestClient) -> None:
+    photo = (FOLDER / "samples" / "photo.jpg").read_bytes()
+    expected = client.post("/v1/expressions", content=photo, headers={"content-type": "image/jpeg"}).json()
+    (image,) = client.get("/page/samples/photo.json").json()["images"]
+    assert [face["probabilities"] for face in image["faces"]] == [
+        face["probabilities"] for face in expected["images"][0]["faces"]
+    ]
+
+
+def test_the_service_worker_may_only_fetch_from_this_service(client: TestClient) -> None:
+    response = client.get("/sw.js")
+    assert response.headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self'; worker-src 'self'; connect-src 'self'"
+    )
+    assert response.headers["content-type"].startswith("text/javascript")
+
+
+def test_the_types_of_the_package_name_the_expressions_of_the_program() -> None:
+    (union,) = re.findall(r"type Expression = ([^;]+);", (FOLDER / "index.d.ts").read_text(encoding="utf-8"))
+    assert tuple(re.findall(r'"(\w+)"', union)) == EIGHT_LABELS
+
+
+def test_a_model_card_becomes_a_page_that_shows_its_html_as_text(tmp_path: Path) -> None:
+    card = "# Name\n\nA **model** with [terms](https://example.org) <script>alert(1)</script>\n\n"
+    card += "- one\n- [two](javascript:x)\n\n| | |\n|---|---|\n| faces | 9 |\n\n| set | right |\n|---|---|\n| a | 1 |\n"
+    (tmp_path / "card.md").write_text(card)
+    text = page.card_page(tmp_path / "card.md")
+    assert "<h1>Name</h1>" in text
+    assert '<strong>model</strong> with <a href="https://example.org">terms</a> &lt;script&gt;' in text
+    assert 'href="javascript' not in text
+    assert (text.count("<th>"), text.count("<td>"), text.count("</table></div>")) == (2, 4, 2)
+
+
+def test_the_model_card_is_served_as_released(client: TestClient) -> None:
+    response = client.get("/v1/models/tiny.test/card")
+    assert response.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert response.text.startswith("# Tiny\n")
+    assert client.get("/v1/models/other/card").status_code == 404
+
+
+@pytest.mark.parametrize("script", ["local/worker.js", "runtime/ort.wasm.min.mjs"])
+def test_only_workers_may_compile_webassembly(client: TestClient, script: str) -> None:
+    if not (FOLDER / script).is_file():
+        pytest.skip(f"{script} is not here: `make runtime` fetches it")
+    headers = client.get(f"/page/{script}").headers
+    assert page.starts_worker(script)
+    assert page.starts_worker(script.replace("/", "\\"))  # as StaticFiles passes it on Windows
+    assert headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
+    )
+    assert "wasm" not in client.get("/page/ui/main.js").headers["content-security-policy"]
+
+
+def test_every_module_of_a_worker_may_be_loaded_by_an_isolated_page(client: TestClient) -> None:
+    waiting, loaded = ["local/worker.js"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        loaded.add(name)
+        response = client.get(f"/page/{name}")
+        assert response.headers["cross-origin-embedder-policy"] == "require-corp", name
+        imported = [posixpath.normpath(f"{Path(name).parent}/{target}") for target in IMPORT.findall(response.text)]
+        waiting += [target for target in imported if target not in loaded]
+    assert "core/descriptor.js" in loaded
+
+
+def test_without_the_runtime_there_is_no_local_mode(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "RUNTIME", tmp_path)
+    facts = client.get("/page/facts.json").json()
+    assert (facts["service"], facts["local"]) == (True, False)
+    assert facts["classifier"]["labels"], "the page always has the labels"
+    assert client.get("/page/models/detector.onnx").status_code == 404
+
+
+def test_with_the_runtime_the_graphs_are_served(
+    client: TestClient, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ort.wasm.min.mjs").touch()
+    monkeypatch.setattr(page, "RUNTIME", tmp_path)
+    expected = read_manifest(artifact).graph("fp32").file
+    facts = client.get("/page/facts.json").json()
+    graph = facts["classifier"]["graphs"]["wasm"]
+    assert graph == {"file": "classifier.fp32.onnx", "precision": "fp32"}, "this model has no int8 graph"
+    assert client.get(f"/page/models/{graph['file']}").content == (artifact / expected).read_bytes()
+    detector = default_detector_dir() / "model.onnx"
+    assert client.get("/page/models/detector.onnx").content == detector.read_bytes()
+    assert client.get("/page/models/manifest.json").status_code == 404
+    tag = client.get("/page/models/detector.onnx").headers["etag"]
+    again = client.get("/page/models/detector.onnx", headers={"if-none-match": tag})
+    assert (again.status_code, again.content) == (304, b"")

@@ -1,0 +1,35 @@
+"""Schemathesis: all checks against a real server, from its API description."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from mien.app.service.keys import key_hash
+from tests.service.conftest import Serve
+from tests.support import ROOT, output_of, tiny_artifact
+
+
+def _examine(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
+    settings = {"body_timeout_s": 2, "header_timeout_s": 2, "max_per_client": 0, "api_key_sha256": key_hash("a key")}
+    server = serve(artifact=artifact, **settings)
+    program, config = Path(sys.executable).with_name("schemathesis"), Path(__file__).with_name("schemathesis.toml")
+    command = [program, "--config-file", config, "run", f"{server.url}/openapi.json", "--checks", "all"]
+    for header in ("X-API-Key: a key", "Authorization: Bearer a key"):
+        command += ["--header", header]
+    command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
+    hooks = "tests.service.schemathesis_hooks"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": hooks}
+    print(output_of(*command, env=environment, cwd=server.folder, timeout=seconds)[-400:])
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_the_service_matches_its_description(serve: Serve, tmp_path: Path) -> None:
+    _examine(serve, tmp_path, 15, 110)
+
+
+@pytest.mark.soak
+def test_the_service_matches_its_description_for_a_thousand_examples(serve: Serve, tmp_path: Path) -> None:
+    _examine(serve, tmp_path, 1000, 7200)

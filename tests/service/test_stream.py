@@ -1,0 +1,141 @@
+"""`WS /v1/stream`: frames in, tracked faces out, never a queue."""
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+from starlette.testclient import WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from mien.app.service.keys import key_hash
+from mien.data.contract import LABELS
+from tests.support.app import PHOTO as FRAME
+from tests.support.app import Connect, SlowDetector
+
+
+def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -> httpx.Response:
+    """The response to a stream that is rejected before it opens."""
+    with pytest.raises(WebSocketDenialResponse) as rejected, client.websocket_connect(path, **options):
+        pass
+    return rejected.value
+
+
+def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClient) -> None:
+    with client.websocket_connect("/v1/stream", headers={"x-request-id": "camera-1"}) as socket:
+        assert dict(socket.extra_headers or [])[b"x-request-id"] == b"camera-1"
+        for number in range(5):
+            socket.send_bytes(FRAME)
+            result = socket.receive_json()
+            assert (result["frame"], result["dropped"], result["width"]) == (number, 0, 640)
+            (face,) = result["faces"]
+            assert face["track"] == 1
+            assert face["label"] in LABELS
+            assert face["uncertain"] is (face["confidence"] < 0.3)
+            assert face["reasons"][0] == "small"
+    assert 'mien_stream_frames_total{outcome="processed"} 5.0' in client.get("/metrics").text
+    assert "mien_streams 0.0" in client.get("/metrics").text
+
+
+def test_a_broken_frame_gets_an_error_and_each_connection_has_its_own_id(client: TestClient) -> None:
+    streams = []
+    for _ in range(2):
+        with client.websocket_connect("/v1/stream") as socket:
+            socket.send_bytes(FRAME[:500])
+            broken = socket.receive_json()
+            socket.send_bytes(FRAME)
+            good = socket.receive_json()
+        assert (broken["frame"], broken["error"]["status"], broken["faces"]) == (0, 422, [])
+        assert (good["frame"], good["error"], len(good["faces"])) == (1, None, 1)
+        assert broken["stream"] == good["stream"], "an unreadable frame belongs to the stream too"
+        streams.append(good["stream"])
+    assert len(streams[0]) == 32
+    assert streams[0] != streams[1]
+
+
+def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:
+    slow = SlowDetector()
+    client = connect(detector=slow)
+    with client.websocket_connect("/v1/stream") as socket:
+        socket.send_bytes(FRAME)
+        assert slow.begun.acquire(timeout=10)
+        for _ in range(50):
+            socket.send_bytes(FRAME)
+        while 'outcome="dropped"} 49.0' not in client.get("/metrics").text:
+            pass
+        slow.go.set()
+        assert socket.receive_json()["frame"] == 0
+        newest = socket.receive_json()
+        assert (newest["frame"], newest["dropped"]) == (50, 49)
+
+
+def test_options_apply_to_a_stream(client: TestClient) -> None:
+    with client.websocket_connect("/v1/stream?confidence_threshold=1&smoothing_s=0") as socket:
+        socket.send_bytes(FRAME)
+        (face,) = socket.receive_json()["faces"]
+        assert (face["label"] in LABELS, face["uncertain"]) == (True, True)
+    with client.websocket_connect("/v1/stream?min_face_px=81") as socket:
+        socket.send_bytes(FRAME)
+        assert socket.receive_json()["faces"] == []
+
+
+@pytest.mark.parametrize("query", ["min_face_px=0", "smoothing_s=-1", "nonsense=1", "min_face_px=9&min_face_px=8"])
+def test_an_invalid_option_is_a_problem_that_names_it(client: TestClient, query: str) -> None:
+    rejected = rejection(client, path=f"/v1/stream?{query}")
+    assert rejected.status_code == 422
+    assert query.split("=", maxsplit=1)[0] in rejected.json()["detail"]
+    assert len(rejected.headers["x-request-id"]) == 32
+
+
+def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
+    client = connect(max_frame_bytes=2048)
+    for send, code in ((lambda socket: socket.send_text("hello"), 1003), (lambda s: s.send_bytes(bytes(3000)), 1009)):
+        with client.websocket_connect("/v1/stream") as socket:
+            send(socket)
+            with pytest.raises(WebSocketDisconnect) as closed:
+                socket.receive_json()
+            assert closed.value.code == code
+            assert "frame" in closed.value.reason
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "kind"),
+    [("max_streams", 503, "queue-full"), ("max_streams_per_client", 429, "too-many-requests")],
+)
+def test_streams_are_counted_and_limited(connect: Connect, limit: str, status: int, kind: str) -> None:
+    client = connect(**{limit: 1})
+    with client.websocket_connect("/v1/stream"):
+        rejected = rejection(client)
+        assert (rejected.status_code, rejected.json()["type"]) == (status, f"urn:mien:problem:{kind}")
+        assert "retry-after" in rejected.headers
+    with client.websocket_connect("/v1/stream") as again:
+        again.send_bytes(FRAME)
+        assert again.receive_json()["frame"] == 0
+    assert f'mien_rejections_total{{problem="{kind}"}} 1.0' in client.get("/metrics").text
+
+
+def test_a_stream_at_another_path_or_without_an_upgrade_is_a_problem(client: TestClient) -> None:
+    rejected = rejection(client, path="/v1/streams")
+    assert (rejected.status_code, rejected.json()["type"]) == (404, "urn:mien:problem:not-found")
+    refused = client.get("/v1/stream")
+    assert (refused.status_code, refused.headers["upgrade"]) == (426, "websocket")
+    assert refused.json()["type"] == "urn:mien:problem:upgrade-required"
+
+
+def test_a_page_of_another_site_cannot_open_a_stream(connect: Connect) -> None:
+    client = connect()
+    for origin in ("https://evil.example", "http://[::1", "null"):
+        assert rejection(client, headers={"origin": origin}).status_code == 403
+    with client.websocket_connect("/v1/stream", headers={"origin": "http://localhost"}):
+        pass
+    named = connect(cors_origins="https://friend.example")
+    with named.websocket_connect("/v1/stream", headers={"origin": "https://friend.example"}):
+        pass
+
+
+def test_a_stream_requires_a_key_if_keys_are_configured(connect: Connect) -> None:
+    client = connect(api_key_sha256=key_hash("open-sesame"))
+    assert rejection(client).status_code == 401
+    protocols = ["mien.v1", "mien.key.open-sesame"]
+    with client.websocket_connect("/v1/stream", subprotocols=protocols) as socket:
+        assert socket.accepted_subprotocol == "mien.v1"
+        socket.send_bytes(FRAME)
+        assert len(socket.receive_json()["faces"]) == 1

@@ -1,0 +1,229 @@
+"""Shared test helpers: a tiny artifact with real graphs, drawn images, and folders of real data."""
+
+import io
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from mien.app.inference.records import Box, Face
+from mien.data.contract import CROP_PX, LABELS, LANDMARKS, Array, contract_id
+from mien.models.manifest import (
+    Agreement,
+    Conditions,
+    GraphFile,
+    GraphInput,
+    GraphOutput,
+    Interval,
+    Manifest,
+    ReasonLimit,
+    Relevance,
+    Softening,
+    sha256_of,
+    write_manifest,
+)
+
+OPSET = 17
+_POOL_PX = 16
+RELEVANCE_GRID = (CROP_PX // _POOL_PX, CROP_PX // _POOL_PX)
+_FEATURES = 3 * (CROP_PX // _POOL_PX) ** 2
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def eventually(met: Callable[[], object], *, failure: Callable[[], object] = str, timeout_s: float = 60) -> None:
+    """Wait until a condition is met; else fails with the result of `failure`."""
+    end = time.monotonic() + timeout_s
+    while not met():
+        assert time.monotonic() < end, failure()
+        time.sleep(0.1)
+
+
+def environment_of(**settings: object) -> dict[str, str]:
+    """Variables of this process with these settings of Mien and no others, for a process of a test."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    return others | {f"MIEN_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+
+
+def output_of(*command: str | Path, **options: Any) -> str:
+    """Standard output of a program; fails with all that it wrote if its exit status is not zero."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tiny_graph(*, half: bool = False, explain: bool = False) -> onnx.ModelProto:
+    """A graph with the released signature: mean color of a 7x7 grid of tiles, one linear layer, seven logits.
+
+    With `explain` it has a second output, `relevance`: the brightness of each tile, as a share of the crop's.
+    """
+    kind, dtype = (TensorProto.FLOAT16, np.float16) if half else (TensorProto.FLOAT, np.float32)
+    random = np.random.default_rng(0)
+    constants: dict[str, Array] = {
+        "scale": np.array(1 / 255, dtype),
+        "weight": (random.normal(size=(_FEATURES, len(LABELS))) / 2).astype(dtype),
+        "bias": np.zeros(len(LABELS), dtype),
+    }
+    pool: dict[str, Any] = {"kernel_shape": [_POOL_PX] * 2, "strides": [_POOL_PX] * 2}
+    nodes = [
+        helper.make_node("Cast", ["crops"], ["numbers"], to=kind),
+        helper.make_node("Mul", ["numbers", "scale"], ["unit"]),
+        helper.make_node("Transpose", ["unit"], ["planes"], perm=[0, 3, 1, 2]),
+        helper.make_node("AveragePool", ["planes"], ["tiles"], **pool),
+        helper.make_node("Flatten", ["tiles"], ["features"]),
+        helper.make_node("MatMul", ["features", "weight"], ["products"]),
+        helper.make_node("Add", ["products", "bias"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["logits"], to=TensorProto.FLOAT),
+    ]
+    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", len(LABELS)])]
+    if explain:
+        nodes += [
+            helper.make_node("Cast", ["tiles"], ["tiles32"], to=TensorProto.FLOAT),
+            helper.make_node("ReduceMean", ["tiles32"], ["brightness"], axes=[1], keepdims=0),
+            helper.make_node("ReduceSum", ["brightness", "grid"], ["whole"], keepdims=1),
+            helper.make_node("Div", ["brightness", "whole"], ["relevance"]),
+        ]
+        constants["grid"] = np.array([1, 2], np.int64)
+        outputs.append(helper.make_tensor_value_info("relevance", TensorProto.FLOAT, ["N", *RELEVANCE_GRID]))
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("crops", TensorProto.UINT8, ["N", CROP_PX, CROP_PX, 3])],
+        outputs,
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    onnx.checker.check_model(model)
+    return model
+
+
+def tiny_artifact(
+    folder: Path, *, explain: bool = False, precisions: tuple[str, ...] = ("fp32", "fp16"), **changes: object
+) -> Path:
+    """Write a small but valid artifact into `folder`; `changes` replace fields of its manifest. Returns `folder`.
+
+    With `explain`, its graphs have an attention map. Precisions other than fp16 use the fp32 graph.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    graphs = {}
+    for precision in precisions:
+        path = folder / f"model.{precision}.onnx"
+        path.write_bytes(tiny_graph(half=precision == "fp16", explain=explain).SerializeToString())
+        graphs[precision] = GraphFile(file=path.name, sha256=sha256_of(path))
+    (folder / "card.md").write_text("# Tiny\n\nA test's artifact; its labels mean nothing.\n", encoding="utf-8")
+    fields: dict[str, object] = {
+        "name": folder.name,
+        "labels": LABELS,
+        "contract_id": contract_id(),
+        "input": GraphInput(),
+        "output": GraphOutput(),
+        "explain": Relevance(shape=(-1, *RELEVANCE_GRID)) if explain else None,
+        "graphs": graphs,
+        "opset": OPSET,
+        "head": "mean",
+        "color": "RGB",
+        "parameters": _FEATURES * len(LABELS) + len(LABELS),
+        "temperature": 1.5,
+        "prior_correction": (-0.4, 0.5, 0.9, -0.6, 0.1, 0.2, -0.7),  # changes labels
+        "confidence_threshold": 0.3,
+        "metrics": (),
+        "recipe": {},
+        "commit": "0" * 40,
+        "data_index_sha256": {},
+        "license": "Apache-2.0",
+        "files": {"card.md": sha256_of(folder / "card.md")},
+    }
+    write_manifest(folder, Manifest.model_validate(fields | changes))
+    return folder
+
+
+def drawn_conditions(*, per_px: float = 0.0, **limits: float) -> Conditions:
+    """Conditions with these limits of the reasons for doubt; labels of such faces are right about 71 % of the time."""
+    share = Interval(0.71, 0.68, 0.74)
+    reasons = {
+        name: ReasonLimit(limit=limit, faces=9, accuracy=share, agreement=share) for name, limit in limits.items()
+    }
+    return Conditions(
+        data="drawn", split="valid", faces=9, command="", accuracy=share, conditions={}, reasons=reasons,
+        softening=Softening(per_px=per_px), certain_share=0.5, certain=share, certain_unsoftened=share,
+    )  # fmt: skip
+
+
+def drawn_agreement() -> Agreement:
+    """Expected votes that are flatter than the probabilities, and not in the same order."""
+    share = Interval(0.71, 0.68, 0.74)
+    return Agreement(
+        temperature=1.6, offsets=(0.3, -0.2, -0.6, 0.5, 0.1, -0.4, 0.3), data="drawn", split="valid", faces=9,
+        softening=0.4, command="", error=share, error_of_mean=share, correlation=share, reliability=(),
+    )  # fmt: skip
+
+
+def labeled_face(
+    box: tuple[float, float, float, float] = (100, 100, 80, 80), *, uncertain: bool = False, **shares: float
+) -> Face:
+    """A face with these probabilities by label; the rest is spread evenly."""
+    rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
+    return face_of({label: shares.get(label, rest) for label in LABELS}, box=box, uncertain=uncertain)
+
+
+def face_of(probabilities: dict[str, float], **fields: Any) -> Face:
+    """A face with these probabilities, labeled with the most probable one; `fields` replace others."""
+    label = max(probabilities, key=lambda name: probabilities[name])
+    defaults: dict[str, Any] = {
+        "landmarks": dict.fromkeys(LANDMARKS, (0.0, 0.0)),
+        "detection_score": 0.9,
+        "label": label,
+        "confidence": probabilities[label],
+        "uncertain": False,
+        "reasons": (),
+        "roll_degrees": 0.0,
+    }
+    box = Box(*fields.pop("box", (100, 100, 80, 80)))
+    return Face(box=box, probabilities=probabilities, **defaults | fields)
+
+
+def random_crops(count: int, *, seed: int = 0) -> Array:
+    """(count, 112, 112, 3) uint8: different crops of smooth random colors."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (count, 7, 7, 3), dtype=np.uint8)
+    grown = [cv2.resize(tiles, (CROP_PX, CROP_PX), interpolation=cv2.INTER_LINEAR) for tiles in coarse]
+    return np.stack(grown) if grown else np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
+
+
+def gradient_image(width: int = 320, height: int = 240) -> Array:
+    """A drawn image without a face: a gradient with a dark rectangle, (height, width, 3) uint8 RGB."""
+    x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    image = np.stack([x, y, 255 - x], axis=2).astype(np.uint8)
+    cv2.rectangle(image, (width // 4, height // 4), (width // 2, height // 2), (20, 30, 40), -1)
+    return image
+
+
+def encoded(image: Array | Image.Image, kind: str = "PNG", *, orientation: int | None = None, **options: Any) -> bytes:
+    """Encode (H, W, 3) uint8 RGB or an image of Pillow as a file's bytes, optionally with an EXIF orientation."""
+    if orientation is not None:
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        options["exif"] = exif
+    buffer = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def sample_photo() -> Path:
+    """The sample photo with one face: astronaut Eileen Collins, NASA, public domain."""
+    return ROOT / "samples" / "photos" / "astronaut.jpg"
+
+
+def folder_from_environment(variable: str) -> Path:
+    """Folder in an environment variable; skips the test if it is not set."""
+    value = os.environ.get(variable)
+    if not value:
+        pytest.skip(f"{variable} is not set: this test needs the real files")
+    return Path(value).resolve()

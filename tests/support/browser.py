@@ -1,0 +1,187 @@
+"""Chromium with a fake camera that shows faces, and a service for its pages.
+
+The camera is a file of concatenated JPEG images that Chromium plays instead of a device.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, BrowserType, ConsoleMessage, FloatRect, Page, WebSocket
+
+from mien.data.contract import Array
+from mien.models.manifest import ArtifactError, artifact_dir
+from tests.support import ROOT, tiny_artifact
+from tests.support.serving import Server
+from tests.support.serving import serving as serving_process
+
+FRAME_PX = (640, 480)
+WAIT_MS = 60_000
+_FACE = (150, 30, 210, 210)  # of samples/photos/astronaut.jpg: x, y, width, height around the head, pixels
+_QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+CAMERA = "--use-fake-device-for-media-stream"
+ALLOWED = "--use-fake-ui-for-media-stream"
+
+
+def chromium() -> Path:
+    """Path of the browser; skips the test if there is none."""
+    named = os.environ.get("MIEN_CHROMIUM")
+    names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium is installed: `apt-get install chromium`, or name one in MIEN_CHROMIUM")
+    return Path(found)
+
+
+def launch(browsers: BrowserType, *extra: str) -> Browser:
+    """Start the browser without a window."""
+    program = chromium()
+    return browsers.launch(executable_path=program, args=[*_QUIET, *extra], timeout=90_000)
+
+
+def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
+    """Frames of a face that moves through the left half and back: (480, 640, 3) uint8 RGB, `count` times."""
+    photo = cv2.cvtColor(cv2.imread(str(ROOT / "samples/photos/astronaut.jpg")), cv2.COLOR_BGR2RGB)
+    x, y, width, height = _FACE
+    wide, tall = FRAME_PX
+    room = cv2.GaussianBlur(cv2.resize(photo[300:, 300:], FRAME_PX), (0, 0), 15)
+    head = cv2.resize(photo[y : y + height, x : x + width], (side_px, side_px), interpolation=cv2.INTER_CUBIC)
+    for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
+        frame = room.copy()
+        left = round(wide * 0.25 - side_px / 2 + 30 * np.sin(angle))
+        top = round(tall * 0.5 - side_px / 2 + 40 * np.cos(angle))
+        frame[top : top + side_px, left : left + side_px] = head
+        yield frame
+
+
+def write_camera(path: Path, frames: Iterator[Array]) -> Path:
+    """Write frames as Motion JPEG. Returns `path`."""
+    with path.open("wb") as file:
+        for frame in frames:
+            _, payload = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, 92])
+            file.write(payload.tobytes())
+    return path
+
+
+def any_artifact(folder: Path) -> Path:
+    """The released model if available, else a tiny one in `folder`."""
+    named = os.environ.get("MIEN_MODEL")
+    if named:
+        return Path(named).resolve()
+    try:
+        released = artifact_dir(None)
+    except ArtifactError:
+        return tiny_artifact(folder / "tiny.test")
+    return released if released.is_dir() else tiny_artifact(folder / "tiny.test")
+
+
+@contextmanager
+def serving(folder: Path, artifact: Path | None = None, **settings: object) -> Iterator[Server]:
+    """A running service for pages, by default with the released model."""
+    # no page shows a face on its side, except where a test sets detect_rotated
+    chosen = {"detect_rotated": False, "allowed_hosts": "127.0.0.1,localhost,mien.test"}
+    chosen |= {"models_dir": os.environ.get("MIEN_MODELS_DIR"), **settings}
+    with serving_process(folder, artifact or any_artifact(folder), **chosen) as server:
+        yield server
+
+
+@dataclass
+class Tab:
+    """A page, its console errors and warnings, and the messages of its streams in order."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    streams: list[WebSocket] = field(default_factory=list)
+    sent: list[bytes] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    most_in_flight: int = 0
+
+    def watch(self) -> None:
+        self.page.on("console", self._logged)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("websocket", self._connected)
+
+    def _logged(self, message: ConsoleMessage) -> None:
+        # of the canvases that tests read, and of Playwright
+        caused_by_test = "willReadFrequently" in message.text or "Worker registration blocked" in message.text
+        if message.type in {"error", "warning"} and not caused_by_test:
+            self.errors.append(f"{message.text} ({message.location.get('url')})")
+
+    def _connected(self, stream: WebSocket) -> None:
+        self.streams.append(stream)
+        in_flight = 0
+
+        def sent(payload: str | bytes) -> None:
+            nonlocal in_flight
+            self.sent.append(bytes(payload))
+            in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, in_flight)
+
+        def received(payload: str | bytes) -> None:
+            nonlocal in_flight
+            self.results.append(str(payload))
+            in_flight -= 1
+
+        stream.on("framesent", sent)
+        stream.on("framereceived", received)
+
+    def ignore_errors(self, *parts: str) -> None:
+        """Forget the errors that contain one of `parts`: the browser logs failures that a test causes."""
+        self.errors[:] = [error for error in self.errors if not any(part in error for part in parts)]
+
+    def download(self, button: str) -> tuple[str, bytes]:
+        """Click a button that downloads a file. Returns name and content."""
+        with self.page.expect_download() as waiting:
+            self.page.click(button)
+        return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
+    def box(self, selector: str) -> FloatRect:
+        """Position and size of a visible element, CSS pixels."""
+        box = self.page.locator(selector).bounding_box()
+        assert box is not None, f"{selector} is not visible"
+        return box
+
+    def faces(self) -> list[dict[str, Any]]:
+        """Faces of the newest result."""
+        faces: list[dict[str, Any]] = json.loads(self.results[-1])["faces"]
+        return faces
+
+    def wait_until_ready(self) -> None:
+        self.page.wait_for_selector("body:not(:has([inert]))", timeout=WAIT_MS)
+
+    def start_camera(self) -> None:
+        self.page.click("#start")
+        self.page.wait_for_selector("#faces .face-label:not(:empty)", timeout=WAIT_MS)
+
+    def wait_until(self, expression: str) -> None:
+        """Wait until a JavaScript expression is true; polled, because the content security policy forbids eval."""
+        self.wait_for(lambda: self.page.evaluate(expression), f"still false: {expression}")
+
+    def wait_for_results(self, count: int) -> None:
+        """Wait for `count` more results."""
+        goal = len(self.results) + count
+        self.wait_for(lambda: len(self.results) >= goal, f"{count} results did not arrive")
+
+    def wait_for(self, met: Callable[[], object], failure: str) -> None:
+        """Wait until a condition is met, while Playwright handles events."""
+        for _ in range(WAIT_MS // 50):
+            if met():
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(failure)

@@ -1,0 +1,124 @@
+"""Helpers for training tests: class folders of drawn faces, recipes that take a second, and the metrics of runs."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch
+import yaml
+
+from mien.data.contract import LABELS
+from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
+from mien.training.faces import Split, read_split
+from mien.training.loop.machine import Machine
+from mien.training.loop.parallel import World
+from mien.training.loop.run import Run
+from mien.training.loop.run_folder import METRICS_NAME
+from tests.support.data_sets import make_folders
+from tests.support.models import DEIT, SMALL
+
+R = TypeVar("R", bound=RunRecipe)
+RUNTIME: dict[str, object] = {
+    "device": "cpu", "precision": "fp32", "workers": 0, "threads": 1, "checkpoint_every_steps": 2, "log_every_steps": 1,
+}  # fmt: skip
+
+TINY_CNN: dict[str, object] = {"family": "cnn", "name": "test_resnet", "img_size": 28}
+_OPTIONS = SMALL | {"patch_px": 8}
+_HYBRID = {"stem": "hybrid", "stem_widths": [8, 16], "stem_blocks": [1, 0, 1]}
+# no BatchNorm, and nothing random inside the network
+PLAIN_DEIT: dict[str, object] = {
+    "family": "deit", "name": "deit_tiny_patch16_224", "arch": "tiny", "img_size": 56, "options": _OPTIONS,
+}  # fmt: skip
+TINY_DEIT = PLAIN_DEIT | {"name": DEIT, "drop_path_rate": 0.2, "options": _OPTIONS | _HYBRID}
+
+
+def unequal_counts(mean: float) -> dict[str, int]:
+    """Faces per class, `mean` on average and at least one; equal counts would hide weights and corrections by class."""
+    return {label: max(1, round(mean * count / 8)) for label, count in zip(LABELS, (20, 3, 3, 9, 9, 6, 6), strict=True)}
+
+
+def drawn_faces(root: Path, *, train: int = 8, valid: int = 4) -> Path:
+    """Write class folders of drawn faces, on average `train` and `valid` of each class. Returns `root`."""
+    return make_folders(root, {"train": unequal_counts(train), "valid": unequal_counts(valid)})
+
+
+def valid_faces(root: Path, kind: str = "folders", **options: object) -> Split:
+    """The validation split of a set."""
+    return read_split(DataSource(kind=kind, split="valid", root=root, options=options), find_clean=True)
+
+
+def data_of(root: Path, kind: str = "folders", **options: object) -> dict[str, object]:
+    """The data of a recipe: splits train and valid of one set."""
+    source = {"kind": kind, "root": str(root), "options": options}
+    return {
+        "train": [source | {"split": "train"}],
+        "valid": source | {"split": "valid"},
+        "cache_dir": str(root.parent / "cache"),
+    }
+
+
+def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: object) -> Recipe:
+    """A recipe of two epochs of seven steps that logs and checkpoints often."""
+    values: dict[str, object] = {
+        "name": "small",
+        "epochs": 2,
+        "batch_size": 8,
+        "data": data_of(root),
+        "model": model,
+        "optim": {"learning_rate": 3e-3, "warmup_epochs": 0.2, "ema_decay": 0.5},
+        "runtime": RUNTIME,
+    }
+    return parse_as(Recipe, values | changes, origin="tests")
+
+
+def write_recipe(path: Path, recipe: RunRecipe) -> Path:
+    """Write the YAML file of a recipe. Returns `path`."""
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")), encoding="utf-8")
+    return path
+
+
+def with_runtime(recipe: R, **changes: object) -> R:
+    """The recipe with other runtime options."""
+    return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
+
+
+def cpu(world: World | None = None) -> Machine:
+    """This processor in fp32."""
+    return Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), world or World())
+
+
+@contextmanager
+def stopped_after(step: int) -> Iterator[None]:
+    """Interrupt a training in this block after a step, as Ctrl-C does; its checkpoints are of even steps."""
+    end_step = Run.end_step
+
+    def stopping(self: Run, *arguments: Any, **options: Any) -> None:
+        end_step(self, *arguments, **options)
+        if self.step == step:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "end_step", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@contextmanager
+def kept_states() -> Iterator[None]:
+    """Keep the complete state of runs that finish in this block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "finish", lambda _run: None)
+        yield
+
+
+def metric_lines(out: Path) -> list[dict[str, Any]]:
+    """Lines of the metrics file of a run."""
+    return [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+
+
+def losses(out: Path) -> dict[int, float]:
+    """Logged losses of a run, by step."""
+    return {line["step"]: line["loss"] for line in metric_lines(out) if "loss" in line}

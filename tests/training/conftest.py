@@ -1,0 +1,110 @@
+"""A teacher, a student distilled from it, and a network of eight classes, trained and released once for all tests."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from mien.data.contract import EIGHT_LABELS
+from mien.training import conditions, metrics
+from mien.training import export as export_command
+from mien.training.config import Recipe
+from mien.training.export import export
+from mien.training.release.graphs import Released
+from mien.training.train import train
+from tests.support.data_sets import make_folders
+from tests.support.training import TINY_CNN, TINY_DEIT, data_of, drawn_faces, small_recipe, with_runtime
+
+EIGHT_OPTIONS = {"classes": 8, "valid_share": 0.2}
+COLOR_CNN = TINY_CNN | {"color": "RGB", "normalization": "imagenet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Folders that tests read; a test that changes one works on a copy."""
+
+    faces: Path  # 84 drawn faces to train on, 28 to validate, of unequal classes
+    teacher: Path  # run of a CNN
+    student: Path  # run of a hybrid DeiT with a distillation token
+    artifact: Path  # of the student
+
+    def teacher_recipe(self, **changes: object) -> Recipe:
+        return small_recipe(self.faces, model=TINY_CNN, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Eight:
+    """Class folders with contempt, the run of a CNN on them, in color, and its artifact."""
+
+    root: Path
+    run: Path
+    artifact: Path
+
+
+@contextmanager
+def few_resamples() -> Iterator[None]:
+    """Exact intervals and conditions between the mildest and the strongest are of no use here, and take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "RESAMPLES", 100)
+        patch.setattr(conditions, "STRENGTHS", {name: (of[0], of[-1]) for name, of in conditions.STRENGTHS.items()})
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fast_intervals() -> Iterator[None]:
+    with few_resamples():
+        yield
+
+
+@contextmanager
+def one_graph() -> Iterator[None]:
+    """Export once: the file of the fp16 graph, which `trained` has, is a copy of the fp32 graph."""
+    write_graph = export_command.write_graph
+
+    def write(released: Released, path: Path) -> None:
+        if path.name == "model.fp16.onnx":
+            shutil.copy(path.with_name("model.onnx"), path)
+        else:
+            write_graph(released, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export_command, "write_graph", write)
+        yield
+
+
+def _shared(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder of all processes of the tests: with its lock, the first one fills it, and the others wait."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = _shared(tmp_path_factory, "trained")
+    runs = Trained(folder / "faces", folder / "teacher", folder / "student", folder / "artifacts" / "tiny.drawn")
+    with FileLock(f"{folder}.lock"), few_resamples():  # before the fixture of the module
+        if not runs.artifact.exists():
+            drawn_faces(runs.faces, train=12)
+            train(with_runtime(runs.teacher_recipe(), workers=2), runs.teacher)
+            distillation = {"mode": "token-soft", "teachers": [str(runs.teacher)], "weight": 0.5, "temperature": 2.0}
+            train(small_recipe(runs.faces, model=TINY_DEIT, epochs=6, distillation=distillation), runs.student)
+            export([runs.student], "drawn", artifacts_dir=runs.artifact.parent)
+    return runs
+
+
+@pytest.fixture(scope="session")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Eight:
+    folder = _shared(tmp_path_factory, "eight")
+    made = Eight(folder / "faces", folder / "run", folder / "artifacts" / "tiny.eight")
+    with FileLock(f"{folder}.lock"), few_resamples(), one_graph():
+        if not made.artifact.exists():
+            make_folders(made.root, {"": dict.fromkeys(EIGHT_LABELS, 10)})
+            data = data_of(made.root, **EIGHT_OPTIONS)
+            train(small_recipe(made.root, data=data, model=COLOR_CNN, epochs=1), made.run)
+            export([made.run], "eight", arch="tiny", artifacts_dir=made.artifact.parent)
+    return made

@@ -1,0 +1,129 @@
+"""Batches of a data set: a subset of each class, or faces without labels."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mien.data.augment import Augment, AugmentConfig
+from mien.data.contract import Array, decode
+from mien.data.tree import DatasetError
+from mien.training.config import DataSource, FoldConfig
+from mien.training.distillation.losses import cross_entropy
+from mien.training.faces import Split, _write_cache, read_split
+from mien.training.loop.batches import FaceBatches, JoinedFaces, epoch_order
+from mien.training.loop.parallel import World
+from tests.support.data_sets import make_photos, write_image
+from tests.support.training import drawn_faces, small_recipe
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return drawn_faces(tmp_path_factory.mktemp("sources") / "faces", train=10, valid=1)
+
+
+def load(root: Path, **changes: object) -> Split:
+    source = DataSource(kind="folders", split="train", root=root, **changes)  # type: ignore[arg-type]
+    return read_split(source, color="luminance", cache_dir=root.parent / "cache")
+
+
+def test_a_fraction_takes_its_share_of_each_class_and_is_a_subset_of_a_larger_one(root: Path) -> None:
+    whole, most, few = (load(root, fraction=fraction) for fraction in (1.0, 0.5, 0.2))
+    assert np.bincount(whole.labels).tolist() == [25, 4, 4, 11, 11, 8, 8]
+    assert np.bincount(most.labels).tolist() == [12, 2, 2, 5, 5, 4, 4]
+    assert np.bincount(few.labels).tolist() == [5, 0, 0, 2, 2, 1, 1]
+    assert set(few.keys) < set(most.keys) < set(whole.keys)
+    for part in (most, few, load(root, fraction=0.45)):
+        places = [whole.keys.index(key) for key in part.keys]
+        assert np.array_equal(part.crops, whole.crops[places])
+        assert np.array_equal(part.labels, whole.labels[places])
+
+
+def test_changed_pixels_of_a_file_are_not_read_from_the_cache(tmp_path: Path) -> None:
+    """Not even if its name, size and time stay the same."""
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    before = load(root)
+    path = root / before.keys[3].removeprefix("folders/")
+    when = path.stat()
+    write_image(path, 255 - decode(path.read_bytes()))
+    os.utime(path, ns=(when.st_atime_ns, when.st_mtime_ns))
+    after = load(root)
+    assert after.keys == before.keys
+    assert [
+        index for index in range(len(after.keys)) if not np.array_equal(after.crops[index], before.crops[index])
+    ] == [3]
+
+
+def test_a_face_that_is_drawn_repeatedly_is_augmented_differently_each_time(root: Path) -> None:
+    whole = load(root)
+    kept = np.flatnonzero(whole.labels > 0)[:-1]
+    kept = np.concatenate([np.flatnonzero(whole.labels == 0)[:1], kept])  # one face of a class, ten of the others
+    part = whole[kept]
+    recipe = small_recipe(root, batch_size=len(part))
+    order = epoch_order(part.labels, seed=0, epoch=0, sampler="class")
+    batches, again = (FaceBatches(JoinedFaces([part]), recipe, order, epoch=0, world=World()) for _ in range(2))
+    rare = batches[0].crops[order == 0]
+    assert len(rare) > 3
+    assert len(torch.unique(rare, dim=0)) == len(rare)
+    assert torch.equal(batches[0].crops, again[0].crops)
+
+
+def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
+    targets = torch.from_numpy(np.concatenate([load(root).targets[:7], load(root, target="teacher").targets[:7]]))
+    logits = torch.randn(14, 7, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    (gradient,) = torch.autograd.grad(cross_entropy(logits, targets), logits)
+    assert gradient[:7].abs().min() > 0
+    assert gradient[7:].abs().max() == 0
+
+
+def test_a_full_disk_during_caching_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crops() -> Iterator[Array]:
+        yield np.zeros((112, 112, 1), np.uint8)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    with pytest.raises(DatasetError, match=r"no space left on the disk: 13 MB needed, 1 MB free"):
+        _write_cache(tmp_path / "cache.npy", crops(), 1000, channels=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_folder_that_cannot_be_created_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(DatasetError, match=r"cannot write decoded faces .*Choose another data\.cache_dir"):
+        _write_cache(tmp_path / "file" / "cache.npy", iter([]), 3, channels=1)
+
+
+@pytest.mark.parametrize("fold", [None, FoldConfig(of=2, index=0, take="fold", group_by="near_duplicates")])
+def test_a_fraction_without_a_face_is_an_error(tmp_path: Path, fold: FoldConfig | None) -> None:
+    root = drawn_faces(tmp_path / "faces", train=3, valid=1)
+    source = DataSource(kind="folders", split="train", root=root, fraction=0.1, fold=fold)
+    with pytest.raises(DatasetError, match=r"no faces of split 'train' are left of 20: fraction 0\.1.*Increase"):
+        read_split(source, color="luminance", cache_dir=tmp_path / "cache")
+
+
+def test_a_set_without_labels_names_the_target_that_needs_none(tmp_path: Path) -> None:
+    source = DataSource(kind="photos", split="train", root=make_photos(tmp_path))
+    with pytest.raises(DatasetError, match=r"split 'train' has no faces labeled surprise.*target: teacher"):
+        read_split(source, color="luminance", cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("notation", ["auto", "rand-m9.5", "rand-w0", "rand-p0.5.5"])
+def test_a_notation_that_timm_does_not_know_is_rejected(notation: str) -> None:
+    with pytest.raises(ValueError, match="expected timm's notation"):
+        AugmentConfig(rand_augment=notation)
+
+
+STRONGEST: dict[str, float] = dict.fromkeys(("brightness", "contrast", "gamma", "blur", "noise", "erase"), 1.0)
+
+
+@pytest.mark.parametrize(
+    "strengths", [{"rand_augment": "rand-m0-n9-p1"}, {"rand_augment": "rand-m10-n9-p1-inc1"}, STRONGEST]
+)
+def test_augmentation_accepts_its_smallest_and_largest_strengths(strengths: dict[str, Any]) -> None:
+    augment, crop = Augment(AugmentConfig(**strengths)), np.full((112, 112, 1), 90, np.uint8)
+    assert {augment(crop, seed=seed).shape for seed in range(20)} == {crop.shape}

@@ -1,0 +1,63 @@
+"""Experiments: variants of a recipe, trained on drawn faces and compared in one table."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from mien.training.cli import main
+from mien.training.experiment import compare
+from mien.training.variants import recipes_of
+from tests.support.training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, write_recipe
+
+
+def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, runs, experiment = (
+        drawn_faces(tmp_path / "faces", train=3, valid=2),
+        tmp_path / "runs",
+        tmp_path / "position.yaml",
+    )
+    write_recipe(tmp_path / "base.yaml", small_recipe(root, model=TINY_DEIT))
+    values = {
+        "base": "base.yaml",
+        "common": ["epochs=1"],
+        "rows": {"learned": [], "none": ["model.options.position=none"]},
+    }
+    experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    plot, curves = tmp_path / "plot.pdf", tmp_path / "curves.png"
+    written, results = tmp_path / "table.csv", tmp_path / "results.json"
+    drawn = ["--plot", str(plot), "--curves", str(curves), "--table", str(written), "--json", str(results)]
+    assert main(["experiment", str(experiment), "--seeds", "2", "--runs", str(runs), *drawn]) == 0
+    assert min(plot.stat().st_size, curves.stat().st_size) > 5000
+    assert {path.name for path in runs.iterdir()} == {
+        f"position_{row}_{seed}" for row in ("learned", "none") for seed in (0, 1)
+    }
+    table = capsys.readouterr().out
+    assert "±" in table
+    assert [line["row"] for line in csv.DictReader(written.read_text(encoding="utf-8").splitlines())] == [
+        "learned",
+        "none",
+    ]
+    assert len(json.loads(results.read_text(encoding="utf-8"))[1]["accuracy"]["by_seed"]) == 2
+    assert table.count("\n| ") == 3
+    recipes = recipes_of(experiment, seeds=range(2), runs=runs)
+    results = compare(recipes, runs)
+    # without a teacher, the distillation head is not trained
+    assert [(result.row, result.head) for result in results] == [("learned", "class"), ("none", "class")]
+    logged = metric_lines(runs / "position_none_0")[-1]
+    chosen = {result.row: result for result in results if result.chosen}
+    assert chosen["none"].accuracy.by_seed[0] == pytest.approx(logged["valid_accuracy"])
+    assert chosen["learned"].gain.value == chosen["learned"].gain.high == 0
+    assert [len(chosen[row].mcnemar_p) for row in ("learned", "none")] == [0, 2]
+    for result in results:
+        assert result.minutes > 0
+        for figures in (result.accuracy, result.mean_class_accuracy):
+            assert figures.mean.value == pytest.approx(np.mean(figures.by_seed))
+            assert len(figures.by_seed) == 2
+    difference = chosen["none"].accuracy.mean.value - chosen["learned"].accuracy.mean.value
+    assert chosen["none"].gain.value == pytest.approx(difference)

@@ -1,0 +1,110 @@
+"""Teachers that see each face and its mirror image once, instead of each augmented crop."""
+
+from pathlib import Path
+from unittest.mock import create_autospec
+
+import numpy as np
+import pytest
+import torch
+
+from mien.models.backbones import Color
+from mien.models.manifest import artifact_dir
+from mien.training.config import DistillationConfig
+from mien.training.distillation.teachers import Teachers, fixed_logits
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.faces import read_split
+from mien.training.loop.batches import FaceBatches, JoinedFaces
+from mien.training.loop.machine import Machine
+from mien.training.loop.parallel import World
+from mien.training.loop.provenance import recorded
+from mien.training.train import train
+from tests.support.training import TINY_DEIT, cpu, drawn_faces, losses, metric_lines, small_recipe
+from tests.training.conftest import Trained
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return drawn_faces(tmp_path_factory.mktemp("faces"), train=3, valid=1)
+
+
+def joined(root: Path, cache_dir: Path, *, color: Color = "luminance") -> JoinedFaces:
+    source = small_recipe(root).data.train[0]
+    return JoinedFaces([read_split(source, color=color, cache_dir=cache_dir)])
+
+
+def teachers_of(*folders: Path) -> Teachers:
+    return Teachers(DistillationConfig(mode="soft", teachers=folders, views="fixed")).eval()
+
+
+def test_fixed_logits_are_the_mean_probability_over_face_and_mirror_image(
+    root: Path, trained: Trained, tmp_path: Path
+) -> None:
+    faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
+    found = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
+    assert found.shape == (len(faces), 7)
+    assert found.dtype == np.float32
+    for index in (0, len(faces) - 1):
+        crop = torch.from_numpy(faces.crop(index).copy())[None]
+        with torch.no_grad():
+            expected = (teachers(crop).softmax(-1) + teachers(crop.flip(dims=[2])).softmax(-1)) / 2
+        np.testing.assert_allclose(np.exp(found[index]), expected[0], atol=1e-5)
+
+
+def test_a_released_mean_of_networks_teaches_by_its_graph(root: Path, tmp_path: Path) -> None:
+    folder = artifact_dir("accurate")
+    gray = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 1), dtype=np.uint8)
+    expected = run_graph(open_graph(folder / "model.onnx"), gray.repeat(3, axis=3))
+    np.testing.assert_allclose(teachers_of(folder)(torch.from_numpy(gray)), expected, atol=1e-5)
+    distillation = {"mode": "token-soft", "teachers": [str(folder)], "views": "fixed"}
+    run = train(small_recipe(root, model=TINY_DEIT, epochs=1, distillation=distillation), tmp_path / "student")
+    assert losses(run)
+    assert "mobilefacenet/mobilefacenet" in recorded(run)["weight_terms"]
+
+
+def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
+    root: Path, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
+    first = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
+    forward = create_autospec(Teachers.forward, side_effect=Teachers.forward)
+    monkeypatch.setattr(Teachers, "forward", forward)
+    np.testing.assert_array_equal(fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path), first)
+    forward.assert_not_called()
+    with torch.no_grad():
+        next(teachers.parameters()).add_(1)
+    changed = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
+    assert sum(len(call.args[1]) for call in forward.call_args_list) == 2 * len(faces)
+    assert np.abs(changed - first).max() > 1e-3
+    fixed_logits(teachers, joined(root, tmp_path, color="RGB"), machine=cpu(), cache_dir=tmp_path)
+    assert sum(len(call.args[1]) for call in forward.call_args_list) == 4 * len(faces)
+    bf16 = Machine(torch.device("cpu"), torch.autocast("cpu", torch.bfloat16))
+    fixed_logits(teachers, faces, machine=bf16, cache_dir=tmp_path)
+    assert sum(len(call.args[1]) for call in forward.call_args_list) == 6 * len(faces)
+    teachers.heads[0] = "mean"  # a cache of the class head is of no use; this teacher has no other
+    with pytest.raises(ValueError, match="no distillation token"):
+        fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
+
+
+def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None:
+    faces = joined(root, tmp_path)
+    faces.teacher_logits = np.repeat(np.arange(len(faces), dtype=np.float32)[:, None], 7, axis=1)
+    order = np.random.default_rng(0).permutation(len(faces))
+    batches = FaceBatches(faces, small_recipe(root), order, epoch=1, world=World())
+    _, targets, logits = batches[1]
+    chosen = logits[:, 0].long()
+    assert torch.equal(chosen, torch.from_numpy(order[8:16]))
+    assert torch.equal(targets, torch.from_numpy(faces.targets)[chosen])
+
+
+def test_a_student_learns_from_fixed_views_without_its_teacher_in_the_step(
+    root: Path, trained: Trained, tmp_path: Path
+) -> None:
+    def student(views: str) -> Path:
+        distillation = {"mode": "token-soft", "teachers": [str(trained.teacher)], "views": views}
+        return train(small_recipe(root, model=TINY_DEIT, epochs=2, distillation=distillation), tmp_path / views)
+
+    fixed, augmented = student("fixed"), student("augmented")
+    taught = [line["distillation"] for line in metric_lines(fixed) if "distillation" in line]
+    assert taught
+    assert all(value > 0 for value in taught)
+    assert losses(fixed) != losses(augmented)

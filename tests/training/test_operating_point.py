@@ -1,0 +1,125 @@
+"""A release: operating point, graphs in half precision, and weights for another network."""
+
+import copy
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from mien.data.contract import CROP_PX, LABELS, Array, contract_id, softmax
+from mien.models.backbones.mobilefacenet import NAME
+from mien.models.network import FaceNetwork
+from mien.training import metrics
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import RECIPE_NAME
+from mien.training.quantize import weighted_nodes
+from mien.training.release.graphs import ReleasedNetwork, store_weights_in_half, with_fp32_weights, write_graph
+from mien.training.release.initialization import InitialWeightsError, load_initial
+from mien.training.release.operating_point import MAX_ECE, fit_operating_point
+from mien.training.release.weights import round_weights
+from tests.support.models import crops
+from tests.support.training import TINY_DEIT, small_recipe
+
+
+@pytest.fixture(scope="module")
+def faces() -> tuple[Array, Array]:
+    """Logits of an overconfident classifier that rarely predicts rare classes, and the labels."""
+    random = np.random.default_rng(0)
+    frequency = np.array([0.13, 0.02, 0.01, 0.27, 0.11, 0.09, 0.37])
+    labels = random.choice(len(LABELS), size=4000, p=frequency)
+    evidence = random.normal(0, 1, (len(labels), len(LABELS)))
+    evidence[np.arange(len(labels)), labels] += 2.5
+    return (2.5 * evidence + np.log(frequency)) * 2, labels
+
+
+def _mean_class(probabilities: Array, labels: Array) -> float:
+    return metrics.mean_class_accuracy(metrics.confusion(probabilities.argmax(axis=1), labels))
+
+
+def test_rare_classes_gain_and_calibration_holds(faces: tuple[Array, Array]) -> None:
+    logits, labels = faces
+    point = fit_operating_point(logits, labels)
+    natural, balanced = point.cross_fitted["natural"], point.cross_fitted["balanced"]
+    assert _mean_class(balanced, labels) > _mean_class(natural, labels) + 0.01
+    assert metrics.ece(balanced, labels) <= max(MAX_ECE, metrics.ece(natural, labels))
+    offsets = dict(zip(LABELS, point.prior_correction, strict=True))
+    assert offsets["disgust"] > offsets["fear"] > 0 > offsets["happiness"] > offsets["neutral"]
+    assert sum(offsets.values()) == pytest.approx(0, abs=1e-3)
+    assert point.temperature == pytest.approx(metrics.fit_temperature(logits, labels), abs=1e-4)
+
+
+def test_without_a_gain_there_is_no_correction() -> None:
+    labels = np.arange(700) % len(LABELS)
+    logits = np.eye(len(LABELS))[labels] * 8
+    point = fit_operating_point(logits, labels)
+    assert point.tau == 0
+    assert repr(point.prior_correction) == repr((0.0,) * len(LABELS)), "a card shows no -0.00"
+
+
+def test_a_correction_that_gains_one_rare_face_for_five_others_is_not_chosen() -> None:
+    disgust, neutral = LABELS.index("disgust"), LABELS.index("neutral")
+    labels = np.arange(700) % len(LABELS)
+    labels = np.delete(labels, np.flatnonzero(labels == disgust)[4:])
+    logits = np.eye(len(LABELS))[labels] * 8
+    wrong, gained = np.flatnonzero(labels == disgust)[:2]
+    logits[wrong] = np.eye(len(LABELS))[neutral] * 8
+    for face in (gained, *np.flatnonzero(labels == neutral)[:5]):
+        logits[face, [disgust, neutral]] = 8 - 0.01, 8  # a small correction makes these six disgust
+    assert fit_operating_point(logits, labels).tau == 0
+
+
+def test_no_face_is_scored_by_a_temperature_that_was_fitted_on_it() -> None:
+    logits = np.random.default_rng(1).normal(size=(50, 7))
+    labels = logits.argmax(axis=1)
+    before = fit_operating_point(logits, labels).cross_fitted["natural"]
+    labels[0] = (labels[0] + 1) % 7
+    after = fit_operating_point(logits, labels).cross_fitted["natural"]
+    assert np.array_equal(before[0], after[0])
+    assert not np.array_equal(before, after)
+
+
+def test_a_graph_with_weights_in_half_precision_is_half_as_large_and_has_the_same_output(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    full = tmp_path / "full.onnx"
+    network = FaceNetwork(small_recipe(tmp_path, model=TINY_DEIT).model)
+    for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
+        nn.init.uniform_(norm.weight, -2, 2)
+        nn.init.uniform_(norm.running_var, 0.1, 3)
+    round_weights(network)
+    write_graph(ReleasedNetwork(network, "class"), full)
+    stored = Path(shutil.copy(full, tmp_path / "model.onnx"))
+    store_weights_in_half(stored)
+    assert stored.stat().st_size < 0.6 * full.stat().st_size
+    faces = crops(4, channels=3).numpy()
+    expected, found = (softmax(run_graph(open_graph(path), faces)) for path in (full, stored))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert weighted_nodes(with_fp32_weights(onnx.load(str(stored)))) == weighted_nodes(onnx.load(str(full)))
+
+
+def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Path) -> None:
+    def network(name: str, **options: object) -> FaceNetwork:
+        model = {"family": "mobilefacenet", "name": name, "normalization": "fixed", "options": options}
+        return FaceNetwork(small_recipe(Path("faces"), model=model).model)
+
+    trained = network(NAME)
+    recipe = {"model": {"normalization": "fixed", "img_size": CROP_PX}}
+    (tmp_path / RECIPE_NAME).write_text(yaml.safe_dump(recipe))
+    state = {"weights": trained.state_dict(), "contract_id": contract_id(), "labels": LABELS}
+    checkpoint.save(tmp_path / checkpoint.BEST, state)
+    student = network("deit_tiny_distilled_patch16_224", depth=1)
+    before = copy.deepcopy(student.state_dict())
+    load_initial(student, tmp_path)
+    stem, convolutions = "backbone.network.patch_embed.", trained.state_dict()
+    for name, tensor in student.state_dict().items():
+        if name.startswith(stem) and "projection" not in name:
+            torch.testing.assert_close(tensor, convolutions["backbone." + name.removeprefix(stem)])
+        else:
+            torch.testing.assert_close(tensor, before[name])
+    with pytest.raises(InitialWeightsError, match="do not match"):
+        load_initial(FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model), tmp_path)

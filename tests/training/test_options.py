@@ -1,0 +1,204 @@
+"""Options of a recipe, and combinations that a run rejects."""
+
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mien.data.contract import LABELS
+from mien.data.readers.base import Sample
+from mien.data.tree import DatasetError
+from mien.models.manifest import artifact_dir
+from mien.training.config import DataSource, DistillationConfig, RecipeError, RuntimeConfig
+from mien.training.distillation.teachers import Teachers
+from mien.training.faces import _target
+from mien.training.loop import checkpoint
+from mien.training.loop.machine import choose_device
+from mien.training.loop.run_folder import RunError, load_best
+from mien.training.loop.throughput import Clock
+from mien.training.train import train
+from tests.support.data_sets import make_folders
+from tests.support.models import crops
+from tests.support.training import (
+    PLAIN_DEIT,
+    TINY_CNN,
+    TINY_DEIT,
+    data_of,
+    drawn_faces,
+    kept_states,
+    losses,
+    metric_lines,
+    small_recipe,
+    stopped_after,
+    with_runtime,
+)
+from tests.training.conftest import Trained
+
+
+def test_a_batch_in_parts_is_learned_as_a_whole(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2)
+    optim = {"name": "sgd", "learning_rate": 0.5, "warmup_epochs": 0, "clip_grad_norm": None, "ema_decay": None}
+    recipe = small_recipe(root, model=PLAIN_DEIT, loss={"logit_adjustment": 0.5}, optim=optim)
+    runs = [train(with_runtime(recipe, accumulate=count), tmp_path / str(count)) for count in (1, 3)]
+    whole, parts = (losses(run) for run in runs)
+    assert len(set(whole.values())) == 2
+    assert parts == pytest.approx(whole, abs=1e-5, rel=1e-4)
+    whole_weights, weights = (checkpoint.read(run / checkpoint.BEST)["weights"] for run in runs)
+    for name, weight in whole_weights.items():
+        torch.testing.assert_close(weights[name], weight, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"distillation": {"mode": "soft", "teachers": ["runs/none"]}}, "distillation.teachers"),
+        ({"model": TINY_CNN | {"init_from": "runs/none"}}, "model.init_from"),
+    ],
+)
+def test_missing_weights_are_reported_before_the_data_is_read(
+    tmp_path: Path, changes: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(RecipeError, match=rf"{key} runs/none: not found"):
+        train(small_recipe(tmp_path / "no faces", **changes), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mix": {"mixup": 0.8, "cutmix": 1.0}, "optim": {"learning_rate": 3e-3, "layer_decay": 0.8}},
+        {"data": {"sampler": "class"}},
+    ],
+    ids=["mixing", "sampler"],
+)
+def test_random_choices_resume_with_the_same_losses(tmp_path: Path, changes: dict[str, dict[str, object]]) -> None:
+    counts = dict(zip(LABELS, (20, 3, 3, 9, 9, 6, 6), strict=True))
+    root = make_folders(tmp_path / "faces", {"train": counts, "valid": dict.fromkeys(LABELS, 1)})
+    plain = small_recipe(root)
+    recipe = small_recipe(root, **{key: getattr(plain, key).model_dump() | value for key, value in changes.items()})
+    expected = losses(train(recipe, tmp_path / "whole"))
+    assert expected != losses(train(plain, tmp_path / "plain"))
+    with stopped_after(5):
+        train(recipe, tmp_path / "run")
+    assert losses(train(recipe, tmp_path / "run")) == pytest.approx(expected, rel=1e-5)
+    assert all(0 <= line["accuracy"] <= 1 for line in metric_lines(tmp_path / "run") if "loss" in line)
+
+
+def test_waiting_time_is_measured_between_request_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 3.0, 4.0, 10.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    clock = Clock()
+    clock.batch_loaded()
+    clock.step_done(50)
+    assert clock.rates() == {"faces_per_s": 5.0, "data_wait_share": 0.3}
+
+
+def test_half_precision_on_the_cpu_is_rejected_with_alternatives() -> None:
+    with pytest.raises(RecipeError, match="use bf16 or fp32"):
+        choose_device(RuntimeConfig(device="cpu", precision="fp16"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="fp16 needs a GPU, and torch sees none")
+def test_half_precision_trains_on_a_gpu(tmp_path: Path) -> None:
+    recipe = with_runtime(small_recipe(drawn_faces(tmp_path / "faces")), device="cuda", precision="fp16")
+    with kept_states():
+        out = train(recipe, tmp_path / "run")
+    assert all(math.isfinite(loss) for loss in losses(out).values())
+    assert "scaler" in checkpoint.read(out / checkpoint.LAST)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="torch.compile needs a C compiler")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_compiled_network_has_the_losses_of_the_plain_one(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=PLAIN_DEIT, epochs=1)
+    expected = losses(train(recipe, tmp_path / "plain"))
+    out = train(with_runtime(recipe, compile=True), tmp_path / "compiled")
+    assert losses(out) == pytest.approx(expected, abs=1e-3)
+    assert not any("_orig_mod" in name for name in checkpoint.read(out / checkpoint.BEST)["weights"])
+
+
+def test_a_class_without_a_training_face_is_named_unless_the_recipe_allows_it(tmp_path: Path) -> None:
+    counts = dict.fromkeys(LABELS, 3)
+    root = make_folders(tmp_path / "faces", {"train": counts | {"disgust": 0}, "valid": dict.fromkeys(LABELS, 1)})
+    recipe = small_recipe(root, epochs=1)
+    with pytest.raises(RecipeError, match="no faces of disgust among 18"):
+        train(recipe, tmp_path / "run")
+    allowed = recipe.model_copy(update={"data": recipe.data.model_copy(update={"allow_missing_classes": True})})
+    assert losses(train(allowed, tmp_path / "run"))
+
+
+def test_a_face_of_validation_is_never_trained_on(tmp_path: Path) -> None:
+    root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 5)})
+    recipe = small_recipe(root, data=data_of(root, valid_share=0.4))
+    less = recipe.data.train[0].model_copy(update={"options": {"valid_share": 0.2}})
+    (tmp_path / "link").symlink_to(root)
+    for path in (root, tmp_path / "link"):
+        data = recipe.data.model_copy(update={"train": (less.model_copy(update={"root": path}),)})
+        with pytest.raises(RecipeError, match="7 of 14 faces of valid are also in train"):
+            train(recipe.model_copy(update={"data": data}), tmp_path / "run")
+
+
+def test_validation_faces_with_the_pixels_of_a_training_face_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 5)})
+    copied = Path(shutil.copytree(root, tmp_path / "copy"))
+    recipe = small_recipe(root, data=data_of(root, valid_share=0.4), epochs=1)
+    train(recipe, tmp_path / "apart")
+    assert "the pixels of a training face" not in caplog.text
+    less = recipe.data.train[0].model_copy(update={"root": copied, "options": {"valid_share": 0.2}})
+    train(recipe.model_copy(update={"data": recipe.data.model_copy(update={"train": (less,)})}), tmp_path / "run")
+    assert "7 of 14 faces of valid have the pixels of a training face" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.1,) * 8, (0.5,) * 7, (1.5, -0.5, 0, 0, 0, 0, 0), (float("nan"),) * 7], ids=["8", "sum", "sign", "nan"]
+)
+def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face(shares: tuple[float, ...]) -> None:
+    sample = Sample("train/1.png", "train", LABELS[0], shares)
+    with pytest.raises(DatasetError, match=r"train/1\.png has vote shares"):
+        _target(sample, DataSource(kind="votes", split="train", target="votes"), LABELS)
+
+
+def test_a_teacher_of_other_labels_or_another_contract_is_rejected(trained: Trained, tmp_path: Path) -> None:
+    teacher = shutil.copytree(trained.teacher, tmp_path / "teacher")
+    state = checkpoint.read(teacher / checkpoint.BEST)
+    config, gray = DistillationConfig(mode="soft", teachers=(teacher,)), crops(2, channels=1)
+    expected = Teachers(config).eval()(gray)
+    checkpoint.save(teacher / checkpoint.BEST, state | {"labels": list(reversed(LABELS))})
+    torch.testing.assert_close(Teachers(config).eval()(gray), expected.flip(1))  # by name
+    for change, error, message in (
+        ({"labels": ["joy", *LABELS[1:]]}, RecipeError, "does not know surprise"),
+        ({"contract_id": "0000"}, RunError, "this build has"),
+    ):
+        checkpoint.save(teacher / checkpoint.BEST, state | change)
+        with pytest.raises(error, match=message):
+            Teachers(config)
+
+
+def test_a_released_artifact_teaches_alone_and_together_with_a_run(trained: Trained, tmp_path: Path) -> None:
+    root, run = drawn_faces(tmp_path / "faces", train=2, valid=1), trained.teacher
+    artifact = artifact_dir(None)
+    alone = Teachers(DistillationConfig(mode="soft", teachers=(artifact,))).eval()
+    gray = crops(4, channels=1)
+    with torch.no_grad():
+        logits = alone(gray)
+        torch.testing.assert_close(alone(gray.expand(-1, -1, -1, 3)), logits)
+        network, state = load_best(run)
+        both = Teachers(DistillationConfig(mode="soft", teachers=(run, artifact))).eval()(gray)
+        expected = (logits.softmax(-1) + network(gray).class_logits.softmax(-1)) / 2
+    assert state["head"] == "class"
+    assert logits.shape == (4, 7)
+    torch.testing.assert_close(both.softmax(-1), expected, atol=1e-5, rtol=1e-4)
+    distillation = {"mode": "token-hard", "teachers": [str(artifact)]}
+    assert losses(train(small_recipe(root, model=TINY_DEIT, epochs=1, distillation=distillation), tmp_path / "student"))
+
+
+def test_a_token_mode_names_the_models_that_have_a_distillation_token(trained: Trained, tmp_path: Path) -> None:
+    distillation = {"mode": "token-soft", "teachers": [str(trained.teacher)]}
+    with pytest.raises(RecipeError, match=r"test_resnet has no distillation token.*_distilled_\*"):
+        train(small_recipe(trained.faces, distillation=distillation), tmp_path / "run")

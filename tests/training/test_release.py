@@ -1,0 +1,343 @@
+"""From images to an artifact: teacher, distilled student, export, evaluation, and errors."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mien.data.contract import LABELS, Array, softmax
+from mien.data.errors import MienError
+from mien.data.readers.folders import Folders
+from mien.models.manifest import (
+    Manifest,
+    Relevance,
+    artifact_dir,
+    load_artifact,
+    sha256_of,
+    split_terms,
+    write_manifest,
+)
+from mien.models.network import select_head
+from mien.models.rollout import recorded_attention, rollout
+from mien.training import evaluate, export
+from mien.training.cli import main
+from mien.training.config import Recipe
+from mien.training.faces import Split, read_split
+from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
+from mien.training.loop.throughput import TrainingDiverged
+from mien.training.release import description, graphs
+from mien.training.release.description import finish
+from mien.training.release.weights import load_network, round_weights
+from mien.training.train import train
+from tests.support.training import drawn_faces, small_recipe, valid_faces
+from tests.training.conftest import Trained
+
+
+@pytest.fixture
+def crops(trained: Trained) -> Array:
+    return valid_faces(trained.faces).crops
+
+
+def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
+    manifest = load_artifact(trained.artifact)
+    assert trained.artifact.name == manifest.name == "tiny.drawn"
+    assert manifest.labels == LABELS
+    assert manifest.color == "luminance"
+    assert manifest.weights_from == {"teacher": sha256_of(trained.teacher / "best.pt")}
+    assert list(manifest.learned_from) == ["folders/train"]
+    assert manifest.explain == Relevance(shape=(-1, 7, 7))
+    assert "class folders: those of the owner of the images" in manifest.license
+    assert Folders.limits in (trained.artifact / "card.md").read_text(encoding="utf-8")
+    assert manifest.commit == read_facts(trained.student)["commit"]
+    names = {"model.onnx", "model.fp16.onnx", "model.safetensors", "manifest.json", "card.md"}
+    assert {path.name for path in trained.artifact.iterdir()} == names
+    full, half = ((trained.artifact / name).stat().st_size for name in ("model.onnx", "model.fp16.onnx"))
+    assert full < 1.2 * half
+
+
+@pytest.mark.parametrize(("precision", "difference"), [("fp32", 1e-4), ("fp16", 1e-2)])
+def test_all_files_of_a_release_have_the_same_weights(
+    trained: Trained, crops: Array, precision: Literal["fp32", "fp16"], difference: float
+) -> None:
+    network, manifest = load_network(trained.artifact)
+    graph = trained.artifact / manifest.graph(precision).file
+    expected = softmax(graphs.torch_logits(graphs.ReleasedNetwork(network, manifest.head), crops))
+    np.testing.assert_allclose(
+        softmax(evaluate.run_graph(evaluate.open_graph(graph), crops)), expected, atol=difference
+    )
+
+
+def test_rounded_weights_keep_the_function_of_a_network_also_in_training(trained: Trained, crops: Array) -> None:
+    network, state = load_best(trained.student)
+    rounded = load_best(trained.student)[0]
+    round_weights(rounded)
+    for training in (False, True):
+        probabilities = []
+        for variant in (network, rounded):
+            torch.manual_seed(0)  # of dropped paths
+            heads = variant.train(training)(torch.from_numpy(crops))
+            probabilities.append(select_head(heads, state["head"]).softmax(-1))
+        torch.testing.assert_close(*probabilities, atol=5e-3, rtol=0)
+    kernels = [value for value in rounded.state_dict().values() if value.is_floating_point() and value.ndim > 1]
+    assert all(torch.equal(value, value.half().float()) for value in kernels)
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert any((norm.running_var - 1).abs().max() > 0.01 for norm in norms), "the scales are not all 1"
+
+
+def test_the_released_graph_equals_torch_for_any_batch_and_color_and_has_an_attention_map(
+    trained: Trained, crops: Array
+) -> None:
+    network, state = load_best(trained.student)
+    round_weights(network)
+    session = evaluate.open_graph(trained.artifact / "model.onnx")
+    for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
+        with torch.no_grad(), recorded_attention(network.backbone) as attentions:
+            expected = select_head(network(torch.from_numpy(batch)), state["head"]).softmax(-1).numpy()
+        logits, maps = session.run(["logits", "relevance"], {"crops": batch})
+        np.testing.assert_allclose(softmax(logits), expected, atol=1e-4)
+        np.testing.assert_allclose(maps, rollout(attentions, head=state["head"]).numpy(), atol=1e-4)
+        np.testing.assert_allclose(maps.sum(axis=(1, 2)), 1.0, atol=1e-4)
+
+
+def test_training_and_serving_use_the_same_luminance(trained: Trained) -> None:
+    source = small_recipe(trained.faces).data.valid
+    cached = read_split(source, color="luminance", cache_dir=trained.faces.parent / "cache")
+    faces = valid_faces(trained.faces)
+    network, _ = load_best(trained.student)
+    assert np.array_equal(cached.labels, faces.labels)
+    with torch.no_grad():
+        trained = network.preprocess(torch.from_numpy(np.array(cached.crops)))
+        served = network.preprocess(torch.from_numpy(faces.crops))
+    torch.testing.assert_close(trained, served, atol=0.02, rtol=0)  # the cache rounds luminance to whole levels
+
+
+def test_evaluate_prints_and_writes_all_metrics(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "figures.json"
+    data = ["--data", f"folders={trained.faces}", "--split", "valid"]
+    assert main(["evaluate", "--artifact", "accurate", *data, "--json", str(out)]) == 0
+    assert json.loads(out.read_text(encoding="utf-8"))["artifact"] == artifact_dir("accurate").name
+    assert main(["evaluate", "--artifact", str(trained.artifact), *data, "--json", str(out)]) == 0
+    written = json.loads(out.read_text(encoding="utf-8"))["evaluations"]
+    assert [(one["prior"], one["clean"]) for one in written] == [("natural", False), ("balanced", False)]
+    figures = written[0]
+    assert figures["faces"] == sum(map(sum, figures["confusion"])) == 28
+    hits = sum(figures["confusion"][index][index] for index in range(7))
+    assert figures["accuracy"]["value"] == pytest.approx(hits / 28)
+    assert figures["accuracy"]["low"] <= figures["accuracy"]["value"] <= figures["accuracy"]["high"]
+    assert set(figures["recall"]) == set(LABELS)
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in ("mean class accuracy", "coverage at 95 %", "natural, 28 faces"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "evaluate --artifact fast --data folders=faces --faces 5",
+        "evaluate --artifact fast --data folders=faces --plot a.png",
+        "evaluate --artifact fast --data folders=faces --corruptions --faces 0",
+        "export artifact --card --also muxspace/valid",
+        "export artifact --refit --arch mine",
+        "export artifact --card --refit",
+    ],
+)
+def test_options_that_would_do_nothing_are_usage_errors(arguments: str) -> None:
+    assert main(arguments.split()) == 2
+
+
+def test_a_graph_that_differs_from_torch_is_not_released(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = graphs.torch_logits
+    monkeypatch.setattr(export, "write_graph", lambda _, path: shutil.copy(trained.artifact / "model.onnx", path))
+    monkeypatch.setattr(export, "torch_logits", lambda *given: truth(*given) + np.eye(7, dtype=np.float32)[0] * 0.01)
+    with pytest.raises(graphs.ExportError, match="differ from torch"):
+        export.export([trained.student], "wrong", artifacts_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fp16_labels_that_differ_are_not_released() -> None:
+    logits = np.eye(7)[np.arange(1000) % 7]
+    assert graphs.check_fp16(logits, logits) == 1.0
+    tied = logits + 0.99 * np.roll(logits, 1, axis=1)
+    assert graphs.check_fp16(tied, np.roll(logits, 1, axis=1)) == 1.0
+    with pytest.raises(graphs.ExportError, match=r"99\.80 %"):
+        graphs.check_fp16(logits, np.r_[logits[:998], np.roll(logits[998:], 1, axis=1)])
+
+
+@pytest.mark.parametrize(
+    ("tag", "also", "complaint"),
+    [
+        ("a/b", (), "--tag 'a/b': expected letters"),
+        ("drawn", (), "never overwritten: choose another --tag"),
+        ("other", ("muxspace",), "--also 'muxspace': expected KIND/SPLIT"),
+        ("other", ("nokind/valid",), "no reader 'nokind'"),
+        ("other", ("muxspace/test",), "--also 'muxspace/test': a release has no metrics of test splits"),
+    ],
+)
+def test_an_invalid_or_released_name_or_an_invalid_split_is_found_before_the_export(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str, also: tuple[str, ...], complaint: str
+) -> None:
+    monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(export, "_write_and_check", pytest.fail)
+    before = (trained.artifact / "manifest.json").read_bytes()
+    with pytest.raises((MienError, FileExistsError), match=complaint):
+        export.export([trained.student], tag, artifacts_dir=trained.artifact.parent, also=also)
+    assert (trained.artifact / "manifest.json").read_bytes() == before
+
+
+def test_a_run_is_not_released_with_metrics_of_faces_that_its_record_lacks(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, run = _with_another_validation_face(trained.faces, tmp_path / "folders"), tmp_path / "run"
+    shutil.copytree(trained.student, run)
+    (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(trained.faces), str(root)))
+    monkeypatch.setattr(export, "_write_and_check", pytest.fail)
+    with pytest.raises(graphs.ExportError, match=r"folders valid changed since the training"):
+        export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
+    with pytest.raises(graphs.ExportError, match="valid is not in the record of the training"):
+        export._read_unchanged(read_run(Recipe, run).data.valid, {"folders/train": "0" * 64}, LABELS)
+
+
+def test_results_on_data_that_changed_since_the_training_have_a_warning(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, figures = tmp_path / "report.html", tmp_path / "figures.json"
+    changed = _with_another_validation_face(trained.faces, tmp_path / "folders")
+    for root, warnings in ((changed, 4), (trained.faces, 0)):
+        data = ["--data", f"folders={root}"]
+        assert main(["evaluate", "--artifact", str(trained.artifact), *data, "--json", str(figures)]) == 0
+        assert main(["compare", str(trained.artifact), str(trained.student), *data]) == 0
+        assert main(["report", str(trained.student), *data, "--out", str(page)]) == 0
+        assert capsys.readouterr().err.count("folders valid changed since the training") == warnings
+        for written in (page, figures):
+            assert ("folders valid changed since" in written.read_text(encoding="utf-8")) == bool(warnings)
+
+
+def _with_another_validation_face(faces: Path, root: Path) -> Path:
+    """A copy of class folders, with one face moved from train to valid."""
+    shutil.copytree(faces, root)
+    next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
+    return root
+
+
+@pytest.mark.filterwarnings("ignore:.*overflow.*:RuntimeWarning")
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_faces(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    recipe = small_recipe(root, optim={"learning_rate": 1e30, "warmup_epochs": 0, "clip_grad_norm": None})
+    with pytest.raises(TrainingDiverged, match=r"learning_rate.*folders/train/"):
+        train(recipe, tmp_path / "run")
+
+
+def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image(
+    trained: Trained, crops: Array, tmp_path: Path
+) -> None:
+    teacher = trained.teacher
+    folder = export.export([trained.artifact, teacher], "drawn", arch="both", artifacts_dir=tmp_path)
+    manifest = load_artifact(folder)
+    members = [load_artifact(trained.artifact).parameters, parameters(load_best(teacher)[0])]
+    assert (manifest.name, manifest.head, manifest.parameters) == ("both.drawn", "mean", sum(members))
+    assert manifest.explain is not None
+    assert manifest.license.count("class folders") == 1
+    session = evaluate.open_graph(folder / "model.onnx")
+    logits = evaluate.run_graph(session, crops)
+    np.testing.assert_allclose(evaluate.run_graph(session, crops[:, :, ::-1]), logits, atol=1e-4)
+    np.testing.assert_allclose(np.exp(logits).sum(axis=1), 1.0, atol=1e-4)
+    (relevance,) = session.run([manifest.explain.name], {"crops": crops[:3]})
+    (own,) = evaluate.open_graph(trained.artifact / "model.onnx").run([manifest.explain.name], {"crops": crops[:3]})
+    np.testing.assert_allclose(relevance, own, atol=1e-3)
+    assert set(manifest.graphs) == {"fp32"}
+    assert (folder / "model.onnx").stat().st_size < 2.5 * sum(members) + 1e6  # two bytes per weight, and the graph
+    gray, other = map(export.read_member, (trained.artifact, teacher))
+    color = replace(
+        other,
+        recipe=other.recipe | {"model": other.recipe["model"] | {"color": "RGB"}},
+        data_index_sha256={"folders/valid": "other"},
+    )
+    described = export._manifest(folder, manifest.name, [gray, color], mirrored=True)
+    assert described.color == "RGB"
+    assert described.data_index_sha256 == gray.data_index_sha256
+
+
+def test_an_artifact_is_fitted_and_scored_again(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folders").symlink_to(trained.faces)
+    monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
+    folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
+    before = load_artifact(folder)
+    write_manifest(folder, before.model_copy(update={"temperature": 9.0, "metrics": ()}))
+    assert main(["export", str(folder), "--refit"]) == 0
+    assert load_artifact(folder) == before
+    assert (folder / "card.md").read_bytes() == (trained.artifact / "card.md").read_bytes()
+    (tmp_path / "folders").unlink()
+    drawn_faces(tmp_path / "folders", valid=1)
+    for option in ("--refit", "--conditions"):
+        assert main(["export", str(folder), option]) == 1
+    assert load_artifact(folder) == before
+
+
+def test_measured_again_an_artifact_keeps_its_operating_point_and_has_the_threshold_of_what_it_serves(
+    trained: Trained, crops: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folders").symlink_to(trained.faces)
+    monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(description, "measure_conditions", _threshold_only)
+    folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
+    served = load_artifact(folder)
+    correction = tuple(np.linspace(-2.0, 2.0, len(LABELS)))  # never that of a fit to equal numbers of faces
+    write_manifest(folder, served.model_copy(update={"prior_correction": correction, "confidence_threshold": 0.0}))
+    assert main(["export", str(folder), "--conditions"]) == 0
+    after = load_artifact(folder)
+    assert (after.temperature, after.prior_correction) == (served.temperature, correction)
+    logits = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
+    served_confidence = after.probabilities(logits, "balanced").max(axis=1).mean()
+    assert after.confidence_threshold == pytest.approx(served_confidence, abs=0.02)
+
+
+def _threshold_only(manifest: Manifest, classify: object, valid: Split, cross_fitted: Array) -> Manifest:
+    """Stands for the measurement: the threshold is the mean confidence of the probabilities that it gets."""
+    assert callable(classify)
+    assert len(valid) == len(cross_fitted)
+    return manifest.model_copy(update={"confidence_threshold": float(cross_fitted.max(axis=1).mean())})
+
+
+def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(
+    trained: Trained, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
+    before = load_artifact(folder)
+    finish(folder, before.model_copy(update={"license": "old words"}))
+    assert "old words" in (folder / "card.md").read_text(encoding="utf-8")
+    assert main(["export", str(folder), "--card"]) == 0
+    assert load_artifact(folder) == before
+    assert (folder / "card.md").read_bytes() == (trained.artifact / "card.md").read_bytes()
+    (folder / "card.md").write_text("new card, old manifest: killed in between", encoding="utf-8")
+    assert main(["export", str(folder), "--card"]) == 0
+    assert load_artifact(folder) == before
+
+
+def test_a_pointer_is_not_written_to_an_artifact_that_is_elsewhere(trained: Trained, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(trained.artifact, tmp_path / "here" / trained.artifact.name))
+    assert main(["export", str(folder), "--card", "--as", "fast", "--artifacts", str(tmp_path / "there")]) == 2
+    assert main(["export", str(folder), "--card", "--as", "fast", "--artifacts", str(tmp_path / "here")]) == 0
+    assert (tmp_path / "here" / "DEFAULT").read_text(encoding="utf-8").strip() == folder.name
+
+
+def test_the_license_names_third_party_weights_whatever_their_terms_say() -> None:
+    terms = {"published": "MIT by its authors", "other": "CC0, of the file, not of the photos"}
+    license_ = export._license(["folders/train"], terms)
+    assert all(f"Initialized from {name}: {text}." in license_ for name, text in terms.items())
+    own = {"mine": "ab" * 32}
+    earlier = {"weights_from": own | {"file": "cd" * 32 + ", MIT, by A"} | terms}
+    assert split_terms(earlier) == {
+        "weights_from": own | {"file": "cd" * 32},
+        "weight_terms": {"file": "MIT, by A"} | terms,
+    }

@@ -1,0 +1,167 @@
+"""Killed and resumed runs have the same losses as an uninterrupted run."""
+
+import json
+import shutil
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import yaml
+
+from mien.data.errors import MienError
+from mien.models.manifest import artifact_dir, sha256_of
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import FACTS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
+from mien.training.train import train
+from tests.support.training import (
+    TINY_CNN,
+    data_of,
+    drawn_faces,
+    losses,
+    metric_lines,
+    small_recipe,
+    with_runtime,
+)
+from tests.training.conftest import Trained
+
+
+def test_runs_of_one_recipe_are_equal_and_another_seed_changes_them(trained: Trained, tmp_path: Path) -> None:
+    first = losses(trained.teacher)
+    assert losses(train(trained.teacher_recipe(), tmp_path / "second")) == first
+    assert losses(train(trained.teacher_recipe(seed=1), tmp_path / "third")) != first
+
+
+@pytest.fixture
+def out(trained: Trained, tmp_path: Path) -> Path:
+    """A copy of the teacher's run."""
+    return Path(shutil.copytree(trained.teacher, tmp_path / "run"))
+
+
+def test_a_folder_with_a_run_of_another_recipe_is_rejected(trained: Trained, out: Path) -> None:
+    with pytest.raises(MienError, match=r"another recipe \(seed 0, now 3, loss.label_smoothing 0\.0, now 0\.1\)"):
+        train(trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1}), out)
+
+
+@pytest.mark.parametrize("name", [RECIPE_NAME, "run.json"])
+def test_a_damaged_file_of_a_run_is_named(name: str, trained: Trained, out: Path) -> None:
+    (out / name).write_text("{", encoding="utf-8")
+    with pytest.raises(RunError, match=f"{name} is damaged"):
+        train(trained.teacher_recipe(), out)
+
+
+def test_a_second_process_is_turned_away_until_the_first_one_ends(trained: Trained, tmp_path: Path) -> None:
+    recipe, out = trained.teacher_recipe(), tmp_path / "run"
+    out.mkdir()
+    with run_lock(out), pytest.raises(RunError, match="another process trains in this folder"):
+        train(recipe, out)
+    assert {path.name for path in out.iterdir()} <= {".lock"}
+    assert losses(train(recipe, out)) == losses(trained.teacher)
+
+
+def test_a_finished_run_is_left_as_it_is_also_of_an_earlier_release_or_with_another_cache_or_missing_classes(
+    trained: Trained, out: Path, tmp_path: Path
+) -> None:
+    recipe = trained.teacher_recipe()
+    stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
+    del stored["model"]["init_from"]  # added later
+    stored |= {"patience_epochs": None, "optim": stored["optim"] | {"momentum": 0.9, "ema_warmup": True}}  # removed
+    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
+    data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache", "allow_missing_classes": True})
+    assert train(with_runtime(recipe.model_copy(update={"data": data}), tensorboard=True), out) == out
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"} == before
+    stored["patience_epochs"] = 3
+    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
+    with pytest.raises(RunError, match="another recipe"):
+        train(recipe, out)
+
+
+def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = with_runtime(small_recipe(drawn_faces(tmp_path / "faces")), checkpoint_every_steps=7)
+    with monkeypatch.context() as stopped:
+        stopped.setattr("mien.training.train.predict", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "run")
+    (tmp_path / "run" / ".a1.part.pt").write_bytes(b"half of a checkpoint")
+    train(recipe, tmp_path / "run")
+    assert [line["epoch"] for line in metric_lines(tmp_path / "run") if "epoch" in line] == [0, 1]
+    assert not list((tmp_path / "run").glob(".*.part*"))
+
+
+def test_a_finished_run_keeps_its_position_and_not_the_state_of_its_optimizer(trained: Trained) -> None:
+    assert not (trained.teacher / checkpoint.PREVIOUS).exists()
+    assert (
+        (trained.teacher / checkpoint.LAST).stat().st_size < 10_000 < (trained.teacher / checkpoint.BEST).stat().st_size
+    )
+    assert checkpoint.read(trained.teacher / checkpoint.LAST)["step"] == 20
+
+
+def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kept(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    recipe = small_recipe(root, epochs=1)
+    out = train(recipe, tmp_path / "run")
+    before = read_facts(out)
+    other = json.dumps({**before, "data": {**before["data"], "folders/train 2": "0" * 64}})
+    (out / FACTS_NAME).write_text(other, encoding="utf-8")
+    with pytest.raises(RunError, match="folders/train 2 changed since the run started"):
+        train(recipe, out)
+    (out / FACTS_NAME).write_text(json.dumps(before), encoding="utf-8")
+    next((root / "train").rglob("*.png")).unlink()
+    with pytest.raises(RunError, match="folders/train changed since the run started"):
+        train(recipe, out)
+    assert read_facts(out) == before
+    assert {"timm", "numpy", "opencv"} <= before["libraries"].keys()
+    assert before["threads"] == 1
+    assert before["cpu"]
+
+
+def test_a_run_is_not_resumed_with_another_teacher(trained: Trained, tmp_path: Path) -> None:
+    teachers = [Path(shutil.copytree(trained.teacher, tmp_path / name / "teacher")) for name in ("a", "b")]
+    state = checkpoint.read(teachers[1] / checkpoint.BEST)
+    checkpoint.save(teachers[1] / checkpoint.BEST, state | {"epoch": 7})
+    distillation = {"mode": "hard", "teachers": list(map(str, teachers))}
+    recipe = small_recipe(trained.faces, epochs=1, distillation=distillation)
+    out = train(recipe, tmp_path / "run")
+    assert read_facts(out)["weights_from"].keys() == {"teacher", "b/teacher"}
+    assert train(recipe, out) == out
+    checkpoint.save(teachers[0] / checkpoint.BEST, state | {"epoch": 8})
+    with pytest.raises(RunError, match="teacher changed since the run started"):
+        train(recipe, out)
+
+
+def test_each_of_two_sources_of_one_kind_and_split_is_recorded_and_checked(tmp_path: Path) -> None:
+    faces, more = (drawn_faces(tmp_path / name, train=count, valid=1) for name, count in (("a", 2), ("b", 3)))
+    data = data_of(faces)
+    sources = [{"kind": "folders", "split": "train", "root": str(root)} for root in (faces, more)]
+    recipe = small_recipe(faces, epochs=1, data=data | {"train": sources})
+    facts = read_facts(train(recipe, tmp_path / "run"))
+    assert facts["faces"] == {"folders/train": 15, "folders/train (2)": 20, "folders/valid": 8}
+    assert facts["learned_from"].keys() == {"folders/train", "folders/train (2)"}
+    for root in (faces, more):
+        changed = next((root / "train").rglob("*.png"))
+        pixels = changed.read_bytes()
+        changed.unlink()
+        with pytest.raises(RunError, match="changed since the run started"):
+            train(recipe, tmp_path / "run")
+        changed.write_bytes(pixels)
+
+
+def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teacher(
+    trained: Trained, tmp_path: Path
+) -> None:
+    teacher = trained.teacher
+    own = drawn_faces(tmp_path / "own", train=3, valid=1)
+    values = {"mode": "hard", "teachers": [str(teacher)]}
+    recipe = small_recipe(own, epochs=1, distillation=values, model=TINY_CNN | {"init_from": str(teacher)})
+    facts = read_facts(train(recipe, tmp_path / "run"))
+    assert facts["weights_from"] == {"teacher": sha256_of(teacher / checkpoint.BEST)}
+    inherited = read_facts(teacher)["data"]["folders/train"]
+    own_hash = facts["data"]["folders/train"]
+    assert own_hash != inherited
+    assert facts["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
+    taught = small_recipe(own, epochs=1, distillation={"mode": "hard", "teachers": [str(artifact_dir(None))]})
+    facts = read_facts(train(taught, tmp_path / "second"))
+    assert {"ferplus/train", "folders/train"} <= facts["learned_from"].keys()
+    assert len(facts["weights_from"]) >= 1
