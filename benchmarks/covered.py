@@ -29,8 +29,8 @@ from mien.app.settings import load_settings
 from mien.data.contract import Array, DecodeError, align, decode
 from mien.data.quality import COVER_FILE, COVERED_LIMIT, cover_features
 from mien.data.readers.base import open_reader
-from mien.training.conditions import cover, degrade
 from mien.training.config import DATA_DIR_VARIABLE
+from mien.training.release.conditions import cover, degrade
 
 PARTS: Final = ("fit", "limit", "test")
 _FALSE: Final = 0.025  # of the faces without masks of each source, at most; some of them are covered by other things

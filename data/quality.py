@@ -1,7 +1,7 @@
 """Properties of a face that decide how far its label can be trusted: size, blur, pose, brightness, covered parts.
 
 `app/static/page/core/quality.js` implements the same, and a test compares both. The value from which a property is a
-reason for doubt is measured for each model (training/conditions.py) and stated in its manifest.
+reason for doubt is measured for each model (training/release/conditions.py) and stated in its manifest.
 """
 
 import json

@@ -187,10 +187,10 @@ def compare(
     table: Table = None,
 ) -> None:
     """Compare two artifacts or runs."""
-    from mien.training.compare import run
+    from mien.training.evaluate import run_compare
 
     files = ResultFiles(json_file, table)
-    run(artifact_dir(before), artifact_dir(after), _source(data, option, split), prior=prior, files=files)
+    run_compare(artifact_dir(before), artifact_dir(after), _source(data, option, split), prior=prior, files=files)
 
 
 @_command("cross-validate", log_level=logging.INFO)
@@ -231,8 +231,7 @@ def experiment(
     table: Table = None,
 ) -> None:
     """Train rows and compare them."""
-    from mien.training.experiment import run
-    from mien.training.variants import recipes_of
+    from mien.training.experiment import recipes_of, run
 
     chosen = rows.split(",") if rows else None
     recipes = recipes_of(file, rows=chosen, runs=runs, seeds=None if seeds is None else range(seeds))
@@ -274,7 +273,7 @@ def export(
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
         raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")
-    from mien.training import export as command
+    from mien.training.release import export as command
 
     if tag:
         folder = command.export(
@@ -304,7 +303,7 @@ def report(
     ] = False,
 ) -> None:
     """Write a report about training runs."""
-    from mien.training.report.command import run
+    from mien.training.report import run
 
     options = dict(pair.split("=", 1) for pair in option)
     run(runs, data=data, split=split, options=options, out=out, markdown=markdown, show_faces=not without_faces)
@@ -320,7 +319,7 @@ def quantize(
     rounds: Annotated[int, typer.Option(min=1, help="Timed inferences per graph and batch size.")] = 60,
 ) -> None:
     """Quantize an artifact's graph to int8 and compare it with fp32."""
-    from mien.training.quantize import run
+    from mien.training.release.quantize import run
 
     run(artifact, data.kind, data.root, out=out, rounds=rounds)
 

@@ -15,10 +15,9 @@ from mien.data.contract import Array
 from mien.data.folds import Grouping
 from mien.training import metrics
 from mien.training.config import FoldConfig, Recipe
+from mien.training.evaluate import predict
 from mien.training.faces import read_split
-from mien.training.loop.prediction import predict
-from mien.training.loop.provenance import provenance
-from mien.training.loop.run_folder import load_best
+from mien.training.run_folder import load_best, provenance
 from mien.training.train import train
 from mien.training.wording import ResultFiles, interval, percent
 

@@ -17,20 +17,23 @@ from typing import Final, get_args
 
 import numpy as np
 import onnxruntime
+import torch
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
-from mien.data.contract import Array, softmax
+from mien.data.contract import LABELS, Array, softmax
 from mien.data.tree import DatasetError
+from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, VotedFaces, load_artifact
-from mien.models.network import Head
+from mien.models.network import Head, select_head
 from mien.training import metrics, robustness
 from mien.training.config import DataSource
-from mien.training.faces import Split, read_split, read_voted
-from mien.training.loop.prediction import predict
-from mien.training.loop.run_folder import load_best, read_facts
+from mien.training.faces import Split, in_order, read_split, read_voted
 from mien.training.release.agreement import evaluate_agreement, print_agreement
-from mien.training.wording import ResultFiles, metric_cells, plain_interval
+from mien.training.run_folder import load_best, read_facts
+from mien.training.runtime import Machine
+from mien.training.wording import ResultFiles, interval, metric_cells, percent, plain_interval
 
 _BATCH: Final = 128
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
@@ -261,3 +264,90 @@ def _print_agreement(
     votes = evaluate_agreement(manifest, partial(run_graph, session), voted)
     print_agreement(votes, title=f"{manifest.name} on {voted.kind} {voted.split}, {len(voted.crops):,} faces")
     return votes.by_tenth()
+
+
+_CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+
+
+def predict(network: nn.Module, crops: Array, *, heads: tuple[Head, ...], machine: Machine = _CPU) -> dict[Head, Array]:
+    """Logits of the heads that a network has of `heads`, (N, 7) each; leaves the network in eval mode.
+
+    Default: fp32 on the CPU.
+    """
+    network.eval()
+    logits: dict[Head, list[Array]] = {}
+    for start in range(0, len(crops), _BATCH):
+        pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(machine.device)
+        with torch.no_grad(), machine.autocast:
+            output: Heads = network(pixels)
+        for name in heads if output.distillation_logits is not None else ("class",):
+            logits.setdefault(name, []).append(select_head(output, name).cpu().numpy())
+    return {name: np.concatenate(parts) for name, parts in logits.items()}
+
+
+NLL: Final = "negative log likelihood"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A metric of both artifacts; `gain` is paired by face."""
+
+    name: str
+    before: float
+    after: float
+    gain: Interval
+
+
+def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...] = LABELS) -> list[Gain]:
+    """Compare negative log likelihood, accuracy, mean class accuracy, and recall of each class that occurs.
+
+    Args:
+        before, after: (N, K) probabilities. A negative gain of the negative log likelihood is an improvement.
+    """
+    present = np.unique(labels)
+
+    def scores(predicted: Array, labels: Array) -> Array:
+        counts = metrics.confusion(predicted, labels, classes=len(classes))
+        overall = metrics.accuracy(counts), metrics.mean_class_accuracy(counts)
+        return np.array([*overall, *metrics.recalls(counts)[present]])
+
+    names = ["accuracy", "mean class accuracy", *(f"recall, {classes[index]}" for index in present)]
+    predictions = [probabilities.argmax(axis=1) for probabilities in (before, after)]
+    sides = [scores(predicted, labels).tolist() for predicted in predictions]
+    gains = metrics.bootstrap_all(lambda b, a, actual: scores(a, actual) - scores(b, actual), *predictions, labels)
+    loss_before, loss_after = (metrics.negative_log_likelihood(side, labels) for side in (before, after))
+    loss = Gain(NLL, float(loss_before.mean()), float(loss_after.mean()), metrics.mean(loss_after - loss_before))
+    return [loss, *(Gain(*row) for row in zip(names, *sides, gains, strict=True))]
+
+
+def _cells(row: Gain) -> tuple[str, ...]:
+    """Cells of a gain; shares in percent."""
+    if row.name == NLL:
+        return (row.name, f"{row.before:.3f}", f"{row.after:.3f}", plain_interval(row.gain, sign="+"))
+    return (row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
+
+
+def run_compare(before_dir: Path, after_dir: Path, source: DataSource, *, prior: Prior, files: ResultFiles) -> None:
+    """Print the gains of one artifact or run over another on a split."""
+    before, after = open_model(before_dir), open_model(after_dir)
+    faces, models = read_split(source), (before, after)
+    for model in models:
+        faces.for_classes(model.labels, of=model.name)  # both know the classes of all faces
+    classes = tuple(dict.fromkeys((*before.labels, *after.labels)))
+    faces = faces.for_classes(classes, of="both")
+    print(f"before: {before.title(prior)}\nafter: {after.title(prior)}")
+    sides = [in_order(model.probabilities(model.logits(faces.crops), prior), model.labels, classes) for model in models]
+    gains = compare(sides[0], sides[1], faces.labels, classes)
+    heads = ("metric", "before", "after", "gain (95 % interval)")
+    rows = [_cells(gain) for gain in gains]
+    table = Table(*heads, title=faces.title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+    mcnemar_p = metrics.mcnemar_p(*(probabilities.argmax(axis=1) == faces.labels for probabilities in sides))
+    print(f"McNemar's test: p = {mcnemar_p:.2g}")
+    names = {"before": before.title(prior), "after": after.title(prior)}
+    files.write(heads, rows, {**names, "faces": len(faces), "mcnemar_p": mcnemar_p, "gains": gains})
+    for model in models:
+        if warning := faces.changed_since(model.trained_with):
+            print(f"warning: {model.name}: {warning}", file=sys.stderr)

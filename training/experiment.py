@@ -8,23 +8,272 @@ all heads are evaluated on the validation split of the recipe: mean and standard
 intervals over faces, gains over the first row paired by face, and McNemar's test against it for each seed.
 """
 
+import itertools
+import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, Final, Self
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+from pydantic import Field, model_validator
 
 from mien.data.contract import Array
+from mien.models.manifest import Interval
 from mien.models.network import Head
+from mien.models.strict import StrictModel
 from mien.training import metrics
-from mien.training.config import Recipe, read_as
+from mien.training.config import Recipe, RecipeError, read_as
+from mien.training.evaluate import predict
 from mien.training.faces import read_split
-from mien.training.loop.prediction import predict
-from mien.training.loop.run_folder import load_best, parameters
-from mien.training.report.comparison import Figures, Result, as_table, write_curves, write_figure
-from mien.training.report.history import read_history
+from mien.training.figures import COLORS, in_style, percent_axis, save
+from mien.training.report import History, read_history
+from mien.training.run_folder import load_best, parameters
 from mien.training.train import train
-from mien.training.variants import Experiment
-from mien.training.wording import ResultFiles, markdown_table
+from mien.training.wording import ResultFiles, interval, markdown_table, percent
+
+RUNS: Final = Path("runs/experiments")
+Overrides = tuple[str, ...]
+
+
+class Plot(StrictModel):
+    """Figure with a line per model: the row of each position on a logarithmic axis."""
+
+    x: str = Field(description="title of the horizontal axis")
+    panels: dict[str, dict[str, dict[float, str]]] = Field(description="rows by panel, line and position")
+
+
+class Experiment(StrictModel):
+    """Rows to compare; the first is the baseline. `{seed}` and `{runs}` in an override are the row's own.
+
+    `grid` instead of `rows` makes a row of each combination of the values of some keys of the recipe.
+    """
+
+    base: Path = Field(description="recipe to vary, relative to the file of the experiment")
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    common: Overrides = Field((), description="overrides for every row")
+    matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
+    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict, description="values by key of the recipe")
+    rows: dict[str, Overrides] = Field(min_length=2)
+    plot: Plot | None = Field(None, description="figure of --plot; null: one interval per row")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rows_of_the_grid(cls, values: Any) -> Any:
+        grid = values.get("grid") if isinstance(values, dict) else None
+        if not isinstance(grid, dict) or not all(isinstance(choices, list) for choices in grid.values()):
+            return values
+        if "rows" in values:
+            raise ValueError("grid and rows: choose one")
+        rows: dict[str, list[str]] = {}
+        for combination in itertools.product(*grid.values()):
+            named = dict(zip(grid, combination, strict=True))
+            name = "_".join(f"{key.split('.')[-1]}_{value}" for key, value in named.items())
+            changes = [f"{key}={json.dumps(value)}" for key, value in named.items()]
+            row = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+            if row in rows:
+                raise ValueError(f"grid: two combinations would be row {row}; give them their own names in rows")
+            rows[row] = changes
+        return values | {"rows": rows}
+
+    @model_validator(mode="after")
+    def _names_are_rows(self) -> Self:
+        for pattern in self.matching:
+            if not any(fnmatchcase(row, pattern) for row in self.rows):
+                raise ValueError(f"matching: no row matches {pattern!r}")
+        drawn = [] if self.plot is None else [line for panel in self.plot.panels.values() for line in panel.values()]
+        if unknown := sorted({row for line in drawn for row in line.values()} - set(self.rows)):
+            raise ValueError(f"no row {', '.join(unknown)}; it has {', '.join(self.rows)}")
+        return self
+
+    def overrides(self, row: str) -> Overrides:
+        """Overrides of one row, the strongest last."""
+        matching = (change for name, of in self.matching.items() if fnmatchcase(row, name) for change in of)
+        return (*self.common, *matching, *self.rows[row])
+
+
+def recipes_of(
+    path: Path, *, rows: list[str] | None = None, runs: Path = RUNS, seeds: Iterable[int] | None = None
+) -> dict[str, list[Recipe]]:
+    """Recipes by row, one per seed, named after the experiment, row and seed. Raises: RecipeError.
+
+    Args:
+        rows: select these rows; the first row, the baseline, and the rows that teach them are always included.
+        seeds: instead of those of the file.
+    """
+    experiment = read_as(Experiment, path, [])
+    unknown = set(rows or []) - set(experiment.rows)
+    if unknown:
+        raise RecipeError(
+            f"experiment {path}: no row {', '.join(sorted(unknown))}; it has {', '.join(experiment.rows)}"
+        )
+    seeds = list(seeds or experiment.seeds)
+    recipes: dict[str, list[Recipe]] = {}
+    base = (path.parent / experiment.base).resolve()
+    for row in experiment.rows:
+        for seed in seeds:
+            own = [
+                change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in experiment.overrides(row)
+            ]
+            recipe = read_as(Recipe, base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
+            recipes.setdefault(row, []).append(recipe)
+    needed = _with_teachers({next(iter(recipes)), *(rows or experiment.rows)}, recipes, runs)
+    return {row: of_seeds for row, of_seeds in recipes.items() if row in needed}
+
+
+def _with_teachers(chosen: set[str], recipes: dict[str, list[Recipe]], runs: Path) -> set[str]:
+    """Add the rows whose runs teach one of the chosen rows."""
+    row_of = {runs / recipe.name: row for row, of_seeds in recipes.items() for recipe in of_seeds}
+    wanted = [teacher for row in chosen for recipe in recipes[row] for teacher in recipe.distillation.teachers]
+    more = {row_of[teacher] for teacher in wanted if teacher in row_of} - chosen
+    return _with_teachers(chosen | more, recipes, runs) if more else chosen
+
+
+_MARKERS: Final = ("o", "s", "D", "^")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A metric of one row: the mean over its seeds with an interval over faces, and each seed."""
+
+    mean: Interval
+    by_seed: tuple[float, ...]
+
+    def __str__(self) -> str:
+        """In percent, with the standard deviation over several seeds."""
+        if len(self.by_seed) == 1:
+            return interval(self.mean, 1)
+        value, bounds = interval(self.mean, 1).split(" ", 1)
+        return f"{value} ± {percent(float(np.std(self.by_seed, ddof=1)))} {bounds}"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Metrics of one head of one row, over all seeds."""
+
+    row: str
+    head: Head
+    chosen: bool  # whether validation selected this head, for the first seed
+    parameters: int
+    accuracy: Figures
+    mean_class_accuracy: Figures
+    gain: Interval | None  # of accuracy, over the selected head of the first row, paired by face; None for other faces
+    mcnemar_p: tuple[float, ...]  # by seed, against the selected head of the first row with this seed
+    minutes: float  # training time for one seed
+
+
+def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and rows of the table for docs/experiments.md, in percent; `*` marks the head selected by validation."""
+    headings: tuple[str, ...] = (
+        "row", "head", "parameters", "seeds", "accuracy", "mean class accuracy", "gain over the first row",
+        "McNemar p by seed", "minutes",
+    )  # fmt: skip
+    rows: list[tuple[str, ...]] = [
+        (
+            result.row, f"{result.head}{' *' if result.chosen else ''}", f"{result.parameters / 1e6:.2f} M",
+            str(len(result.accuracy.by_seed)), str(result.accuracy), str(result.mean_class_accuracy),
+            interval(result.gain, 1, sign="+") if result.gain else "",
+            ", ".join(f"{p:.2g}" for p in result.mcnemar_p), f"{result.minutes:.0f}",
+        )
+        for result in results
+    ]  # fmt: skip
+    return headings, rows
+
+
+def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
+    """Draw the selected head of each row as PNG or SVG; without `plot`, one interval per row."""
+    chosen = {result.row: result for result in results if result.chosen}
+    with in_style():
+        save(_rows(chosen) if plot is None else _lines(chosen, plot), path)
+
+
+_METRICS: Final = {"accuracy": "accuracy, %", "mean_class_accuracy": "mean class accuracy, %"}
+
+
+def write_curves(path: Path, histories: dict[str, list[History]], plot: Plot | None) -> None:
+    """Draw validation accuracy over the faces seen in training, a line per row: the mean over its seeds.
+
+    With `plot`, there is a panel per position, such as a share of the faces, and per panel of the plot.
+    """
+    panels = {("", ""): {row: row for row in histories}}
+    if plot is not None:
+        panels = {}
+        for title, lines in plot.panels.items():
+            for name, places in lines.items():
+                for x, row in places.items():
+                    panels.setdefault((title, f"{plot.x}: {x:g}"), {})[name] = row
+    titles, positions = (list(dict.fromkeys(names)) for names in zip(*panels, strict=True))
+    with in_style():
+        drawn = Figure(figsize=(2.2 + 2.4 * len(positions), 1.2 + 2.1 * len(titles)))
+        grid = drawn.subplots(len(titles), len(positions), sharex=True, sharey=True, squeeze=False).flat
+        for axes, (title, position) in zip(grid, itertools.product(titles, positions), strict=True):
+            if (rows := panels.get((title, position))) is None:
+                axes.set_axis_off()
+                continue
+            for number, (name, shown) in enumerate(rows.items()):
+                color, dash = COLORS[number % len(COLORS)], ("-", "--", ":")[number // len(COLORS) % 3]
+                of_seeds = histories.get(shown, [])
+                if of_seeds:
+                    mean = np.mean([history.accuracy for history in of_seeds], axis=0)
+                    axes.plot(of_seeds[0].faces, mean, dash, color=color, label=name)
+            axes.set(title=f"{title}, {position}".strip(", "), xlabel="faces seen", ylabel="validation accuracy, %")
+            axes.label_outer()
+            percent_axis(axes.yaxis)
+        handles = {str(line.get_label()): line for axes in drawn.axes for line in axes.get_lines()}
+        drawn.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4)
+        save(drawn, path)
+
+
+def _rows(results: dict[str, Result]) -> Figure:
+    drawn = Figure(figsize=(6.8, 0.9 + 0.28 * len(results)))
+    for axes, (metric, title) in zip(drawn.subplots(1, 2, sharey=True), _METRICS.items(), strict=True):
+        for place, result in enumerate(results.values()):
+            figures: Figures = getattr(result, metric)
+            axes.hlines(place, figures.mean.low, figures.mean.high, color=COLORS[0], linewidth=1.5)
+            axes.plot(figures.mean.value, place, _MARKERS[0], color=COLORS[0], markersize=5)
+            axes.plot(figures.by_seed, [place] * len(figures.by_seed), "o", color=COLORS[0], markersize=3, alpha=0.5)
+        axes.set_yticks(range(len(results)), list(results))
+        axes.set(xlabel=f"validation {title}", ylim=(len(results) - 0.5, -0.5))
+        percent_axis(axes.xaxis)
+    return drawn
+
+
+def _lines(results: dict[str, Result], plot: Plot) -> Figure:
+    drawn = Figure(figsize=(6.8, 5.4))
+    grid = drawn.subplots(len(_METRICS), len(plot.panels), sharex=True, sharey="row", squeeze=False)
+    for row, (metric, title) in zip(grid, _METRICS.items(), strict=True):
+        for axes, (panel, lines) in zip(row, plot.panels.items(), strict=True):
+            for number, (name, places) in enumerate(lines.items()):
+                figures = {x: getattr(results[row], metric) for x, row in places.items() if row in results}
+                _line(axes, name, figures, number=number)
+            axes.set_title(panel if metric == "accuracy" else "")
+            ticks = sorted({x for places in lines.values() for x in places})
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(FixedLocator(ticks))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xticklabels([f"{tick:g}" for tick in ticks])
+        row[0].set_ylabel(f"validation {title}")
+        percent_axis(row[0].yaxis)
+    for axes in grid[-1]:
+        axes.set_xlabel(plot.x)
+    drawn.legend(*grid[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower left", ncols=4)
+    return drawn
+
+
+def _line(axes: Axes, name: str, figures: dict[float, Figures], *, number: int) -> None:
+    shift = 1.05 ** (number - 1)  # so that the intervals of equal results stay visible
+    places, color = [x * shift for x in figures], COLORS[number % len(COLORS)]
+    means = [figure.mean for figure in figures.values()]
+    axes.vlines(places, [mean.low for mean in means], [mean.high for mean in means], color=color, linewidth=1.5)
+    marker = _MARKERS[(number + number // len(COLORS)) % len(_MARKERS)]
+    axes.plot(places, [mean.value for mean in means], marker=marker, markersize=5, color=color, label=name)
+    for place, figure in zip(places, figures.values(), strict=True):
+        axes.plot([place] * len(figure.by_seed), figure.by_seed, "o", color=color, markersize=3, alpha=0.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from mien.data.readers.base import Sample, index_sha256, open_reader
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
 from mien.models.backbones import Color
+from mien.training.checkpoint import no_space
 from mien.training.config import DataSource
-from mien.training.loop.checkpoint import no_space
 
 logger = logging.getLogger(__name__)
 TEST: Final = "test"

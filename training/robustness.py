@@ -21,7 +21,7 @@ from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.models.manifest import Interval
 from mien.training import metrics
 from mien.training.faces import Split
-from mien.training.report.figures import COLORS, GRAY, in_style, percent_axis, save
+from mien.training.figures import COLORS, GRAY, in_style, percent_axis, save
 from mien.training.wording import interval, percent
 
 STRENGTHS: Final = {

@@ -1,7 +1,7 @@
 """Training of one network from a recipe.
 
     mien train training/recipes/ferplus_teacher.yaml [key=value ...] [--out runs/NAME]
-    torchrun --nproc-per-node=2 -m mien.training.train ...    # several processes, training/loop/parallel.py
+    torchrun --nproc-per-node=2 -m mien.training.train ...    # several processes, training/runtime.py
 
 `train` is the whole of it: data (loop/batches.py), network, teachers, loop. It writes a run folder (loop/run.py):
 recipe.yaml, run.json, metrics.jsonl, last.pt, best.pt. Validation selects the best weights; test splits are never read.
@@ -24,20 +24,17 @@ from mien.data.contract import Array, contract_id
 from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork
 from mien.training import metrics
+from mien.training.batches import FaceBatch, FaceBatches, JoinedFaces, epoch_order, mix
 from mien.training.config import Recipe, RecipeError, check_weights
-from mien.training.distillation.losses import attention_consistency, cross_entropy, distillation_loss
-from mien.training.distillation.teachers import Teachers, fixed_logits
+from mien.training.evaluate import predict
 from mien.training.faces import Split, read_split
-from mien.training.loop.batches import FaceBatch, FaceBatches, JoinedFaces, epoch_order
-from mien.training.loop.machine import use_machine
-from mien.training.loop.mixing import mix
-from mien.training.loop.optimizer import build_optimizer, build_scheduler
-from mien.training.loop.prediction import predict
-from mien.training.loop.provenance import data_facts, provenance
-from mien.training.loop.run import Run, check_batch_size, parts_of
-from mien.training.loop.run_folder import parameters
-from mien.training.loop.sharpness import perturbed_weights
-from mien.training.release.initialization import load_start, model_to_build
+from mien.training.initialization import load_start, model_to_build
+from mien.training.losses import attention_consistency, cross_entropy, distillation_loss
+from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
+from mien.training.run import Run, check_batch_size, parts_of
+from mien.training.run_folder import data_facts, parameters, provenance
+from mien.training.runtime import use_machine
+from mien.training.teachers import Teachers, fixed_logits
 
 logger = logging.getLogger("mien.training")
 

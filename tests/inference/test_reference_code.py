@@ -13,7 +13,7 @@ from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Detection, Prepared
 from mien.app.settings import load_settings
 from mien.models.manifest import artifact_dir
-from mien.training.conditions import degrade
+from mien.training.release.conditions import degrade
 from tests.support import ROOT
 
 _DEGRADED = (

@@ -12,7 +12,7 @@ from mien.training.config import DataSource
 from mien.training.evaluate import PRIORS, open_graph, run_graph
 from mien.training.faces import read_split
 from mien.training.release.graphs import ReleasedNetwork, torch_logits
-from mien.training.release.weights import load_network
+from mien.training.weights import load_network
 from tests.support import ROOT, folder_from_environment, sample_photo
 
 # samples/photos/grace_hopper.jpg with the built-in detector and the default prior; a new release has others

@@ -13,10 +13,9 @@ import yaml
 from mien.data.contract import LABELS
 from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
 from mien.training.faces import Split, read_split
-from mien.training.loop.machine import Machine
-from mien.training.loop.parallel import World
-from mien.training.loop.run import Run
-from mien.training.loop.run_folder import METRICS_NAME
+from mien.training.run import Run
+from mien.training.run_folder import METRICS_NAME
+from mien.training.runtime import Machine, World
 from tests.support.data_sets import make_folders
 from tests.support.models import DEIT, SMALL
 

@@ -13,11 +13,11 @@ import torch
 from mien.data.augment import Augment, AugmentConfig
 from mien.data.contract import Array, decode
 from mien.data.tree import DatasetError
+from mien.training.batches import FaceBatches, JoinedFaces, epoch_order
 from mien.training.config import DataSource, FoldConfig
-from mien.training.distillation.losses import cross_entropy
 from mien.training.faces import Split, _write_cache, read_split
-from mien.training.loop.batches import FaceBatches, JoinedFaces, epoch_order
-from mien.training.loop.parallel import World
+from mien.training.losses import cross_entropy
+from mien.training.runtime import World
 from tests.support.data_sets import make_photos, write_image
 from tests.support.training import drawn_faces, small_recipe
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from mien.training.loop import checkpoint
+from mien.training import checkpoint
 
 
 def state(step: int) -> dict[str, object]:

@@ -14,13 +14,12 @@ from torch import nn
 
 from mien.models.manifest import sha256_of
 from mien.models.network import FaceNetwork
+from mien.training.batches import epoch_order
 from mien.training.config import RecipeError, RuntimeConfig
-from mien.training.loop.batches import epoch_order
-from mien.training.loop.run_folder import FACTS_NAME, load_best
-from mien.training.loop.sharpness import perturbed_weights
-from mien.training.loop.trackers import open_trackers
-from mien.training.release.foreign import ForeignWeightsError
-from mien.training.release.initialization import load_initial
+from mien.training.initialization import ForeignWeightsError, load_initial
+from mien.training.optimizer import perturbed_weights
+from mien.training.run import open_trackers
+from mien.training.run_folder import FACTS_NAME, load_best
 from mien.training.train import train
 from tests.support.training import TINY_CNN, TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
 

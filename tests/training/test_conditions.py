@@ -8,9 +8,9 @@ import pytest
 
 from mien.data.quality import measure
 from mien.models.manifest import read_manifest
-from mien.training import conditions
-from mien.training.conditions import STRENGTHS, Step, degrade, fit_softening, measure_conditions
 from mien.training.metrics import ece
+from mien.training.release import conditions
+from mien.training.release.conditions import STRENGTHS, Step, degrade, fit_softening, measure_conditions
 from tests.support.data_sets import draw_face
 from tests.support.training import drawn_faces, valid_faces
 

@@ -7,11 +7,10 @@ import pytest
 
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.cli import main
-from mien.training.compare import compare
-from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
-from mien.training.export import export
-from mien.training.loop.run_folder import read_facts
+from mien.training.evaluate import PRIORS, compare, open_graph, open_model, run_graph
+from mien.training.release.export import export
 from mien.training.release.graphs import ExportError
+from mien.training.run_folder import read_facts
 from mien.training.train import train
 from tests.support.training import drawn_faces, small_recipe, valid_faces, write_recipe
 

@@ -17,10 +17,10 @@ from mien.data.tree import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.cli import main
 from mien.training.config import DistillationConfig, RecipeError
-from mien.training.distillation.teachers import Teachers
 from mien.training.evaluate import evaluate
-from mien.training.export import export
+from mien.training.release.export import export
 from mien.training.release.graphs import ExportError
+from mien.training.teachers import Teachers
 from mien.training.train import train
 from tests.support import encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos

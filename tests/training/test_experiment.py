@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from mien.training.cli import main
-from mien.training.experiment import compare
-from mien.training.variants import recipes_of
+from mien.training.experiment import compare, recipes_of
 from tests.support.training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, write_recipe
 
 

@@ -9,14 +9,13 @@ import torch
 
 from mien.models.backbones import Color
 from mien.models.manifest import artifact_dir
+from mien.training.batches import FaceBatches, JoinedFaces
 from mien.training.config import DistillationConfig
-from mien.training.distillation.teachers import Teachers, fixed_logits
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import read_split
-from mien.training.loop.batches import FaceBatches, JoinedFaces
-from mien.training.loop.machine import Machine
-from mien.training.loop.parallel import World
-from mien.training.loop.provenance import recorded
+from mien.training.run_folder import recorded
+from mien.training.runtime import Machine, World
+from mien.training.teachers import Teachers, fixed_logits
 from mien.training.train import train
 from tests.support.training import TINY_DEIT, cpu, drawn_faces, losses, metric_lines, small_recipe
 from tests.training.conftest import Trained

@@ -8,7 +8,7 @@ import torch
 
 from mien.data.contract import Array
 from mien.models.network import FaceNetwork
-from mien.training.loop import checkpoint
+from mien.training import checkpoint
 from mien.training.train import train
 from tests.support.training import TINY_CNN, TINY_DEIT, drawn_faces, metric_lines, small_recipe
 

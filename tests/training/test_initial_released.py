@@ -12,9 +12,9 @@ from mien.models.manifest import artifact_dir, read_manifest, write_manifest
 from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig
-from mien.training.distillation.teachers import Teachers
-from mien.training.loop.run_folder import RunError
-from mien.training.release.initialization import InitialWeightsError, load_initial
+from mien.training.initialization import InitialWeightsError, load_initial
+from mien.training.run_folder import RunError
+from mien.training.teachers import Teachers
 from tests.support.training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe, valid_faces
 from tests.training.conftest import COLOR_CNN, Eight, Trained
 

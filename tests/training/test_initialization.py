@@ -9,9 +9,9 @@ import yaml
 
 from mien.data.contract import LABELS, contract_id
 from mien.models.network import FaceNetwork
-from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import RECIPE_NAME, RunError
-from mien.training.release.initialization import InitialWeightsError, load_initial
+from mien.training import checkpoint
+from mien.training.initialization import InitialWeightsError, load_initial
+from mien.training.run_folder import RECIPE_NAME, RunError
 from tests.support.models import DEIT
 from tests.support.training import PLAIN_DEIT, TINY_CNN, small_recipe
 

@@ -8,7 +8,7 @@ from scipy.special import log_softmax, softmax
 from mien.data.contract import Array
 from mien.models.backbones import Heads
 from mien.training.config import DistillationConfig
-from mien.training.distillation.losses import (
+from mien.training.losses import (
     attention_consistency,
     cross_entropy,
     distillation_loss,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from mien.training.batches import mix
 from mien.training.config import MixConfig
-from mien.training.loop.mixing import mix
-from mien.training.loop.parallel import World
+from mien.training.runtime import World
 
 
 def batch(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,15 +14,14 @@ from torch import nn
 from mien.data.contract import CROP_PX, LABELS, Array, contract_id, softmax
 from mien.models.backbones.mobilefacenet import NAME
 from mien.models.network import FaceNetwork
-from mien.training import metrics
+from mien.training import checkpoint, metrics
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import RECIPE_NAME
-from mien.training.quantize import weighted_nodes
+from mien.training.initialization import InitialWeightsError, load_initial
 from mien.training.release.graphs import ReleasedNetwork, store_weights_in_half, with_fp32_weights, write_graph
-from mien.training.release.initialization import InitialWeightsError, load_initial
 from mien.training.release.operating_point import MAX_ECE, fit_operating_point
-from mien.training.release.weights import round_weights
+from mien.training.release.quantize import weighted_nodes
+from mien.training.run_folder import RECIPE_NAME
+from mien.training.weights import round_weights
 from tests.support.models import crops
 from tests.support.training import TINY_DEIT, small_recipe
 

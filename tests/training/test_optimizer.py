@@ -8,7 +8,7 @@ from torch import nn
 
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
-from mien.training.loop.optimizer import build_optimizer, build_scheduler
+from mien.training.optimizer import build_optimizer, build_scheduler
 from tests.support.training import TINY_DEIT, small_recipe
 
 

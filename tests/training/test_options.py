@@ -13,13 +13,13 @@ from mien.data.contract import LABELS
 from mien.data.readers.base import Sample
 from mien.data.tree import DatasetError
 from mien.models.manifest import artifact_dir
+from mien.training import checkpoint
 from mien.training.config import DataSource, DistillationConfig, RecipeError, RuntimeConfig
-from mien.training.distillation.teachers import Teachers
 from mien.training.faces import _target
-from mien.training.loop import checkpoint
-from mien.training.loop.machine import choose_device
-from mien.training.loop.run_folder import RunError, load_best
-from mien.training.loop.throughput import Clock
+from mien.training.run import Clock
+from mien.training.run_folder import RunError, load_best
+from mien.training.runtime import choose_device
+from mien.training.teachers import Teachers
 from mien.training.train import train
 from tests.support.data_sets import make_folders
 from tests.support.models import crops

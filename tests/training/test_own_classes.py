@@ -15,10 +15,10 @@ from mien.app.main import create_app
 from mien.app.settings import InferenceSettings, Settings
 from mien.data.contract.palette import COLORS
 from mien.models.manifest import artifact_dir, load_artifact
+from mien.training import checkpoint
 from mien.training.cli import main
 from mien.training.config import RecipeError
-from mien.training.export import export
-from mien.training.loop import checkpoint
+from mien.training.release.export import export
 from mien.training.train import train
 from tests.support import encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos

@@ -12,10 +12,10 @@ from mien.app.inference.classifier import Classifier
 from mien.app.settings import Settings
 from mien.data.contract import LABELS
 from mien.models.manifest import Interval, artifact_dir, load_artifact, write_manifest
-from mien.training import quantize
 from mien.training.cli import main
 from mien.training.config import DataSource
-from mien.training.quantize import Comparison, QuantizationError
+from mien.training.release import quantize
+from mien.training.release.quantize import Comparison, QuantizationError
 from tests.support import tiny_artifact
 from tests.support.training import drawn_faces, valid_faces
 

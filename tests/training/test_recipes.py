@@ -14,9 +14,9 @@ import yaml
 from mien.models.network import FaceNetwork
 from mien.training.cli import main
 from mien.training.config import ModelConfig, Recipe, RecipeError, read_as
-from mien.training.distillation.losses import cross_entropy, distillation_loss
-from mien.training.loop.run_folder import parameters
-from mien.training.variants import RUNS, recipes_of
+from mien.training.experiment import RUNS, recipes_of
+from mien.training.losses import cross_entropy, distillation_loss
+from mien.training.run_folder import parameters
 from tests.support import ROOT
 from tests.support.models import crops
 from tests.support.training import TINY_DEIT, small_recipe, write_recipe

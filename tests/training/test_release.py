@@ -25,16 +25,16 @@ from mien.models.manifest import (
 )
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
-from mien.training import evaluate, export
+from mien.training import evaluate
 from mien.training.cli import main
 from mien.training.config import Recipe
 from mien.training.faces import Split, read_split
-from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
-from mien.training.loop.throughput import TrainingDiverged
-from mien.training.release import description, graphs
-from mien.training.release.description import finish
-from mien.training.release.weights import load_network, round_weights
+from mien.training.release import export, graphs
+from mien.training.release.export import finish
+from mien.training.run import TrainingDiverged
+from mien.training.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.train import train
+from mien.training.weights import load_network, round_weights
 from tests.support.training import drawn_faces, small_recipe, valid_faces
 from tests.training.conftest import Trained
 
@@ -289,7 +289,7 @@ def test_measured_again_an_artifact_keeps_its_operating_point_and_has_the_thresh
 ) -> None:
     (tmp_path / "folders").symlink_to(trained.faces)
     monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(description, "measure_conditions", _threshold_only)
+    monkeypatch.setattr(export, "measure_conditions", _threshold_only)
     folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
     served = load_artifact(folder)
     correction = tuple(np.linspace(-2.0, 2.0, len(LABELS)))  # never that of a fit to equal numbers of faces

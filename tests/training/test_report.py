@@ -9,11 +9,9 @@ import pytest
 
 from mien.models.manifest import Interval
 from mien.models.network import Head
-from mien.training.loop.run_folder import RunError
-from mien.training.report.comparison import Figures, Result, as_table, write_figure
-from mien.training.report.history import read_history
-from mien.training.report.results import most_confident_mistakes
-from mien.training.variants import Plot
+from mien.training.experiment import Figures, Plot, Result, as_table, write_figure
+from mien.training.report import most_confident_mistakes, read_history
+from mien.training.run_folder import RunError
 from mien.training.wording import ResultFiles, markdown_table, most_confused
 
 

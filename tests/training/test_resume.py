@@ -10,8 +10,8 @@ import yaml
 
 from mien.data.errors import MienError
 from mien.models.manifest import artifact_dir, sha256_of
-from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import FACTS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
+from mien.training import checkpoint
+from mien.training.run_folder import FACTS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
 from mien.training.train import train
 from tests.support.training import (
     TINY_CNN,

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mien.data.contract import Array
+from mien.training import checkpoint
 from mien.training.config import RecipeError
 from mien.training.faces import read_split
-from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import load_best, read_facts
+from mien.training.run_folder import load_best, read_facts
 from mien.training.train import train
 from tests.support.training import data_of, drawn_faces, metric_lines, small_recipe, stopped_after
 

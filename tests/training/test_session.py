@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from mien.training import checkpoint
 from mien.training.config import Recipe, RecipeError
-from mien.training.loop import checkpoint
-from mien.training.loop.run import OutOfMemory, Run, check_batch_size
-from mien.training.loop.run_folder import FACTS_NAME, RunError
+from mien.training.run import OutOfMemory, Run, check_batch_size
+from mien.training.run_folder import FACTS_NAME, RunError
 from mien.training.train import train
 from tests.support import ROOT, output_of
 from tests.support.training import (

@@ -13,12 +13,11 @@ from mien.data.contract import LABELS, Array
 from mien.models.backbones import Heads
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
+from mien.training import checkpoint
+from mien.training.batches import JoinedFaces, mix
 from mien.training.config import Recipe, RecipeError
 from mien.training.faces import read_split
-from mien.training.loop import checkpoint
-from mien.training.loop.batches import JoinedFaces
-from mien.training.loop.mixing import mix
-from mien.training.loop.throughput import TrainingDiverged
+from mien.training.run import TrainingDiverged
 from mien.training.train import train
 from tests.support.data_sets import make_folders
 from tests.support.training import TINY_CNN, metric_lines, small_recipe, with_runtime

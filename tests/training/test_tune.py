@@ -4,9 +4,8 @@ from pathlib import Path
 
 from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir
-from mien.training.compare import compare
 from mien.training.config import Recipe, read_as
-from mien.training.evaluate import open_model
+from mien.training.evaluate import compare, open_model
 from mien.training.train import train
 from tests.support import ROOT
 from tests.support.data_sets import make_folders

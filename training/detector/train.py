@@ -28,18 +28,15 @@ from mien.models.detector.network import FaceFPN
 from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError, check_weights
 from mien.training.detector.config import DetectorModel, DetectorRecipe
-from mien.training.detector.hard import false_positives
-from mien.training.detector.images import load_images
+from mien.training.detector.images import false_positives, load_images
 from mien.training.detector.loss import Targets, losses
 from mien.training.detector.scenes import Scenes
 from mien.training.detector.teacher import Teacher
-from mien.training.loop.machine import use_machine
-from mien.training.loop.optimizer import build_optimizer, build_scheduler
-from mien.training.loop.parallel import World
-from mien.training.loop.run import Run, check_batch_size, parts_of
-from mien.training.loop.run_folder import parameters
-from mien.training.loop.sharpness import perturbed_weights
-from mien.training.release.weights import WEIGHTS_NAME, in_fp32
+from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
+from mien.training.run import Run, check_batch_size, parts_of
+from mien.training.run_folder import parameters
+from mien.training.runtime import World, use_machine
+from mien.training.weights import WEIGHTS_NAME, in_fp32
 
 _FIRST_GAIN: Final = 0.1  # of a block that model.init_from lacks; 0 would leave its ReLU without a gradient
 

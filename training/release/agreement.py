@@ -23,8 +23,8 @@ from mien.data.contract import Array
 from mien.data.quality import measure
 from mien.models.manifest import Agreement, DegradedFaces, Interval, Manifest, Softening, VotedFaces
 from mien.training import metrics
-from mien.training.conditions import STRENGTHS, degrade
 from mien.training.faces import VotedSet
+from mien.training.release.conditions import STRENGTHS, degrade
 from mien.training.release.operating_point import folds
 from mien.training.wording import interval
 

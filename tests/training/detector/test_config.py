@@ -7,7 +7,7 @@ import pytest
 from mien.training.config import RecipeError, read_as
 from mien.training.detector.config import MODELS_DIR_VARIABLE, DetectorRecipe
 from mien.training.detector.train import build_detector
-from mien.training.loop.run_folder import parameters
+from mien.training.run_folder import parameters
 from tests.support import ROOT
 
 FOLDER = ROOT / "training" / "recipes" / "detector"

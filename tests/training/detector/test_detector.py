@@ -12,6 +12,7 @@ import torch
 
 from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import default_detector_dir, load_detector
+from mien.training import checkpoint
 from mien.training.cli import main
 from mien.training.config import RecipeError
 from mien.training.detector import evaluate as evaluate_command
@@ -21,8 +22,7 @@ from mien.training.detector.evaluate import THRESHOLDS
 from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector, start_from, train
 from mien.training.evaluate import open_graph
-from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import RunError, read_facts
+from mien.training.run_folder import RunError, read_facts
 from tests.support.detector import drawn_face, small_detector_recipe
 from tests.support.training import losses, stopped_after
 

@@ -26,11 +26,11 @@ from mien.data.contract import Array
 from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
-from mien.training.compare import compare as compare_faces
 from mien.training.config import DataSource
 from mien.training.evaluate import Evaluation, open_graph, run_graph, score_logits
+from mien.training.evaluate import compare as compare_faces
 from mien.training.faces import read_split
-from mien.training.release.description import finish
+from mien.training.release.export import finish
 from mien.training.release.graphs import with_fp32_weights
 from mien.training.wording import interval, metric_cells, percent
 

@@ -1,9 +1,10 @@
-"""Training batches, shuffled by seed and augmented in worker processes.
+"""Training batches: shuffled by seed, augmented in worker processes, and mixed.
 
-Order and augmentation depend only on seed, epoch, face, and how often the face was drawn before in this epoch, so a
-resumed run gets the same batches as an uninterrupted one.
+Order, augmentation and mixing depend only on seed, epoch, face, and how often the face was drawn before in this epoch,
+so a resumed run gets the same batches as an uninterrupted one, and all processes mix in the same way.
 """
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -15,9 +16,9 @@ from torch.utils.data import Dataset
 
 from mien.data.augment import Augment
 from mien.data.contract import Array
-from mien.training.config import Recipe, Sampler
+from mien.training.config import MixConfig, Recipe, Sampler
 from mien.training.faces import Split
-from mien.training.loop.parallel import World
+from mien.training.runtime import World
 
 
 class JoinedFaces:
@@ -108,3 +109,39 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
     share[known] *= counts[known].sum() / share[known].sum()
     share[~known] = counts[~known]
     return draw.choice(len(labels), size=len(labels), p=(share / counts)[place] / len(labels))
+
+
+_STREAM = 0x6D6978  # differs from the seeds of order and augmentation
+
+
+def mix(crops: Tensor, targets: Tensor, config: MixConfig, *, seed: int, step: int) -> tuple[Tensor, Tensor]:
+    """Mix a batch; the input tensors are not modified.
+
+    Args:
+        crops: (B, H, W, C) uint8.
+        targets: (B, 7) class shares.
+    Returns: mixed crops and targets; face i is combined with face B - 1 - i.
+    """
+    rng = np.random.default_rng([_STREAM, seed, step])
+    if not (config.mixup or config.cutmix) or rng.random() >= config.probability:
+        return crops, targets
+    use_cutmix = bool(config.cutmix) and (not config.mixup or rng.random() < 0.5)
+    alpha = config.cutmix if use_cutmix else config.mixup
+    lam = float(rng.beta(alpha, alpha))
+    if use_cutmix:
+        crops, lam = _cutmix(crops, lam, rng)
+    else:
+        crops = (crops.float() * lam + crops.flip(0).float() * (1 - lam)).round().to(crops.dtype)
+    return crops, targets * lam + targets.flip(0) * (1 - lam)
+
+
+def _cutmix(crops: Tensor, lam: float, rng: np.random.Generator) -> tuple[Tensor, float]:
+    """Paste a box from the reversed batch; returns the share of pixels that remain, as the box is clipped."""
+    height, width = crops.shape[1:3]
+    half_y, half_x = (int(side * math.sqrt(1 - lam)) // 2 for side in (height, width))
+    y, x = int(rng.integers(height)), int(rng.integers(width))
+    top, bottom = max(0, y - half_y), min(height, y + half_y)
+    left, right = max(0, x - half_x), min(width, x + half_x)
+    mixed = crops.clone()
+    mixed[:, top:bottom, left:right] = crops.flip(0)[:, top:bottom, left:right]
+    return mixed, 1 - (bottom - top) * (right - left) / (height * width)

@@ -1,9 +1,9 @@
-"""Run folders, written by training and read by evaluation, distillation and export."""
+"""Run folders, written by training and read by evaluation, distillation and export, and the provenance they record."""
 
 import json
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -19,10 +19,12 @@ from torch import nn
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
 from mien.data.errors import MienError
-from mien.models.manifest import MANIFEST_NAME, split_terms
+from mien.models.backbones import published_terms
+from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of, split_terms
 from mien.models.network import FaceNetwork
-from mien.training.config import ModelConfig, Recipe, RecipeError, RunRecipe, parse_as
-from mien.training.loop import checkpoint
+from mien.training import checkpoint
+from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig, Recipe, RecipeError, RunRecipe, parse_as
+from mien.training.faces import Split
 
 RECIPE_NAME: Final = "recipe.yaml"
 METRICS_NAME: Final = "metrics.jsonl"
@@ -220,3 +222,54 @@ def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
     network = untrained_network(recipe.model, len(state["labels"]))
     network.load_state_dict(state["weights"])
     return network.eval(), state
+
+
+def data_facts(sources: Sequence[DataSource], parts: Sequence[Split]) -> dict[str, Any]:
+    """Index hash (`data`) and number of faces (`faces`) of each source by kind/split, numbered if that repeats."""
+    names: list[str] = []
+    for source in sources:
+        name = f"{source.kind}/{source.split}"
+        repeated = sum(other == name or other.startswith(f"{name} (") for other in names)
+        names.append(f"{name} ({repeated + 1})" if repeated else name)
+    return {
+        "data": {name: part.index_sha256 for name, part in zip(names, parts, strict=True)},
+        "faces": {name: len(part) for name, part in zip(names, parts, strict=True)},
+    }
+
+
+def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Path, ...]) -> dict[str, Any]:
+    """Collect the provenance for `run.json` and the manifest.
+
+    Args:
+        model: the recipe's model.
+        sources: index hash of each training split, by kind/split.
+        folders: runs and artifacts used for initialization or as teachers.
+    Returns: `learned_from`, hashes by kind/split, including inherited ones; `weights_from`, hashes of weights by name;
+        `weight_terms`, publisher and license of third-party weights by name.
+    Raises: RunError, ArtifactError, if a folder has no weights.
+    """
+    learned, weights, terms = dict(sources), {}, {}
+    if model.pretrained:
+        terms[f"{model.family}/{model.name}"] = published_terms(model.family)
+    for folder in folders:
+        if folder.suffix in WEIGHT_SUFFIXES:
+            weights[folder.name], terms[folder.name] = sha256_of(folder), str(model.init_terms)
+            continue
+        released = (folder / MANIFEST_NAME).exists()
+        own = load_artifact(folder).graph("fp32").sha256 if released else sha256_of(weights_file(folder))
+        weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
+        inherited = recorded(folder)
+        for name, sha256 in inherited["learned_from"].items():
+            known = learned.get(name, sha256) == sha256
+            learned[name if known else f"{name} of {folder.name}"] = sha256
+        weights = inherited["weights_from"] | weights
+        terms = inherited["weight_terms"] | terms
+    return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
+
+
+def recorded(folder: Path) -> dict[str, dict[str, str]]:
+    """Provenance of the weights of a run or an artifact, as `provenance` returns it."""
+    if (folder / MANIFEST_NAME).exists():
+        return read_manifest(folder).model_dump(include={"learned_from", "weights_from", "weight_terms"})
+    facts = read_facts(folder)
+    return {"learned_from": facts["learned_from"], **split_terms(facts)}

@@ -1,6 +1,8 @@
-"""Optimizer and learning rate: timm's optimizers, weight decay by parameter, cosine schedule with warm-up."""
+"""Optimizer, schedule, and sharpness-aware minimization."""
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -8,6 +10,7 @@ from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
 from timm.optim._param_groups import param_groups_layer_decay
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mien.training.config import OptimConfig, RecipeError
 
@@ -63,3 +66,30 @@ def build_scheduler(
         warmup_prefix=True,  # the cosine starts at the end of the warm-up, not below its peak
         t_in_epochs=False,
     )
+
+
+@contextmanager
+def perturbed_weights(network: nn.Module, rho: float) -> Iterator[None]:
+    """Move the weights by `rho` along their gradient during a block, then restore them and keep the new gradients.
+
+    In the block, gradients start at zero, and running statistics of BatchNorm are frozen: the first pass updated them.
+    """
+    gradients = [(weight, weight.grad) for weight in network.parameters() if weight.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for _, gradient in gradients]))
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    momenta = [module.momentum for module in norms]
+    with torch.no_grad():
+        before = [(weight, weight.clone()) for weight, _ in gradients]
+        for weight, gradient in gradients:
+            weight.add_(gradient * (rho / (norm + 1e-12)))
+            weight.grad = None
+    for module in norms:
+        module.momentum = 0.0
+    try:
+        yield
+    finally:
+        for module, momentum in zip(norms, momenta, strict=True):
+            module.momentum = momentum
+        with torch.no_grad():
+            for weight, value in before:
+                weight.copy_(value)

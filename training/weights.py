@@ -16,7 +16,7 @@ from mien.data.contract import CROP_PX
 from mien.models.manifest import MANIFEST_NAME, ArtifactError, Manifest, load_artifact
 from mien.models.network import FaceNetwork, Head
 from mien.training.config import ModelConfig
-from mien.training.loop.run_folder import load_best, untrained_network
+from mien.training.run_folder import load_best, untrained_network
 
 WEIGHTS_NAME: Final = "model.safetensors"
 

@@ -19,7 +19,7 @@ from mien.training import metrics
 from mien.training.wording import percent
 
 if TYPE_CHECKING:
-    from mien.training.report.results import RunResult
+    from mien.training.report import RunResult
 
 COLORS: Final = ("#0067a5", "#c4510b", "#117a56", "#8a4a9e")
 GRAY: Final = "#5a616b"

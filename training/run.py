@@ -1,32 +1,160 @@
-"""A run while it trains: lock, exact resume, checkpoints, metrics, progress and speed.
+"""A run while it trains: lock, exact resume, checkpoints, metrics, trackers, progress and speed.
 
 training/train.py and training/detector/train.py have a loop each and share this. Order, augmentation and random numbers
 depend only on the seed and the step, so a resumed run has the same losses as an uninterrupted one.
 """
 
+import importlib
+import json
 import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
 from mien.data.errors import MienError
-from mien.training.config import RecipeError, RunRecipe
-from mien.training.loop import checkpoint
-from mien.training.loop.machine import Machine
-from mien.training.loop.run_folder import METRICS_NAME, check_run, create_folder, record_run, run_lock
-from mien.training.loop.throughput import Clock, MetricsLogger, TrainingDiverged, progress_bar, warn_of_slow_bf16
-from mien.training.loop.trackers import open_trackers
+from mien.training import checkpoint
+from mien.training.config import RecipeError, RunRecipe, RuntimeConfig
+from mien.training.run_folder import METRICS_NAME, check_run, create_folder, record_run, run_lock
+from mien.training.runtime import Machine
+
+BOARD_FOLDER: Final = "tensorboard"
+
+
+class Tracker(NamedTuple):
+    """Functions that log the numbers of one step, and end the run."""
+
+    add: Callable[[Mapping[str, float], int], None]
+    close: Callable[[], None]
+
+
+def open_trackers(runtime: RuntimeConfig, out: Path, *, name: str, step: int) -> list[Tracker]:
+    """Open the trackers of a recipe; TensorBoard's events after `step` are dropped. Raises: RecipeError."""
+    trackers: list[Tracker] = []
+    if runtime.tensorboard:
+        writer = _library("tensorboardX").SummaryWriter(str(out / BOARD_FOLDER), purge_step=step + 1)
+
+        def add(values: Mapping[str, float], step: int) -> None:
+            for key, value in values.items():
+                writer.add_scalar(key, value, step)
+            writer.flush()
+
+        trackers.append(Tracker(add, writer.close))
+    if runtime.wandb:  # resumed by the name of the run folder; WANDB_MODE=offline keeps it local
+        run = _library("wandb").init(project="mien", name=name, id=out.name, dir=str(out), resume="allow")
+        trackers.append(Tracker(lambda values, step: run.log(dict(values), step=step), run.finish))
+    if runtime.mlflow:  # at MLFLOW_TRACKING_URI
+        mlflow = _library("mlflow")
+        mlflow.set_experiment("mien")
+        mlflow.start_run(run_name=name)
+        trackers.append(Tracker(lambda values, step: mlflow.log_metrics(dict(values), step=step), mlflow.end_run))
+    return trackers
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise RecipeError(f"runtime.{name}: {name} is not installed; pip install {name}") from error
+
+
+logger = logging.getLogger("mien.training")
+_MATMUL_SIDE: Final = 2048
+
+
+class TrainingDiverged(MienError):
+    """A loss that is not finite."""
+
+
+class MetricsLogger:
+    """Logger to `metrics.jsonl` and to the trackers of the recipe; every line has a `step`."""
+
+    def __init__(self, path: Path, *, step: int, trackers: Sequence[Tracker] = ()) -> None:
+        self.path, self.trackers = path, trackers
+        if path.exists():  # drop lines after `step`, which a resumed run will write again, and a truncated last line
+            kept = []
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    if json.loads(line)["step"] <= step:
+                        kept.append(line + "\n")
+                except json.JSONDecodeError:
+                    break
+            write_atomic(path, "".join(kept))
+
+    def add(self, values: dict[str, Any]) -> None:
+        """Append one line."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+        numbers = {name: value for name, value in values.items() if name != "step" and isinstance(value, int | float)}
+        for tracker in self.trackers:
+            tracker.add(numbers, values["step"])
+
+    def close(self) -> None:
+        """Close the trackers."""
+        for tracker in self.trackers:
+            tracker.close()
+
+
+class Clock:
+    """Timer of an epoch: time spent waiting for batches, and speed."""
+
+    def __init__(self) -> None:
+        self.started = self.requested = time.perf_counter()
+        self.waited_s, self.faces = 0.0, 0
+
+    def batch_loaded(self) -> None:
+        """Record that the loader has returned a batch."""
+        self.waited_s += time.perf_counter() - self.requested
+
+    def step_done(self, faces: int) -> None:
+        """Record that a step on `faces` faces is done and the next batch is requested."""
+        self.faces += faces
+        self.requested = time.perf_counter()
+
+    def rates(self) -> dict[str, float]:
+        """Speed since the start, including waiting, and share of time spent waiting, for a line of metrics."""
+        elapsed = max(time.perf_counter() - self.started, 1e-9)
+        return {"faces_per_s": round(self.faces / elapsed, 1), "data_wait_share": round(self.waited_s / elapsed, 4)}
+
+
+def matmul_flops_per_s(dtype: torch.dtype) -> float:
+    """Measured rate of a 2048x2048 matrix multiplication on the CPU: the best of a few, as the first includes setup."""
+    left = torch.ones(_MATMUL_SIDE, _MATMUL_SIDE, dtype=dtype)
+    seconds: list[float] = []
+    while len(seconds) < 6 and sum(seconds) < 2:
+        started = time.perf_counter()
+        left @ left
+        seconds.append(time.perf_counter() - started)
+    return 2 * _MATMUL_SIDE**3 / min(seconds)
+
+
+def warn_of_slow_bf16() -> None:
+    """Log a warning if this processor multiplies matrices faster in fp32 than in bf16."""
+    bf16, fp32 = (matmul_flops_per_s(dtype) / 1e9 for dtype in (torch.bfloat16, torch.float32))
+    if bf16 < fp32:
+        logger.warning(
+            "bf16 is slower than fp32 on this processor (%.0f and %.0f GFLOP/s): train with runtime.precision=fp32",
+            bf16, fp32,
+        )  # fmt: skip
+
+
+def progress_bar(*, shown: bool = True) -> Progress:
+    """Progress bar with steps, remaining time and a note; hidden without a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, TextColumn("{task.fields[note]}"), disable=not (shown and sys.stderr.isatty()))
+
 
 logger = logging.getLogger("mien.training")
 _PRINT_EVERY_S: Final = 60.0

@@ -11,21 +11,25 @@ Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetenso
 runs or artifacts become one graph, which averages their calibrated probabilities over a face and, without --one-view,
 its mirror image.
 Temperature, prior correction and confidence threshold are fitted on the validation split that selected the weights.
-How accuracy depends on size, blur, pose and light is measured on it, too (training/conditions.py). --refit repeats this
-for the graphs of an artifact, and rewrites its card; --conditions only measures the conditions and fits the threshold
-again, --agreement only fits the agreement to the votes for the faces (training/release/agreement.py). --card only
-rewrites license and card.
+How accuracy depends on size, blur, pose and light is measured on it, too (training/release/conditions.py). --refit
+repeats this for the graphs of an artifact, and rewrites its card; --conditions only measures the conditions and fits
+the threshold again, --agreement only fits the agreement to the votes for the faces (training/release/agreement.py).
+--card only rewrites license and card.
 """
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from mien.data.atomic import write_atomic
 from mien.data.contract import Array, contract_id
 from mien.data.readers.base import readers
 from mien.models.manifest import (
@@ -39,16 +43,16 @@ from mien.models.manifest import (
     read_manifest,
     sha256_of,
     verify_files,
+    write_manifest,
 )
 from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.config import DataSource, ModelConfig, Recipe
-from mien.training.evaluate import open_graph, run_graph
-from mien.training.faces import TEST, Split, read_split, read_voted
-from mien.training.loop.provenance import recorded
-from mien.training.loop.run_folder import parameters, read_facts, read_run, trained_commit
-from mien.training.release.description import CARD_NAME, describe, finish, fit_agreement_again, measure_again
-from mien.training.release.folder import new_artifact
+from mien.training.evaluate import open_graph, run_graph, score_logits
+from mien.training.faces import TEST, Split, VotedSet, read_split, read_voted
+from mien.training.release import card
+from mien.training.release.agreement import measure_agreement
+from mien.training.release.conditions import measure_conditions
 from mien.training.release.graphs import (
     OPSET,
     ExportError,
@@ -62,7 +66,9 @@ from mien.training.release.graphs import (
     torch_logits,
     write_graph,
 )
-from mien.training.release.weights import WEIGHTS_NAME, load_trained, round_weights, save_weights
+from mien.training.release.operating_point import cross_fit_temperature, fit_operating_point
+from mien.training.run_folder import parameters, read_facts, read_run, recorded, trained_commit
+from mien.training.weights import WEIGHTS_NAME, load_trained, round_weights, save_weights
 
 logger = logging.getLogger("mien.training")
 
@@ -322,3 +328,77 @@ def describe_again(
         )
     else:
         fit_agreement_again(folder, manifest, voted)
+
+
+CARD_NAME: Final = "card.md"
+logger = logging.getLogger("mien.training")
+
+
+def describe(folder: Path, manifest: Manifest, valid: Split, voted: VotedSet | None, also: Sequence[Split]) -> None:
+    """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card.
+
+    Args:
+        valid: the validation split that selected the weights.
+        voted: its faces with votes, if it has some.
+        also: further splits to evaluate.
+    """
+    session = open_graph(folder / manifest.graph("fp32").file)
+    logits = run_graph(session, valid.crops)
+    point = fit_operating_point(logits, valid.labels)
+    logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
+    fitted = manifest.model_copy(update={"temperature": point.temperature, "prior_correction": point.prior_correction})
+    fitted = measure_conditions(fitted, partial(run_graph, session), valid, point.cross_fitted["balanced"])
+    logger.info("confidence threshold %.4f", fitted.confidence_threshold)
+    if voted is not None:
+        fitted = measure_agreement(fitted, partial(run_graph, session), voted)
+    scored = score_logits(logits, fitted, valid, point.cross_fitted)
+    for faces in also:
+        scored += score_logits(run_graph(session, faces.crops), fitted, faces)
+    graphs = dict(fitted.graphs)
+    if "int8" in graphs:
+        int8 = score_logits(run_graph(open_graph(folder / graphs["int8"].file), valid.crops), fitted, valid)
+        graphs["int8"] = graphs["int8"].model_copy(update={"metrics": tuple(int8)})
+    finish(folder, fitted.model_copy(update={"metrics": tuple(scored), "graphs": graphs}))
+
+
+def fit_agreement_again(folder: Path, manifest: Manifest, voted: VotedSet) -> None:
+    """Fit the agreement of an artifact to votes, and rewrite manifest and card."""
+    session = open_graph(folder / manifest.graph("fp32").file)
+    finish(folder, measure_agreement(manifest, partial(run_graph, session), voted))
+
+
+def measure_again(folder: Path, manifest: Manifest, valid: Split, voted: VotedSet | None) -> None:
+    """Measure the conditions of an artifact again, fit its threshold to the correction it serves, and rewrite them.
+
+    The agreement depends on the conditions: it is fitted again, if there are votes.
+    """
+    session = open_graph(folder / manifest.graph("fp32").file)
+    logits = run_graph(session, valid.crops)
+    probabilities = cross_fit_temperature(logits, valid.labels, manifest.prior_correction)
+    fitted = measure_conditions(manifest, partial(run_graph, session), valid, probabilities)
+    finish(folder, fitted if voted is None else measure_agreement(fitted, partial(run_graph, session), voted))
+
+
+def finish(folder: Path, manifest: Manifest) -> None:
+    """Write the card and the manifest."""
+    path = folder / CARD_NAME
+    write_atomic(path, card.render(manifest))
+    write_manifest(folder, manifest.model_copy(update={"files": {**manifest.files, path.name: sha256_of(path)}}))
+
+
+@contextmanager
+def new_artifact(final: Path) -> Iterator[Path]:
+    """A folder that is renamed to `final` if the block succeeds and removed if it fails.
+
+    Raises: FileExistsError, if `final` exists.
+    """
+    if final.exists():
+        raise FileExistsError(f"{final} exists, and artifacts are never overwritten: choose another --tag")
+    staging = final.with_name(f".{final.name}.part")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        yield staging
+        staging.rename(final)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

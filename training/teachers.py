@@ -12,13 +12,13 @@ from mien.data.contract import LABELS, Array, contract_id
 from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
 from mien.models.network import Head, select_head
+from mien.training.batches import JoinedFaces
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import cache_file
-from mien.training.loop.batches import JoinedFaces
-from mien.training.loop.machine import Machine
-from mien.training.loop.run_folder import RunError
-from mien.training.release.weights import is_average, load_trained
+from mien.training.run_folder import RunError
+from mien.training.runtime import Machine
+from mien.training.weights import is_average, load_trained
 
 logger = logging.getLogger(__name__)
 _BATCH = 256

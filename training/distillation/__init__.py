@@ -1,1 +1,0 @@
-"""Distillation: losses as in DeiT, and teachers."""

@@ -1,1 +1,0 @@
-"""Training loop: batches, optimizer, checkpoints, multiple processes, metrics and throughput."""
