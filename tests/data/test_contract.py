@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from mien.data.contract import Array, align, contract_id, decode, fit
-from mien.data.contract.align import TEMPLATE_PX
-from tests.support import encoded
+from tests.support import encoded, grating, template_landmarks
 
 GOLDEN = Path(__file__).parent / "golden"
 # OpenCV's vector paths round differently from its scalar ones, by one level and rarely
@@ -23,21 +22,8 @@ if cv2.__version__ >= "5":  # it interpolates at exact positions, and no longer 
     SHARE_OF_ROUNDING = 0.5
 
 
-def grating(height: int = 260, width: int = 340) -> Array:
-    """Steep waves in three colors: a shift of 0.05 px changes thousands of values by more than one level."""
-    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
-    waves = [np.sin(x / 2.1 + y / 9), np.sin(y / 2.3 - x / 11), np.sin((x + y) / 3.7)]
-    return np.rint(127.5 + 127.5 * np.stack(waves, axis=2)).astype(np.uint8)
-
-
-def landmarks(*, scale: float, roll_degrees: float, center: tuple[float, float]) -> Array:
-    """The template, rotated, scaled and moved into an image, (5, 2) float32."""
-    turn = cv2.getRotationMatrix2D((0, 0), -roll_degrees, scale)[:, :2]
-    return ((np.asarray(TEMPLATE_PX) - 56) @ turn.T + center).astype(np.float32)
-
-
 def _aligned(scale: float, roll_degrees: float, center: tuple[float, float]) -> Array:
-    return align(grating(), landmarks(scale=scale, roll_degrees=roll_degrees, center=center))
+    return align(grating(), template_landmarks(scale=scale, roll_degrees=roll_degrees, center=center))
 
 
 CASES: dict[str, Callable[[], Array]] = {

@@ -65,13 +65,6 @@ def test_crops_of_another_shape_or_type_are_rejected(classifier: Classifier, cro
         classifier.classify(crops)
 
 
-def test_the_fp16_graph_agrees_with_fp32(artifact: Path, classifier: Classifier) -> None:
-    half = opened(artifact, precision="fp16")
-    assert half.precision == "fp16"
-    crops = random_crops(16)
-    assert np.abs(half.classify(crops) - classifier.classify(crops)).max() < 5e-3
-
-
 def test_explain_returns_the_normalized_attention_map_of_each_crop(tmp_path: Path) -> None:
     classifier = opened(tiny_artifact(tmp_path / "tiny.explains", explain=True))
     crops = random_crops(CPU_BATCH + 6)

@@ -1,12 +1,14 @@
-"""Boxes and labels on annotated images."""
+"""What people see of a face: boxes, tags, attention maps, and probabilities as text."""
 
 from itertools import combinations
 
 import numpy as np
 import pytest
 
+from mien.app.inference.attention_overlay import overlay
 from mien.app.inference.drawing import Rectangle, annotate, place_tags, reduced
 from mien.app.inference.records import Photo
+from mien.app.inference.wording import percent
 from mien.data.contract.palette import COLORS
 from tests.support import labeled_face
 
@@ -48,3 +50,20 @@ def test_a_tag_never_covers_the_mouth_of_its_face(box: Rectangle) -> None:
 def test_images_are_reduced_and_never_enlarged() -> None:
     assert reduced(np.zeros((1500, 3000, 3), np.uint8), 1600).shape == (800, 1600, 3)
     assert reduced(GRAY, 1600) is GRAY
+
+
+def test_the_overlay_is_bright_where_the_map_is_high() -> None:
+    relevance = np.zeros((7, 7), np.float32)
+    relevance[1, 5] = 1
+    drawn = overlay(np.full((112, 112, 3), 100, np.uint8), relevance).astype(int)
+    assert drawn[48, 176].sum() > drawn[176, 48].sum() + 150
+    flat = overlay(np.full((112, 112, 3), 100, np.uint8), np.full((7, 7), 1 / 49, np.float32))
+    assert np.ptp(flat.reshape(-1, 3), axis=0).max() == 0, "a uniform map has a uniform overlay"
+
+
+@pytest.mark.parametrize(
+    ("probability", "words"),
+    [(0.0, "0%"), (0.496, "50%"), (0.9949, "99%"), (0.995, ">99%"), (0.99997, ">99%"), (1.0, ">99%")],
+)
+def test_no_text_claims_certainty(probability: float, words: str) -> None:
+    assert percent(probability) == words

@@ -13,7 +13,7 @@ from mien.app.inference import image_guard
 from mien.app.inference.image_guard import MAX_SCANS, PixelBudget, check
 from mien.data.contract import DecodeError, ImageTooLarge, decode
 from tests.support import encoded, gradient_image
-from tests.support.hostile import png_chunk
+from tests.support.hostile import flooded, png_chunk, with_scans
 
 LIMIT = 50_000_000
 
@@ -38,16 +38,8 @@ def test_formats_that_take_more_memory_have_a_lower_limit() -> None:
         check(encoded(image, "WEBP"), max_pixels=200_000)
 
 
-def jpeg(*, width: int = 64, progressive: bool = False) -> bytes:
-    return encoded(gradient_image(width, width), "JPEG", progressive=progressive)
-
-
-def with_scans(count: int, width: int = 64) -> bytes:
-    """A progressive JPEG whose last scan is repeated until there are `count`."""
-    photo = jpeg(width=width, progressive=True)
-    last = photo.rindex(b"\xff\xda")
-    more = count - photo.count(b"\xff\xda")
-    return photo[:last] + photo[last:-2] * (more + 1) + photo[-2:]
+def jpeg(*, progressive: bool = False) -> bytes:
+    return encoded(gradient_image(64, 64), "JPEG", progressive=progressive)
 
 
 def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
@@ -75,20 +67,6 @@ def test_scans_cannot_hide_behind_a_comment_that_looks_like_the_end() -> None:
 def test_a_motion_photo_is_read_up_to_the_end_of_its_jpeg(progressive: bool) -> None:
     video = b"\0\0\0\x18ftypmp42" + b"\xff\xda\x00\x02" * 5000
     assert pixels(jpeg(progressive=progressive) + video) == 64 * 64
-
-
-def flooded(kind: str, parts: int) -> bytes:
-    """An image with many comments, text chunks, blocks or tags."""
-    if kind == "JPEG":
-        return b"\xff\xd8" + b"\xff\xfe\x00\x02" * parts + jpeg()[2:]
-    if kind == "PNG":
-        image = encoded(gradient_image(64, 64))
-        return image[:33] + png_chunk(b"tEXt", b"k\0") * parts + image[33:]
-    if kind == "GIF":
-        image = encoded(gradient_image(64, 64), "GIF")
-        palette_end = 13 + (3 << (image[10] & 7) + 1)
-        return image[:palette_end] + b"\x21\xfe\x00" * parts + image[palette_end:]
-    return b"II" + struct.pack("<HHHQQ", 43, 8, 0, 16, parts) + struct.pack("<HHQQ", 256, 1, 1, 64) * parts
 
 
 def header(*tags: int, values: int) -> bytes:

@@ -21,23 +21,7 @@ from mien.app.service.serialize import face_result
 from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS, LABELS, decode
 from tests.support import encoded, face_of, gradient_image, tiny_artifact
-from tests.support.app import ONE_PHOTO, PHOTO, Connect, LocalClient, SlowDetector
-
-
-def post(client: TestClient, *payloads: bytes, **query: object) -> httpx.Response:
-    files = [("images", (f"{index}.jpg", payload, "image/jpeg")) for index, payload in enumerate(payloads)]
-    return client.post("/v1/expressions", files=files, params=query)
-
-
-def problem(response: httpx.Response, status: int, kind: str) -> str:
-    """Check that a response is this problem document; returns its detail."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/problem+json"
-    body = response.json()
-    assert body["type"] == f"urn:mien:problem:{kind}"
-    assert body["status"] == status
-    assert body["title"]
-    return str(body["detail"])
+from tests.support.app import ONE_PHOTO, PHOTO, Connect, LocalClient, SlowDetector, post, problem
 
 
 def test_a_multipart_photo_comes_back_with_its_face(client: TestClient) -> None:

@@ -6,8 +6,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.test_expressions import post, problem
-from tests.support.app import PHOTO, Connect
+from tests.support.app import PHOTO, Connect, post, problem
 
 
 def post_json(client: TestClient, body: object, **query: object) -> httpx.Response:

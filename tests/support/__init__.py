@@ -17,6 +17,7 @@ from PIL import Image
 
 from mien.app.inference.records import Box, Face
 from mien.data.contract import CROP_PX, LABELS, LANDMARKS, Array, contract_id
+from mien.data.contract.align import TEMPLATE_PX
 from mien.models.manifest import (
     Agreement,
     Conditions,
@@ -203,6 +204,19 @@ def gradient_image(width: int = 320, height: int = 240) -> Array:
     image = np.stack([x, y, 255 - x], axis=2).astype(np.uint8)
     cv2.rectangle(image, (width // 4, height // 4), (width // 2, height // 2), (20, 30, 40), -1)
     return image
+
+
+def grating(height: int = 260, width: int = 340) -> Array:
+    """Steep waves in three colors: a shift of 0.05 px changes thousands of values by more than one level."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    waves = [np.sin(x / 2.1 + y / 9), np.sin(y / 2.3 - x / 11), np.sin((x + y) / 3.7)]
+    return np.rint(127.5 + 127.5 * np.stack(waves, axis=2)).astype(np.uint8)
+
+
+def template_landmarks(*, scale: float, roll_degrees: float, center: tuple[float, float]) -> Array:
+    """The template, rotated, scaled and moved into an image, (5, 2) float32."""
+    turn = cv2.getRotationMatrix2D((0, 0), -roll_degrees, scale)[:, :2]
+    return ((np.asarray(TEMPLATE_PX) - 56) @ turn.T + center).astype(np.float32)
 
 
 def encoded(image: Array | Image.Image, kind: str = "PNG", *, orientation: int | None = None, **options: Any) -> bytes:

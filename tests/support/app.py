@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
@@ -24,6 +25,23 @@ Connect = Callable[..., TestClient]
 PHOTO = encoded(gradient_image(640, 480), "JPEG")
 # A request with one photo
 ONE_PHOTO: dict[str, Any] = {"content": PHOTO, "headers": {"content-type": "image/jpeg"}}
+
+
+def post(client: TestClient, *payloads: bytes, **query: object) -> httpx.Response:
+    """Label images that are sent as a form."""
+    files = [("images", (f"{index}.jpg", payload, "image/jpeg")) for index, payload in enumerate(payloads)]
+    return client.post("/v1/expressions", files=files, params=query)
+
+
+def problem(response: httpx.Response, status: int, kind: str) -> str:
+    """Check that a response is this problem document; returns its detail."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
+    assert body["type"] == f"urn:mien:problem:{kind}"
+    assert body["status"] == status
+    assert body["title"]
+    return str(body["detail"])
 
 
 class LocalClient(TestClient):

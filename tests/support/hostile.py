@@ -136,40 +136,44 @@ def _bombs() -> Iterator[Hostile]:
         yield Hostile(f"PNG {kind.decode()} of 300 MB", png(100, 100, black, bomb), "image/png")
     many = (png_chunk(b"tEXt", b"k\0" + bytes(200)) for _ in range(20_000))
     yield Hostile("PNG of 20000 texts", png(100, 100, black, *many), "image/png")
-    for kind in (b"tEXt", b"IDAT"):
-        flood = png_chunk(kind, b"k\0" if kind == b"tEXt" else b"") * 1_400_000
-        yield Hostile(f"PNG of 1400000 {kind.decode()}", png(100, 100, black, flood), "image/png")
+    yield Hostile("PNG of 1400000 IDAT", png(100, 100, black, png_chunk(b"IDAT", b"") * 1_400_000), "image/png")
     for compression in ("tiff_deflate", "tiff_lzw", "packbits"):
         image = Image.new("1", (7000, 7000))
         yield Hostile(f"TIFF 7000x7000 {compression}", encoded(image, "TIFF", compression=compression), "image/tiff")
     yield Hostile("GIF 7000x7000", encoded(Image.new("P", (7000, 7000)), "GIF"), "image/gif")
     yield Hostile("WEBP 3000x3000", encoded(Image.new("RGB", (3000, 3000)), "WEBP", method=0), "image/webp")
     yield Hostile("JPEG 7000x7000", encoded(Image.new("L", (7000, 7000)), "JPEG"))
-    yield Hostile("JPEG of 3000 scans", _many_scans(3000))
-    yield Hostile("JPEG of 98 scans", _many_scans(98, side=3300))
+    yield Hostile("JPEG of 3000 scans", with_scans(3000, 2000))
+    yield Hostile("JPEG of 91 scans", with_scans(91, 3300))  # just within the limit of pixels
+    for kind, parts in (("JPEG", 4_900_000), ("PNG", 1_400_000), ("GIF", 6_000_000), ("TIFF", 900_000)):
+        yield Hostile(f"{kind} of {parts} comments", flooded(kind, parts), f"image/{kind.lower()}")
     small = encoded(Image.new("L", (64, 64)), "JPEG")
-    yield Hostile("JPEG of 4900000 comments", small[:2] + b"\xff\xfe\0\2" * 4_900_000 + small[2:])
     yield Hostile("JPEG of 300000 tables", small[:2] + (b"\xff\xdb\0\x43\0" + b"\1" * 64) * 280_000 + small[2:])
     still = Image.new("P", (64, 64))
-    gif = encoded(still, "GIF")
-    palette_end = 13 + (3 << (gif[10] & 7) + 1)
-    yield Hostile(
-        "GIF of 6000000 comments", gif[:palette_end] + b"!\xfe\0" * 6_000_000 + gif[palette_end:], "image/gif"
-    )
     many_frames = [still.rotate(number) for number in range(800)]
     yield Hostile("GIF of 800 frames", encoded(still, "GIF", save_all=True, append_images=many_frames), "image/gif")
-    big = b"II" + struct.pack("<HHHQQ", 43, 8, 0, 16, 900_000) + struct.pack("<HHQQ", 256, 1, 1, 64) * 900_000
-    yield Hostile("TIFF of 900000 tags", big, "image/tiff")
     yield Hostile("TIFF that points to itself", _looped_tiff(), "image/tiff")
     yield Hostile("TIFF of 60000 tags", b"II*\0\x08\0\0\0" + struct.pack("<H", 60_000) + bytes(12 * 60_000))
 
 
-def _many_scans(count: int, side: int = 2000) -> bytes:
-    """A progressive JPEG with many scans over the whole image; each scan takes a few bytes."""
+def with_scans(count: int, side: int = 64) -> bytes:
+    """A progressive JPEG of one gray whose last scan, of a few bytes, is repeated until there are `count`."""
     whole = encoded(Image.new("L", (side, side), 90), "JPEG", progressive=True)
     last = whole.rindex(b"\xff\xda")
-    scan = whole[last:-2]
-    return whole[:last] + scan * count + whole[-2:]
+    return whole[:last] + whole[last:-2] * (1 + count - whole.count(b"\xff\xda")) + whole[-2:]
+
+
+def flooded(kind: str, parts: int) -> bytes:
+    """An image of 64x64 pixels with many comments, text chunks, blocks or tags."""
+    image = b"" if kind == "TIFF" else encoded(gradient_image(64, 64), kind)
+    if kind == "JPEG":
+        return image[:2] + b"\xff\xfe\0\2" * parts + image[2:]
+    if kind == "PNG":
+        return image[:33] + png_chunk(b"tEXt", b"k\0") * parts + image[33:]
+    if kind == "GIF":
+        palette_end = 13 + (3 << (image[10] & 7) + 1)
+        return image[:palette_end] + b"!\xfe\0" * parts + image[palette_end:]
+    return b"II" + struct.pack("<HHHQQ", 43, 8, 0, 16, parts) + struct.pack("<HHQQ", 256, 1, 1, 64) * parts
 
 
 def _looped_tiff() -> bytes:
