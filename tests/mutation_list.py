@@ -162,7 +162,7 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     (
         "augment: the seed lacks the epoch",
         "training",
-        "[self.recipe.seed, self.epoch, face, repeat]",
+        "[self.recipe.seed, epoch, face, repeat]",
         "[self.recipe.seed, face, repeat]",
         "test_batches.py",
     ),

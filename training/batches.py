@@ -21,34 +21,6 @@ from mien.training.faces import Split
 from mien.training.runtime import World
 
 
-class JoinedFaces:
-    """Concatenation of several splits without copying pixels."""
-
-    def __init__(self, parts: list[Split]) -> None:
-        """Join splits; a class that one does not know has no share in it. Raises: DatasetError, for other classes."""
-        labeled = [part for part in parts if part.targets.any()]
-        self.classes = max((part.classes for part in labeled or parts), key=len)
-        self.parts = [
-            part.for_classes(self.classes, of="another set") if part in labeled else part.without_labels(self.classes)
-            for part in parts
-        ]
-        self.starts = np.cumsum([0, *(len(part) for part in parts)])
-        self.targets = np.concatenate([part.targets for part in self.parts])
-        self.labels = np.concatenate([part.labels for part in self.parts])
-        # of the samplers: a label that a source with target `teacher` has is not used
-        self.drawn_labels = np.where(self.targets.any(axis=1), self.labels, -1)
-        self.keys = tuple(key for part in parts for key in part.keys)
-        self.teacher_logits: Array | None = None  # (N, K) float32, if the teachers see fixed views
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
-
-    def crop(self, index: int) -> Array:
-        """One crop, (112, 112, C) uint8."""
-        part = int(np.searchsorted(self.starts, index, side="right")) - 1
-        return np.asarray(self.parts[part].crops[index - self.starts[part]])
-
-
 class FaceBatch(NamedTuple):
     """A batch of B faces."""
 
@@ -58,32 +30,53 @@ class FaceBatch(NamedTuple):
 
 
 class FaceBatches(Dataset[FaceBatch]):
-    """Map-style dataset of a process's part of the batches of one epoch; item b depends only on (seed, epoch, b)."""
+    """Map-style dataset of a process's part of the batches of a run; item b depends only on the seed and b.
 
-    def __init__(self, faces: JoinedFaces, recipe: Recipe, order: Array, *, epoch: int, world: World) -> None:
-        """Load the faces `order`, (N,) indices from `epoch_order`."""
-        self.faces, self.recipe, self.order, self.epoch, self.world = faces, recipe, order, epoch, world
-        draws: Counter[int] = Counter()
-        self.repeats = np.zeros(len(self.order), np.int64)  # how often a face was drawn before, in this epoch
-        for place, face in enumerate(self.order.tolist()):
-            self.repeats[place] = draws[face]
-            draws[face] += 1
+    The last, incomplete batch of an epoch is dropped.
+    """
+
+    def __init__(
+        self, faces: Split, recipe: Recipe, world: World | None = None, *, teacher_logits: Array | None = None
+    ) -> None:
+        """Args: teacher_logits: (N, K) float32, if the teachers see fixed views."""
+        self.faces, self.recipe, self.world, self.teacher_logits = faces, recipe, world or World(), teacher_logits
+        self.steps_per_epoch = len(faces) // recipe.batch_size
+        self._epoch, self._order, self._repeats = -1, np.empty(0, int), np.empty(0, int)
         self._augment: Augment | None = None
 
     def __len__(self) -> int:
-        return len(self.order) // self.recipe.batch_size
+        return self.recipe.epochs * self.steps_per_epoch
 
-    def __getitem__(self, number: int) -> FaceBatch:
+    def _drawn(self, step: int) -> tuple[int, Array, Array]:
+        """Epoch of a step, its faces (B,), and how often each was drawn before in this epoch, (B,)."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            sampler, draws = self.recipe.data.sampler, Counter[int]()
+            self._epoch = epoch
+            self._order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=sampler)
+            self._repeats = np.zeros_like(self._order)
+            for place, face in enumerate(self._order.tolist()):
+                self._repeats[place] = draws[face]
+                draws[face] += 1
+        size = self.recipe.batch_size
+        batch = slice(number * size, (number + 1) * size)
+        return epoch, self._order[batch], self._repeats[batch]
+
+    def keys(self, step: int) -> list[str]:
+        """Keys of the faces in the batch of a step, to find the cause of a loss that is not finite."""
+        return [self.faces.keys[int(index)] for index in self._drawn(step)[1]]
+
+    def __getitem__(self, step: int) -> FaceBatch:
         if self._augment is None:  # created in the worker process
             cv2.setNumThreads(0)
             self._augment = Augment(self.recipe.augment)
-        size = self.recipe.batch_size
-        places = self.world.shard(np.arange(number * size, (number + 1) * size))
-        chosen, crops = self.order[places], []
-        for face, repeat in zip(chosen.tolist(), self.repeats[places].tolist(), strict=True):
-            seed = np.random.SeedSequence([self.recipe.seed, self.epoch, face, repeat]).generate_state(1)[0]
-            crops.append(self._augment(self.faces.crop(face), seed=int(seed)))
-        logits = self.faces.teacher_logits
+        epoch, *drawn = self._drawn(step)
+        chosen, repeats = map(self.world.shard, drawn)
+        crops = []
+        for face, repeat in zip(chosen.tolist(), repeats.tolist(), strict=True):
+            seed = np.random.SeedSequence([self.recipe.seed, epoch, face, repeat]).generate_state(1)[0]
+            crops.append(self._augment(self.faces.crops[face], seed=int(seed)))
+        logits = self.teacher_logits
         return FaceBatch(
             torch.from_numpy(np.stack(crops)),
             torch.from_numpy(self.faces.targets[chosen]),

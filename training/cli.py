@@ -127,8 +127,11 @@ def _command(
 
 def _log_to_terminal(log_level: int) -> None:
     first = os.environ.get("RANK", "0") == "0"  # set by torchrun
-    handler = RichHandler(show_path=False)
-    logging.basicConfig(level=log_level if first else logging.ERROR, format="%(message)s", handlers=[handler])
+    handler: logging.Handler = RichHandler(show_path=False)
+    if not sys.stdout.isatty():  # in files and pipes, which nobody widens, lines are not wrapped
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    logging.basicConfig(level=log_level if first else logging.ERROR, handlers=[handler])
     logging.getLogger("mien").setLevel(logging.INFO if first else logging.ERROR)
 
 
@@ -151,28 +154,43 @@ def train(recipe: RecipeFile = Path(), overrides: Overrides = [], out: Out = Non
 
 @_command("evaluate")
 def evaluate(
-    artifact: Annotated[str, typer.Option(help="Artifact folder, or the name of a model, such as fast.")],
+    artifact: Annotated[str, typer.Option(help="Artifact or run folder, or the name of a model, such as fast.")],
     data: Data,
     option: ReaderOptions = [],
     split: Split = "valid",
     json_file: Json = None,
     table: Table = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(callback=_named(".csv"), metavar="FILE", help="Also write label and probabilities of each face."),
+    ] = None,
     corruptions: Annotated[bool, typer.Option("--corruptions", help="Also measure corrupted faces.")] = False,
     agreement: Annotated[
         bool, typer.Option("--agreement", help="Also compare the expected votes with those of the split.")
     ] = False,
     faces: Annotated[int | None, typer.Option(min=1, help="Random faces to corrupt, by default all.")] = None,
-    plot: Figure = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            callback=_named(*_FIGURES), metavar="FILE", help="Draw confusion and reliability, or corruptions."
+        ),
+    ] = None,
 ) -> None:
-    """Evaluate a released artifact."""
-    if not corruptions and (faces or plot):
-        raise typer.BadParameter("--faces and --plot are options of --corruptions")
+    """Evaluate a released artifact or a run."""
+    if not corruptions and faces:
+        raise typer.BadParameter("--faces is an option of --corruptions")
     from mien.training.evaluate import run
 
-    source = _source(data, option, split)
-    files = ResultFiles(json_file, table)
-    folder = artifact_dir(artifact)
-    run(folder, source, corruptions=corruptions, corrupted=faces, agreement=agreement, figure=plot, files=files)
+    run(
+        artifact_dir(artifact),
+        _source(data, option, split),
+        corruptions=corruptions,
+        corrupted=faces,
+        agreement=agreement,
+        figure=plot,
+        predictions=predictions,
+        files=ResultFiles(json_file, table),
+    )
 
 
 @_command("compare")
@@ -222,6 +240,9 @@ def experiment(
         int | None, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1, by default those of the file.")
     ] = None,
     runs: Runs = Path("runs/experiments"),
+    split: Annotated[
+        str | None, typer.Option(help="Split to evaluate on, by default the validation split; test at the very end.")
+    ] = None,
     plot: Figure = None,
     curves: Annotated[
         Path | None,
@@ -235,7 +256,8 @@ def experiment(
 
     chosen = rows.split(",") if rows else None
     recipes = recipes_of(file, rows=chosen, runs=runs, seeds=None if seeds is None else range(seeds))
-    run(file, recipes, runs, figure=plot, curves=curves, files=ResultFiles(json_file, table))
+    files = ResultFiles(json_file, table)
+    run(file, recipes, runs, split=split, figure=plot, curves=curves, files=files)
 
 
 @_command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines

@@ -13,13 +13,12 @@ import numpy as np
 
 from mien.data.contract import Array
 from mien.data.folds import Grouping
-from mien.training import metrics
 from mien.training.config import FoldConfig, Recipe
-from mien.training.evaluate import predict
-from mien.training.faces import read_split
-from mien.training.run_folder import load_best, provenance
+from mien.training.evaluate import evaluate, open_model, scores_table
+from mien.training.faces import Split, join, read_split
+from mien.training.run_folder import provenance
 from mien.training.train import train
-from mien.training.wording import ResultFiles, interval, percent
+from mien.training.wording import ResultFiles, percent, print_table
 
 logger = logging.getLogger("mien.training")
 
@@ -53,26 +52,23 @@ def warn_of_known_faces(recipe: Recipe) -> None:
         )  # fmt: skip
 
 
-def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
-    """Predicted and true classes, (N,) each, of the held-out fold."""
-    network, state = load_best(folder)
-    held = read_split(recipe.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
-    return predict(network, held.crops, heads=(state["head"],))[state["head"]].argmax(axis=1), held.labels
+def _held_out(recipe: Recipe, folder: Path) -> tuple[Split, Array]:
+    """The faces of a held-out fold, and their probabilities, (N, K)."""
+    model, source = open_model(folder), recipe.data.held_out
+    faces = read_split(source, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
+    faces = faces.for_classes(model.labels, of=model.name)
+    return faces, model.probabilities(model.logits(faces.crops), "natural")
 
 
 def run(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: ResultFiles) -> None:
     """Train the folds, and print the metrics of all held-out faces together and the accuracy of each fold."""
     warn_of_known_faces(recipe)
     recipes = fold_recipes(recipe, folds=folds, group_by=group_by)
-    scored = [_score(fold, train(fold, runs / fold.name)) for fold in recipes]
-    predicted, labels = (np.concatenate(parts) for parts in zip(*scored, strict=True))
-    shares = dict(zip(("accuracy", "mean class accuracy"), metrics.accuracies(predicted, labels), strict=True))
-    for name, share in shares.items():
-        print(f"{name}, %: {interval(share)}, {len(labels)} faces")
-    by_fold = [float((classes == actual).mean()) for classes, actual in scored]
+    held_out = [_held_out(fold, train(fold, runs / fold.name)) for fold in recipes]
+    scores = evaluate(join([faces for faces, _ in held_out]), np.concatenate([shares for _, shares in held_out]))
+    table = scores_table({f"{scores.faces:,} faces": scores})
+    print_table(*table, title=f"{recipe.name}, {folds} folds")
+    by_fold = [float((shares.argmax(axis=1) == faces.labels).mean()) for faces, shares in held_out]
     print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in by_fold))
-    rows = [(name, interval(share)) for name, share in shares.items()]
-    rows += [(f"accuracy, fold {number}", percent(share, 2)) for number, share in enumerate(by_fold)]
-    confusion = metrics.confusion(predicted, labels).tolist()
-    results = {**shares, "faces": len(labels), "accuracy by fold": by_fold, "confusion": confusion}
-    files.write(("metric", "%"), rows, results)
+    rows = [*table[1], *([f"accuracy, fold {fold}", percent(share, 2)] for fold, share in enumerate(by_fold))]
+    files.write(table[0], rows, {**scores.model_dump(mode="json"), "accuracy_by_fold": by_fold})

@@ -1,13 +1,16 @@
-"""Evaluation of a released artifact on one split: of the ONNX graph that users get, never of the checkpoint.
+"""How good a model is on some faces: `open_model`, `predict`, `evaluate` to `Scores`, and `compare`, paired by face.
 
     mien evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
+    mien compare models/artifacts/BEFORE runs/AFTER --data folders=sets/folders --split valid [--prior natural]
 
-Metrics are reported with and without the correction for rare classes, on the complete split and, if the reader can
-detect near-duplicates, on its clean faces: those that resemble no face of the train split. Intervals are of 95 %
-(training/metrics.py). --corruptions also measures corrupted faces (training/robustness.py), --agreement the expected
-votes (training/release/agreement.py).
+An artifact is evaluated by the ONNX graph that users get, with and without the correction for rare classes, on the
+complete split and, if the reader can detect near-duplicates, on its clean faces: those that resemble no face of the
+train split. A run has neither correction nor temperature. Intervals are of 95 % (training/metrics.py). --corruptions
+also measures corrupted faces (training/robustness.py), --agreement the expected votes (training/release/agreement.py).
 """
 
+import csv
+import io
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,32 +21,25 @@ from typing import Final, get_args
 import numpy as np
 import onnxruntime
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
+from mien.data.atomic import write_atomic
 from mien.data.contract import LABELS, Array, softmax
-from mien.data.tree import DatasetError
 from mien.models.backbones import Heads
-from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, VotedFaces, load_artifact
+from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, load_artifact
 from mien.models.network import Head, select_head
-from mien.training import metrics, robustness
+from mien.training import metrics
 from mien.training.config import DataSource
-from mien.training.faces import Split, in_order, read_split, read_voted
-from mien.training.release.agreement import evaluate_agreement, print_agreement
+from mien.training.faces import Split, in_order, read_split
 from mien.training.run_folder import load_best, read_facts
 from mien.training.runtime import Machine
-from mien.training.wording import ResultFiles, interval, metric_cells, percent, plain_interval
+from mien.training.wording import ResultFiles, interval, metric_cells, percent, plain_interval, print_table
 
 _BATCH: Final = 128
-PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
+_CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
 _PAIR: Final = ("happiness", "neutral")
-
-
-class Evaluation(SplitMetrics):
-    """Metrics of one artifact on one split; a manifest stores those of `SplitMetrics`."""
-
-    kl_to_votes: Interval | None
+NLL: Final = "negative log likelihood"
+PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
 
 
 def open_graph(graph: Path | bytes, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
@@ -62,6 +58,22 @@ def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
     return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
 
 
+def predict(network: nn.Module, crops: Array, *, heads: tuple[Head, ...], machine: Machine = _CPU) -> dict[Head, Array]:
+    """Logits of the heads that a network has of `heads`, (N, K) each; leaves the network in eval mode.
+
+    Default: fp32 on the CPU.
+    """
+    network.eval()
+    logits: dict[Head, list[Array]] = {}
+    for start in range(0, len(crops), _BATCH):
+        pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(machine.device)
+        with torch.no_grad(), machine.autocast:
+            output: Heads = network(pixels)
+        for name in heads if output.distillation_logits is not None else ("class",):
+            logits.setdefault(name, []).append(select_head(output, name).cpu().numpy())
+    return {name: np.concatenate(parts) for name, parts in logits.items()}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """A released artifact, by its fp32 graph, or the best weights of a run, which have no temperature or correction.
@@ -77,6 +89,11 @@ class Model:
     manifest: Manifest | None
     trained_with: Mapping[str, str]
 
+    @property
+    def priors(self) -> tuple[Prior, ...]:
+        """Priors that make a difference."""
+        return PRIORS if self.manifest else ("natural",)
+
     def title(self, prior: Prior) -> str:
         """Display name, with the prior that matters for an artifact only."""
         return f"{self.name}, {prior}" if self.manifest else self.name
@@ -89,10 +106,7 @@ class Model:
 def open_model(folder: Path) -> Model:
     """Open a verified artifact or a run. Raises: ArtifactError, RunError, CheckpointError."""
     if (folder / MANIFEST_NAME).exists():
-        manifest = load_artifact(folder)
-        session = open_graph(folder / manifest.graph("fp32").file)
-        logits = partial(run_graph, session)
-        return Model(manifest.name, manifest.labels, logits, manifest, manifest.data_index_sha256)
+        return open_released(folder, load_artifact(folder))
     network, state = load_best(folder)
     head: Head = state["head"]
 
@@ -102,14 +116,27 @@ def open_model(folder: Path) -> Model:
     return Model(f"run {folder.name}", tuple(state["labels"]), logits_of_head, None, read_facts(folder)["data"])
 
 
-def score(
+def open_released(folder: Path, manifest: Manifest) -> Model:
+    """Open the fp32 graph of an artifact that is verified or not complete yet."""
+    logits = partial(run_graph, open_graph(folder / manifest.graph("fp32").file))
+    return Model(manifest.name, manifest.labels, logits, manifest, manifest.data_index_sha256)
+
+
+class Scores(SplitMetrics):
+    """How good a model is on the faces of a split; a manifest stores the fields of `SplitMetrics`."""
+
+    kl_to_votes: Interval | None
+    reliability: tuple[tuple[int, float, float], ...]  # faces, mean confidence and accuracy of the bins of the ECE
+
+
+def evaluate(
     faces: Split,
     probabilities: Array,
     *,
     prior: Prior = "natural",
     clean: bool = False,
     calibrated: Array | None = None,
-) -> Evaluation:
+) -> Scores:
     """Compute all metrics of N faces, or of the clean ones among them, with their intervals.
 
     Args:
@@ -124,7 +151,7 @@ def score(
     votes = None if faces.votes is None else faces.votes[chosen]
     predicted = probabilities.argmax(axis=1)
     counts = metrics.confusion(predicted, labels, classes=len(faces.classes))
-    return Evaluation(
+    return Scores(
         data=faces.kind,
         split=faces.name,
         clean=clean,
@@ -141,6 +168,7 @@ def score(
         recall={faces.classes[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
         happiness_against_neutral=_pair(probabilities, labels, faces.classes),
         confusion=tuple(map(tuple, counts.tolist())),
+        reliability=metrics.reliability(calibrated, labels),
     )
 
 
@@ -160,142 +188,33 @@ def _pair(probabilities: Array, labels: Array, classes: tuple[str, ...]) -> Inte
     return metrics.share(decided == labels[chosen])
 
 
-def score_logits(
-    logits: Array, manifest: Manifest, faces: Split, calibrated: Mapping[Prior, Array] | None = None
-) -> list[Evaluation]:
-    """Metrics of the logits (N, K) of a graph by prior, of all faces and then of the clean ones; see `score`."""
+def evaluate_model(
+    model: Model, faces: Split, logits: Array, calibrated: Mapping[Prior, Array] | None = None
+) -> list[Scores]:
+    """Scores of a model's logits (N, K) by prior, of all faces and then of the clean ones; see `evaluate`."""
     has_clean = faces.clean is not None and faces.clean.any()
-    probabilities = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
+    probabilities = {prior: model.probabilities(logits, prior) for prior in model.priors}
     return [
-        score(faces, probabilities[prior], prior=prior, clean=clean, calibrated=(calibrated or probabilities)[prior])
+        evaluate(faces, probabilities[prior], prior=prior, clean=clean, calibrated=(calibrated or probabilities)[prior])
         for clean in ((False, True) if has_clean else (False,))
-        for prior in PRIORS
+        for prior in model.priors
     ]
-
-
-def evaluate(folder: Path, faces: Split) -> tuple[Manifest, list[Evaluation], onnxruntime.InferenceSession]:
-    """Verify an artifact, and evaluate its fp32 graph on one split; also returns the session of the graph.
-
-    Raises: ArtifactError, DatasetError.
-    """
-    manifest = load_artifact(folder)
-    faces = faces.for_classes(manifest.labels, of=f"artifact {manifest.name}")
-    session = open_graph(folder / manifest.graph("fp32").file)
-    return manifest, score_logits(run_graph(session, faces.crops), manifest, faces), session
-
-
-def results_table(evaluations: list[Evaluation]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: metrics of all faces and of the clean ones, with each prior."""
-    columns = [metric_cells(evaluation) for evaluation in evaluations]
-    heads = [f"{'clean, ' if scored.clean else ''}{scored.prior}, {scored.faces} faces" for scored in evaluations]
-    return ["metric", *heads], [[name, *(column.get(name, "") for column in columns)] for name in columns[0]]
-
-
-def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
-    """Print metrics in percent with 95 % intervals: one table for all faces and one for clean ones."""
-    for clean in sorted({evaluation.clean for evaluation in evaluations}):
-        part = [evaluation for evaluation in evaluations if evaluation.clean == clean]
-        heads = [f"{evaluation.prior}, {evaluation.faces:,} faces" for evaluation in part]
-        table = Table("metric", *heads, title=f"{title}, clean faces" if clean else title)
-        columns = [metric_cells(evaluation) for evaluation in part]
-        for name in columns[0]:
-            table.add_row(name, *(column[name] for column in columns))
-        divergences = [evaluation.kl_to_votes for evaluation in part if evaluation.kl_to_votes is not None]
-        if divergences:
-            table.add_row("KL to votes (nats)", *map(plain_interval, divergences))
-        Console().print(table)
-
-
-def run(
-    folder: Path,
-    source: DataSource,
-    *,
-    corruptions: bool = False,
-    corrupted: int | None = None,
-    agreement: bool = False,
-    figure: Path | None = None,
-    files: ResultFiles,
-) -> None:
-    """Print the metrics of an artifact on a split.
-
-    Args:
-        corruptions: whether to measure corrupted faces, too: `corrupted` random ones, by default all.
-        agreement: whether to compare the expected votes with those of the split, too.
-        figure: file for a figure of the corruptions.
-    """
-    faces = read_split(source, find_clean=True)
-    manifest, evaluations, session = evaluate(folder, faces)
-    warning = faces.changed_since(manifest.data_index_sha256)
-    title = f"{manifest.name} on {faces.kind} {faces.name}"
-    print_evaluations(evaluations, title=title)
-    rows: list[robustness.Row] = []
-    if corruptions:
-        faces = faces.for_classes(manifest.labels, of=manifest.name).sample(corrupted or len(faces))
-        rows = robustness.measure(lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces)
-        title += f", balanced, {len(faces):,} faces"
-        robustness.print_rows(rows, title=title)
-        if figure:
-            robustness.write_figure(figure, rows, title=title)
-    reliability: tuple[VotedFaces, ...] = ()
-    if agreement:
-        reliability = _print_agreement(manifest, session, source)
-    scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
-    results: dict[str, object] = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
-    results |= {"corruptions": rows} if rows else {}
-    results |= {"agreement": [part.model_dump(mode="json") for part in reliability]} if reliability else {}
-    results |= {"warning": warning} if warning else {}
-    files.write(*results_table(evaluations), results)
-    if warning:
-        print(f"warning: {manifest.name}: {warning}", file=sys.stderr)
-
-
-def _print_agreement(
-    manifest: Manifest, session: onnxruntime.InferenceSession, source: DataSource
-) -> tuple[VotedFaces, ...]:
-    """Print how the expected votes meet those of a split, and return them by tenths. Raises: DatasetError."""
-    voted = read_voted(source, manifest.labels)
-    if voted is None or manifest.agreement is None:
-        lacks = (
-            f"{source.kind} has no votes for its labels"
-            if voted is None
-            else f"artifact {manifest.name} has no agreement"
-        )
-        raise DatasetError(f"--agreement: {lacks}")
-    votes = evaluate_agreement(manifest, partial(run_graph, session), voted)
-    print_agreement(votes, title=f"{manifest.name} on {voted.kind} {voted.split}, {len(voted.crops):,} faces")
-    return votes.by_tenth()
-
-
-_CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
-
-
-def predict(network: nn.Module, crops: Array, *, heads: tuple[Head, ...], machine: Machine = _CPU) -> dict[Head, Array]:
-    """Logits of the heads that a network has of `heads`, (N, 7) each; leaves the network in eval mode.
-
-    Default: fp32 on the CPU.
-    """
-    network.eval()
-    logits: dict[Head, list[Array]] = {}
-    for start in range(0, len(crops), _BATCH):
-        pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(machine.device)
-        with torch.no_grad(), machine.autocast:
-            output: Heads = network(pixels)
-        for name in heads if output.distillation_logits is not None else ("class",):
-            logits.setdefault(name, []).append(select_head(output, name).cpu().numpy())
-    return {name: np.concatenate(parts) for name, parts in logits.items()}
-
-
-NLL: Final = "negative log likelihood"
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A metric of both artifacts; `gain` is paired by face."""
+    """A metric of both models; `gain` is paired by face."""
 
     name: str
     before: float
     after: float
     gain: Interval
+
+    def cells(self) -> tuple[str, ...]:
+        """Cells of a table; shares in percent."""
+        if self.name == NLL:
+            return (self.name, f"{self.before:.3f}", f"{self.after:.3f}", plain_interval(self.gain, sign="+"))
+        return (self.name, percent(self.before, 2), percent(self.after, 2), interval(self.gain, sign="+"))
 
 
 def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...] = LABELS) -> list[Gain]:
@@ -306,25 +225,93 @@ def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...]
     """
     present = np.unique(labels)
 
-    def scores(predicted: Array, labels: Array) -> Array:
+    def shares(predicted: Array, labels: Array) -> Array:
         counts = metrics.confusion(predicted, labels, classes=len(classes))
         overall = metrics.accuracy(counts), metrics.mean_class_accuracy(counts)
         return np.array([*overall, *metrics.recalls(counts)[present]])
 
     names = ["accuracy", "mean class accuracy", *(f"recall, {classes[index]}" for index in present)]
     predictions = [probabilities.argmax(axis=1) for probabilities in (before, after)]
-    sides = [scores(predicted, labels).tolist() for predicted in predictions]
-    gains = metrics.bootstrap_all(lambda b, a, actual: scores(a, actual) - scores(b, actual), *predictions, labels)
+    sides = [shares(predicted, labels).tolist() for predicted in predictions]
+    gains = metrics.bootstrap_all(lambda b, a, actual: shares(a, actual) - shares(b, actual), *predictions, labels)
     loss_before, loss_after = (metrics.negative_log_likelihood(side, labels) for side in (before, after))
     loss = Gain(NLL, float(loss_before.mean()), float(loss_after.mean()), metrics.mean(loss_after - loss_before))
     return [loss, *(Gain(*row) for row in zip(names, *sides, gains, strict=True))]
 
 
-def _cells(row: Gain) -> tuple[str, ...]:
-    """Cells of a gain; shares in percent."""
-    if row.name == NLL:
-        return (row.name, f"{row.before:.3f}", f"{row.after:.3f}", plain_interval(row.gain, sign="+"))
-    return (row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
+def scores_table(columns: Mapping[str, Scores]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: metrics with their 95 % intervals, shares in percent."""
+    cells = [metric_cells(scores) for scores in columns.values()]
+    for scores, column in zip(columns.values(), cells, strict=True):
+        if scores.kl_to_votes is not None:
+            column["KL to votes (nats)"] = plain_interval(scores.kl_to_votes)
+    return ["metric", *columns], [[name, *(column.get(name, "") for column in cells)] for name in cells[0]]
+
+
+def title_of(scores: Scores) -> str:
+    """Heading of a column: subset, prior and number of faces."""
+    return f"{'clean, ' if scores.clean else ''}{scores.prior}, {scores.faces:,} faces"
+
+
+def run(  # noqa: PLR0913 (options of the command)
+    folder: Path,
+    source: DataSource,
+    *,
+    corruptions: bool = False,
+    corrupted: int | None = None,
+    agreement: bool = False,
+    figure: Path | None = None,
+    predictions: Path | None = None,
+    files: ResultFiles,
+) -> None:
+    """Print the metrics of an artifact or a run on a split.
+
+    Args:
+        corruptions: whether to measure corrupted faces, too: `corrupted` random ones, by default all.
+        agreement: whether to compare the expected votes with those of the split, too.
+        figure: file for a figure of confusion and reliability, or else of the corruptions.
+        predictions: CSV file with the label and the probabilities of each face.
+    """
+    from mien.training import figures, robustness
+    from mien.training.release.agreement import print_agreement
+
+    model = open_model(folder)
+    faces = read_split(source, find_clean=True).for_classes(model.labels, of=model.name)
+    logits = model.logits(faces.crops)
+    evaluations = evaluate_model(model, faces, logits)
+    table = scores_table({title_of(scores): scores for scores in evaluations})
+    title = f"{model.name} on {faces.kind} {faces.name}"
+    print_table(*table, title=title)
+    results: dict[str, object] = {"artifact": model.name, "labels": model.labels}
+    results["evaluations"] = [scores.model_dump(mode="json") for scores in evaluations]
+    if predictions:
+        write_predictions(predictions, faces, model.probabilities(logits, model.priors[-1]))
+    if corruptions:
+        rows = robustness.measure(model, faces.sample(corrupted or len(faces)))
+        title += f", {model.priors[-1]}, {rows[0].scores.faces:,} faces"
+        robustness.print_rows(rows, title=title)
+        results["corruptions"] = [row.to_dict() for row in rows]
+        if figure:
+            robustness.write_figure(figure, rows, title=title)
+    elif figure:
+        figures.write_scores(figure, evaluations[len(model.priors) - 1], model.labels, title=title)
+    if agreement:
+        results["agreement"] = [part.model_dump(mode="json") for part in print_agreement(model, source)]
+    warning = faces.changed_since(model.trained_with)
+    results |= {"warning": warning} if warning else {}
+    files.write(*table, results)
+    if warning:
+        print(f"warning: {model.name}: {warning}", file=sys.stderr)
+
+
+def write_predictions(path: Path, faces: Split, probabilities: Array) -> None:
+    """Write a row per face: its key, its label, the predicted one, and the probability of each class."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["face", "label", "predicted", *(f"p_{name}" for name in faces.classes)])
+    for key, label, row in zip(faces.keys, faces.labels, probabilities, strict=True):
+        writer.writerow([key, faces.classes[label], faces.classes[row.argmax()], *(f"{share:.6f}" for share in row)])
+    write_atomic(path, text.getvalue())
 
 
 def run_compare(before_dir: Path, after_dir: Path, source: DataSource, *, prior: Prior, files: ResultFiles) -> None:
@@ -338,12 +325,8 @@ def run_compare(before_dir: Path, after_dir: Path, source: DataSource, *, prior:
     print(f"before: {before.title(prior)}\nafter: {after.title(prior)}")
     sides = [in_order(model.probabilities(model.logits(faces.crops), prior), model.labels, classes) for model in models]
     gains = compare(sides[0], sides[1], faces.labels, classes)
-    heads = ("metric", "before", "after", "gain (95 % interval)")
-    rows = [_cells(gain) for gain in gains]
-    table = Table(*heads, title=faces.title)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    heads, rows = ("metric", "before", "after", "gain (95 % interval)"), [gain.cells() for gain in gains]
+    print_table(heads, rows, title=faces.title)
     mcnemar_p = metrics.mcnemar_p(*(probabilities.argmax(axis=1) == faces.labels for probabilities in sides))
     print(f"McNemar's test: p = {mcnemar_p:.2g}")
     names = {"before": before.title(prior), "after": after.title(prior)}

@@ -4,15 +4,16 @@
         [--plot FILE.png] [--curves FILE.png]
 
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
-all heads are evaluated on the validation split of the recipe: mean and standard deviation over seeds, 95 % bootstrap
-intervals over faces, gains over the first row paired by face, and McNemar's test against it for each seed.
+all heads are evaluated on the validation split of the recipe, or another, such as --split test: mean and standard
+deviation over seeds, 95 % bootstrap intervals over faces, gains over the first row paired by face, and McNemar's test
+against it for each seed.
 """
 
 import itertools
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,13 +24,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 from pydantic import Field, model_validator
 
-from mien.data.contract import Array
+from mien.data.contract import Array, softmax
 from mien.models.manifest import Interval
 from mien.models.network import Head
 from mien.models.strict import StrictModel
 from mien.training import metrics
 from mien.training.config import Recipe, RecipeError, read_as
-from mien.training.evaluate import predict
+from mien.training.evaluate import Scores, evaluate, predict
 from mien.training.faces import read_split
 from mien.training.figures import COLORS, in_style, percent_axis, save
 from mien.training.report import History, read_history
@@ -138,33 +139,35 @@ _MARKERS: Final = ("o", "s", "D", "^")
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """A metric of one row: the mean over its seeds with an interval over faces, and each seed."""
-
-    mean: Interval
-    by_seed: tuple[float, ...]
-
-    def __str__(self) -> str:
-        """In percent, with the standard deviation over several seeds."""
-        if len(self.by_seed) == 1:
-            return interval(self.mean, 1)
-        value, bounds = interval(self.mean, 1).split(" ", 1)
-        return f"{value} ± {percent(float(np.std(self.by_seed, ddof=1)))} {bounds}"
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
-    """Metrics of one head of one row, over all seeds."""
+    """Scores of one head of one row, over all seeds."""
 
     row: str
     head: Head
     chosen: bool  # whether validation selected this head, for the first seed
     parameters: int
-    accuracy: Figures
-    mean_class_accuracy: Figures
+    minutes: float  # training time for one seed
+    scores: tuple[Scores, ...]  # by seed
+    accuracy: Interval  # mean over the seeds
+    mean_class_accuracy: Interval
     gain: Interval | None  # of accuracy, over the selected head of the first row, paired by face; None for other faces
     mcnemar_p: tuple[float, ...]  # by seed, against the selected head of the first row with this seed
-    minutes: float  # training time for one seed
+
+    def by_seed(self, metric: str) -> list[float]:
+        """Accuracy or mean class accuracy of each seed."""
+        return [getattr(scores, metric).value for scores in self.scores]
+
+    def cell(self, metric: str) -> str:
+        """Mean in percent with its interval, and the standard deviation over several seeds."""
+        value, bounds = interval(getattr(self, metric), 1).split(" ", 1)
+        if len(self.scores) > 1:
+            value += f" ± {percent(float(np.std(self.by_seed(metric), ddof=1)))}"
+        return f"{value} {bounds}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"scores": [scores.model_dump(mode="json") for scores in self.scores]}
 
 
 def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -176,7 +179,7 @@ def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ..
     rows: list[tuple[str, ...]] = [
         (
             result.row, f"{result.head}{' *' if result.chosen else ''}", f"{result.parameters / 1e6:.2f} M",
-            str(len(result.accuracy.by_seed)), str(result.accuracy), str(result.mean_class_accuracy),
+            str(len(result.scores)), result.cell("accuracy"), result.cell("mean_class_accuracy"),
             interval(result.gain, 1, sign="+") if result.gain else "",
             ", ".join(f"{p:.2g}" for p in result.mcnemar_p), f"{result.minutes:.0f}",
         )
@@ -186,7 +189,7 @@ def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ..
 
 
 def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
-    """Draw the selected head of each row as PNG or SVG; without `plot`, one interval per row."""
+    """Draw the selected head of each row as PNG, SVG or PDF; without `plot`, one interval per row."""
     chosen = {result.row: result for result in results if result.chosen}
     with in_style():
         save(_rows(chosen) if plot is None else _lines(chosen, plot), path)
@@ -233,12 +236,12 @@ def _rows(results: dict[str, Result]) -> Figure:
     drawn = Figure(figsize=(6.8, 0.9 + 0.28 * len(results)))
     for axes, (metric, title) in zip(drawn.subplots(1, 2, sharey=True), _METRICS.items(), strict=True):
         for place, result in enumerate(results.values()):
-            figures: Figures = getattr(result, metric)
-            axes.hlines(place, figures.mean.low, figures.mean.high, color=COLORS[0], linewidth=1.5)
-            axes.plot(figures.mean.value, place, _MARKERS[0], color=COLORS[0], markersize=5)
-            axes.plot(figures.by_seed, [place] * len(figures.by_seed), "o", color=COLORS[0], markersize=3, alpha=0.5)
+            mean, by_seed = getattr(result, metric), result.by_seed(metric)
+            axes.hlines(place, mean.low, mean.high, color=COLORS[0], linewidth=1.5)
+            axes.plot(mean.value, place, _MARKERS[0], color=COLORS[0], markersize=5)
+            axes.plot(by_seed, [place] * len(by_seed), "o", color=COLORS[0], markersize=3, alpha=0.5)
         axes.set_yticks(range(len(results)), list(results))
-        axes.set(xlabel=f"validation {title}", ylim=(len(results) - 0.5, -0.5))
+        axes.set(xlabel=f"{_split(results)} {title}", ylim=(len(results) - 0.5, -0.5))
         percent_axis(axes.xaxis)
     return drawn
 
@@ -249,15 +252,16 @@ def _lines(results: dict[str, Result], plot: Plot) -> Figure:
     for row, (metric, title) in zip(grid, _METRICS.items(), strict=True):
         for axes, (panel, lines) in zip(row, plot.panels.items(), strict=True):
             for number, (name, places) in enumerate(lines.items()):
-                figures = {x: getattr(results[row], metric) for x, row in places.items() if row in results}
-                _line(axes, name, figures, number=number)
+                _line(
+                    axes, name, {x: results[row] for x, row in places.items() if row in results}, metric, number=number
+                )
             axes.set_title(panel if metric == "accuracy" else "")
             ticks = sorted({x for places in lines.values() for x in places})
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(FixedLocator(ticks))
             axes.xaxis.set_minor_locator(NullLocator())
             axes.set_xticklabels([f"{tick:g}" for tick in ticks])
-        row[0].set_ylabel(f"validation {title}")
+        row[0].set_ylabel(f"{_split(results)} {title}")
         percent_axis(row[0].yaxis)
     for axes in grid[-1]:
         axes.set_xlabel(plot.x)
@@ -265,73 +269,86 @@ def _lines(results: dict[str, Result], plot: Plot) -> Figure:
     return drawn
 
 
-def _line(axes: Axes, name: str, figures: dict[float, Figures], *, number: int) -> None:
+def _line(axes: Axes, name: str, results: dict[float, Result], metric: str, *, number: int) -> None:
     shift = 1.05 ** (number - 1)  # so that the intervals of equal results stay visible
-    places, color = [x * shift for x in figures], COLORS[number % len(COLORS)]
-    means = [figure.mean for figure in figures.values()]
+    places, color = [x * shift for x in results], COLORS[number % len(COLORS)]
+    means: list[Interval] = [getattr(result, metric) for result in results.values()]
     axes.vlines(places, [mean.low for mean in means], [mean.high for mean in means], color=color, linewidth=1.5)
     marker = _MARKERS[(number + number // len(COLORS)) % len(_MARKERS)]
     axes.plot(places, [mean.value for mean in means], marker=marker, markersize=5, color=color, label=name)
-    for place, figure in zip(places, figures.values(), strict=True):
-        axes.plot([place] * len(figure.by_seed), figure.by_seed, "o", color=color, markersize=3, alpha=0.5)
+    for place, result in zip(places, results.values(), strict=True):
+        by_seed = result.by_seed(metric)
+        axes.plot([place] * len(by_seed), by_seed, "o", color=color, markersize=3, alpha=0.5)
+
+
+def _split(results: dict[str, Result]) -> str:
+    split = next((result.scores[0].split for result in results.values()), "valid")
+    return "validation" if split == "valid" else split
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """One run on validation."""
+class _Evaluated:
+    """One run on the faces of a split."""
 
-    right: dict[Head, Array]  # (N,) bool by head
+    scores: dict[Head, Scores]
+    correct: dict[Head, Array]  # (N,) bool
     labels: Array  # (N,)
     chosen: Head
     parameters: int
     minutes: float
 
 
-def score_run(recipe: Recipe, runs: Path) -> Scored:
+def _evaluate(recipe: Recipe, runs: Path, split: str | None) -> _Evaluated:
     """Evaluate all heads of a run. Raises: RunError, DatasetError."""
-    folder = runs / recipe.name
+    folder, source = runs / recipe.name, recipe.data.held_out
     network, state = load_best(folder)
-    valid = read_split(recipe.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
-    minutes = read_history(folder, batch_size=recipe.batch_size).minutes
-    logits = predict(network, valid.crops, heads=recipe.distillation.trained_heads)
-    right = {head: of_head.argmax(axis=1) == valid.labels for head, of_head in logits.items()}
-    return Scored(right, valid.labels, state["head"], parameters(network), minutes)
+    if split:
+        source = source.model_copy(update={"split": split})
+    faces = read_split(source, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
+    faces = faces.for_classes(tuple(state["labels"]), of=recipe.name)
+    logits = predict(network, faces.crops, heads=recipe.distillation.trained_heads)
+    return _Evaluated(
+        scores={head: evaluate(faces, softmax(of_head)) for head, of_head in logits.items()},
+        correct={head: of_head.argmax(axis=1) == faces.labels for head, of_head in logits.items()},
+        labels=faces.labels,
+        chosen=state["head"],
+        parameters=parameters(network),
+        minutes=read_history(folder, batch_size=recipe.batch_size).minutes,
+    )
 
 
-def compare(recipes: dict[str, list[Recipe]], runs: Path) -> list[Result]:
-    """Evaluate all heads of all rows on the validation split. Raises: RunError, DatasetError."""
-    scored = {row: [score_run(recipe, runs) for recipe in of_seeds] for row, of_seeds in recipes.items()}
-    baseline = next(iter(scored.values()))
-    return [_result(row, head, runs, baseline) for row, runs in scored.items() for head in runs[0].right]
+def compare(recipes: dict[str, list[Recipe]], runs: Path, *, split: str | None = None) -> list[Result]:
+    """Evaluate all heads of all rows on a split, by default the validation split. Raises: RunError, DatasetError."""
+    rows = {row: [_evaluate(recipe, runs, split) for recipe in of_seeds] for row, of_seeds in recipes.items()}
+    baseline = next(iter(rows.values()))
+    return [_result(row, head, of_seeds, baseline) for row, of_seeds in rows.items() for head in of_seeds[0].scores]
 
 
-def _result(row: str, head: Head, runs: list[Scored], baseline: list[Scored]) -> Result:
-    labels = runs[0].labels
-    by_seed = np.stack([run.right[head] for run in runs])  # (seeds, N)
-    right = by_seed.mean(axis=0)  # (N,) share of seeds with a correct prediction
-    gain = None
-    mcnemar_p: tuple[float, ...] = ()
-    if len(baseline[0].labels) == len(labels):
-        base = np.stack([run.right[run.chosen] for run in baseline])
-        gain = metrics.bootstrap(np.mean, right - base.mean(axis=0))
+def _result(row: str, head: Head, of_seeds: list[_Evaluated], baseline: list[_Evaluated]) -> Result:
+    first = of_seeds[0]
+    by_seed = np.stack([run.correct[head] for run in of_seeds])  # (seeds, N)
+    correct = by_seed.mean(axis=0)  # (N,) share of seeds with a correct prediction
+    gain, mcnemar_p = None, tuple[float, ...]()
+    if len(baseline[0].labels) == len(first.labels):
+        base = np.stack([run.correct[run.chosen] for run in baseline])
+        gain = metrics.bootstrap(np.mean, correct - base.mean(axis=0))
         mcnemar_p = tuple(metrics.mcnemar_p(*pair) for pair in zip(base, by_seed, strict=True))
     return Result(
         row=row,
         head=head,
-        chosen=head == runs[0].chosen,
-        parameters=runs[0].parameters,
-        accuracy=Figures(metrics.bootstrap(np.mean, right), tuple(map(float, by_seed.mean(axis=1)))),
-        mean_class_accuracy=Figures(
-            metrics.bootstrap(_mean_class, right, labels), tuple(_mean_class(of_seed, labels) for of_seed in by_seed)
-        ),
+        chosen=head == first.chosen,
+        parameters=first.parameters,
+        minutes=float(np.mean([run.minutes for run in of_seeds])),
+        scores=tuple(run.scores[head] for run in of_seeds),
+        accuracy=metrics.bootstrap(np.mean, correct),
+        mean_class_accuracy=metrics.bootstrap(_mean_class, correct, first.labels),
         gain=gain,
-        mcnemar_p=() if runs is baseline and head == runs[0].chosen else mcnemar_p,
-        minutes=float(np.mean([run.minutes for run in runs])),
+        mcnemar_p=() if of_seeds is baseline and head == first.chosen else mcnemar_p,
     )
 
 
-def _mean_class(right: Array, labels: Array) -> float:
-    return float(np.mean([right[labels == label].mean() for label in np.unique(labels)]))
+def _mean_class(correct: Array, labels: Array) -> float:
+    return float(np.mean([correct[labels == label].mean() for label in np.unique(labels)]))
 
 
 def run(
@@ -339,18 +356,23 @@ def run(
     recipes: dict[str, list[Recipe]],
     runs: Path,
     *,
+    split: str | None = None,
     figure: Path | None = None,
     curves: Path | None = None,
     files: ResultFiles,
 ) -> None:
-    """Train the rows of `recipes_of` in `runs`, print their table, and write figures, table and results."""
+    """Train the rows of `recipes_of` in `runs`, print their table, and write figures, table and results.
+
+    Args:
+        split: to evaluate on, by default the validation split of each recipe.
+    """
     for of_seeds in recipes.values():
         for recipe in of_seeds:
             train(recipe, runs / recipe.name)
-    results = compare(recipes, runs)
+    results = compare(recipes, runs, split=split)
     headings, cells = as_table(results)
     print(markdown_table(headings, cells))
-    files.write(headings, cells, results)
+    files.write(headings, cells, [result.to_dict() for result in results])
     plot = read_as(Experiment, experiment).plot
     if figure:
         write_figure(figure, results, plot)

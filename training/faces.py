@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import cv2
 import numpy as np
@@ -113,6 +113,48 @@ class Split:
     def title(self) -> str:
         """Display name: set, split and number of faces."""
         return f"{self.kind}, {self.name} split, {len(self):,} faces"
+
+
+class JoinedCrops:
+    """The crops of several splits, in order, without copying them."""
+
+    def __init__(self, parts: Sequence[Array]) -> None:
+        self._parts, self._starts = parts, np.cumsum([0, *map(len, parts)])
+        self.shape: tuple[int, ...] = (int(self._starts[-1]), *parts[0].shape[1:])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: int) -> Array:
+        part = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return np.asarray(self._parts[part][index - self._starts[part]])
+
+
+def join(parts: Sequence[Split]) -> Split:
+    """Join splits to train on; a class that one does not know has no share in it.
+
+    A label that a source with target `teacher` has is not used. Raises: DatasetError, for other classes.
+    """
+    labeled = [part for part in parts if part.targets.any()]
+    classes = max((part.classes for part in labeled or parts), key=len)
+    parts = [
+        part.for_classes(classes, of="another set") if part in labeled else part.without_labels(classes)
+        for part in parts
+    ]
+    targets, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "labels"))
+    votes = [part.votes for part in parts if part.votes is not None]
+    crops: Any = parts[0].crops if len(parts) == 1 else JoinedCrops([part.crops for part in parts])
+    return Split(
+        kind=parts[0].kind,
+        name=parts[0].name,
+        crops=crops,
+        labels=np.where(targets.any(axis=1), labels, -1),
+        targets=targets,
+        votes=np.concatenate(votes) if len(votes) == len(parts) else None,
+        classes=classes,
+        keys=tuple(key for part in parts for key in part.keys),
+        index_sha256=" ".join(part.index_sha256 for part in parts),
+    )
 
 
 def in_order(shares: Array, classes: Sequence[str], wanted: Sequence[str]) -> Array:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from mien.training import metrics
 from mien.training.wording import percent
 
 if TYPE_CHECKING:
+    from mien.training.evaluate import Scores
     from mien.training.report import RunResult
 
 COLORS: Final = ("#0067a5", "#c4510b", "#117a56", "#8a4a9e")
@@ -84,9 +86,9 @@ def calibration(result: "RunResult", labels: Array) -> Picture:
     drawn = Figure(figsize=(8.4, 3.0))
     before, after, abstention = drawn.subplots(1, 3)
     before_title = f"unscaled, ECE {percent(result.ece_raw)} %"
-    after_title = f"scaled, ECE {percent(result.evaluation.ece)} %"
-    _reliability(before, result.raw, labels, before_title)
-    _reliability(after, result.probabilities, labels, after_title)
+    after_title = f"scaled, ECE {percent(result.scores.ece)} %"
+    _reliability(before, metrics.reliability(result.raw, labels), before_title)
+    _reliability(after, result.scores.reliability, after_title)
     _, selective = metrics.by_confidence(result.probabilities, labels)
     abstention.plot(np.arange(1, len(labels) + 1) / len(labels), 1 - selective, color=COLORS[0])
     abstention.axhline(1 - metrics.TARGET_ACCURACY, color=GRAY, linestyle="--", linewidth=1)
@@ -98,18 +100,35 @@ def calibration(result: "RunResult", labels: Array) -> Picture:
     return _svg(drawn, f"Reliability, {before_title}, {after_title}; error over coverage, {percent(covered)} % labeled")
 
 
-def _reliability(axes: Axes, probabilities: Array, labels: Array, title: str) -> None:
-    _, right, index = metrics.binned(probabilities, labels)
-    counts = np.bincount(index, minlength=metrics.ECE_BINS)
-    accuracy = np.bincount(index, weights=right, minlength=metrics.ECE_BINS) / np.maximum(1, counts)
-    edges = np.linspace(0, 1, metrics.ECE_BINS + 1)
-    shares = counts / counts.sum()
+def _reliability(axes: Axes, bins: Sequence[tuple[int, float, float]], title: str) -> None:
+    faces, _, accuracy = np.array(bins).T
+    edges = np.linspace(0, 1, len(bins) + 1)
     axes.bar(edges[:-1], accuracy, np.diff(edges), align="edge", color=COLORS[0], alpha=0.6)
-    axes.bar(edges[:-1], shares, np.diff(edges), align="edge", color=GRAY, alpha=0.8)
+    axes.bar(edges[:-1], faces / faces.sum(), np.diff(edges), align="edge", color=GRAY, alpha=0.8)
     axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence, %", ylabel="accuracy, %", title=title)
     percent_axis(axes.xaxis)
     percent_axis(axes.yaxis)
+
+
+def write_scores(path: Path, scores: "Scores", labels: Sequence[str], *, title: str) -> None:
+    """Draw confusion, in % of the faces of each class, and reliability, as PNG, SVG or PDF."""
+    counts = np.array(scores.confusion)
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    with in_style():
+        drawn = Figure(figsize=(9.0, 4.0))
+        drawn.suptitle(f"{title}, {scores.prior}")
+        matrix, bins = drawn.subplots(1, 2)
+        matrix.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        for (row, column), share in np.ndenumerate(shares):
+            color = "white" if share > 0.5 else "black"
+            matrix.text(column, row, percent(share, 0), ha="center", va="center", color=color, fontsize=8)
+        matrix.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
+        matrix.set_yticks(range(len(labels)), labels)
+        matrix.set(xlabel="predicted", ylabel="label")
+        matrix.grid(visible=False)
+        _reliability(bins, scores.reliability, f"ECE {percent(scores.ece)} %")
+        save(drawn, path)
 
 
 def thumbnail(image: Array, alt: str) -> Picture:

@@ -62,16 +62,24 @@ def ece(probabilities: Array, actual: Array) -> float:
         probabilities: (N, classes), rows sum to 1.
         actual: (N,) class indices.
     """
-    confidence, right, index = binned(probabilities, actual)
-    gap = np.bincount(index, weights=right - confidence, minlength=ECE_BINS)
-    return float(np.abs(gap).sum() / max(1, len(actual)))
+    _, confidence, right = _binned(probabilities, actual)
+    return float(np.abs(right - confidence).sum() / max(1, len(actual)))
 
 
-def binned(probabilities: Array, actual: Array) -> tuple[Array, Array, Array]:
-    """Confidence, whether the label is right, and the bin of `ece` of each face, (N,) each."""
+def reliability(probabilities: Array, actual: Array) -> tuple[tuple[int, float, float], ...]:
+    """Number of faces, mean confidence and accuracy of each bin of `ece`; 0 without faces."""
+    faces, confidence, right = _binned(probabilities, actual)
+    total = np.maximum(1, faces)
+    return tuple(zip(faces.tolist(), (confidence / total).tolist(), (right / total).tolist(), strict=True))
+
+
+def _binned(probabilities: Array, actual: Array) -> tuple[Array, Array, Array]:
+    """Numbers of faces, sums of confidence, and numbers of right labels of each bin, (bins,)."""
     confidence = probabilities.max(axis=1)
     index = np.minimum((confidence * ECE_BINS).astype(int), ECE_BINS - 1)
-    return confidence, probabilities.argmax(axis=1) == actual, index
+    parts = (None, confidence, probabilities.argmax(axis=1) == actual)
+    faces, sums, right = (np.bincount(index, weights=part, minlength=ECE_BINS) for part in parts)
+    return faces.astype(int), sums, right
 
 
 def negative_log_likelihood(probabilities: Array, actual: Array) -> Array:

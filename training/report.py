@@ -19,7 +19,7 @@ from mien.data.contract import Array, softmax
 from mien.models.network import Head
 from mien.training import figures, metrics
 from mien.training.config import DataSource, Recipe
-from mien.training.evaluate import Evaluation, predict, score
+from mien.training.evaluate import Scores, evaluate, predict
 from mien.training.faces import TEST, Split, read_split
 from mien.training.release.operating_point import fit_operating_point
 from mien.training.run_folder import METRICS_NAME, RunError, load_best, parameters, read_facts, read_run
@@ -99,7 +99,7 @@ class RunResult:
         raw: (N, 7) probabilities before temperature scaling.
         probabilities: (N, 7) after temperature scaling, cross-fitted.
         threshold: confidence threshold for 95 % selective accuracy.
-        evaluation: metrics of `probabilities`.
+        scores: metrics of `probabilities`.
         fitted_on: description of the data that temperature and threshold were fitted on.
     """
 
@@ -116,7 +116,7 @@ class RunResult:
     temperature: float
     threshold: float
     ece_raw: float
-    evaluation: Evaluation
+    scores: Scores
     fitted_on: str
     warnings: tuple[str, ...]
 
@@ -173,7 +173,7 @@ def measure(folder: Path, name: str, faces: Split, *, fitting: Split | None) -> 
         temperature=temperature,
         threshold=threshold,
         ece_raw=metrics.ece(raw, faces.labels),
-        evaluation=score(faces, probabilities),
+        scores=evaluate(faces, probabilities),
         fitted_on=fitted_on,
         warnings=tuple(
             warning for used in (faces, fitting) if used is not None and (warning := used.changed_since(facts["data"]))
@@ -215,7 +215,7 @@ def gather(folders: list[Path], source: DataSource) -> tuple[list[RunResult], Sp
 
 def table_row(result: RunResult) -> tuple[str, ...]:
     """Cells of a run, in the order of the headings; shares in percent with their intervals."""
-    scores, history, epochs = result.evaluation, result.history, result.recipe.epochs
+    scores, history, epochs = result.scores, result.history, result.recipe.epochs
     shares = (scores.accuracy, scores.mean_class_accuracy, scores.macro_f1)
     done = int(history.epochs[-1])
     return (
@@ -258,7 +258,7 @@ def page(results: list[RunResult], faces: Split, *, show_faces: bool = True) -> 
 
 
 def _run_of_page(result: RunResult, faces: Split, *, show_faces: bool) -> dict[str, Any]:
-    valid, counts = result.recipe.data.held_out, np.array(result.evaluation.confusion)
+    valid, counts = result.recipe.data.held_out, np.array(result.scores.confusion)
     faces = faces.for_classes(result.classes, of=result.name)
     options = "".join(f", {name}={value}" for name, value in valid.options.items())
     mistakes = []

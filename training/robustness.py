@@ -1,10 +1,11 @@
 """Accuracy and calibration of a classifier on corrupted faces: `mien evaluate --corruptions`.
 
+Probabilities are softened as in serving, as if the landmarks were those of the template.
+
 Noise, blur, JPEG, brightness and contrast are those of ImageNet-C (Hendrycks and Dietterich 2019), with blur scaled
 from 224 to 112 pixels. The others concern faces: size, occlusion, roll, and error of the landmarks for the alignment.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,16 +14,14 @@ import albumentations as A
 import cv2
 import numpy as np
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
 
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
-from mien.models.manifest import Interval
-from mien.training import metrics
+from mien.data.quality import measure as measure_quality
+from mien.training.evaluate import Model, Scores, evaluate
 from mien.training.faces import Split
 from mien.training.figures import COLORS, GRAY, in_style, percent_axis, save
-from mien.training.wording import interval, percent
+from mien.training.wording import interval, percent, print_table
 
 STRENGTHS: Final = {
     "face size, px": (84, 56, 36, 24, 12),
@@ -43,13 +42,15 @@ _DRAWN: Final = {"accuracy": "accuracy, %", "ece": "ECE, %"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Metrics at one strength of a corruption; strength 0 is the original."""
+    """Scores at one strength of a corruption; strength 0 is the original."""
 
     corruption: str
     strength: float
-    accuracy: Interval
-    mean_class_accuracy: Interval
-    ece: float
+    scores: Scores
+
+    def to_dict(self) -> dict[str, object]:
+        """Values for JSON."""
+        return {"corruption": self.corruption, "strength": self.strength, **self.scores.model_dump(mode="json")}
 
 
 def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Array:
@@ -84,17 +85,19 @@ def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Arra
     return corrupted
 
 
-def measure(classify: Callable[[Array], Array], faces: Split) -> list[Row]:
-    """Metrics of the original faces, then of each corruption at each strength.
-
-    Args:
-        classify: calibrated probabilities (N, K) of crops (N, 112, 112, 3) uint8 RGB.
-    """
+def measure(model: Model, faces: Split) -> list[Row]:
+    """Scores of the original faces, then of each corruption at each strength, with the served probabilities."""
+    prior = model.priors[-1]
 
     def row(corruption: str, strength: float, crops: Array) -> Row:
-        probabilities, labels = classify(crops), faces.labels
-        ece = metrics.ece(probabilities, labels)
-        return Row(corruption, strength, *metrics.accuracies(probabilities.argmax(axis=1), labels), ece)
+        probabilities = model.probabilities(model.logits(crops), prior)
+        if model.manifest and model.manifest.conditions:
+            softening = model.manifest.conditions.softening
+            quality = (measure_quality(crop, np.array(TEMPLATE_PX)) for crop in crops)
+            probabilities = np.stack(
+                [softening.soften(of_face, seen) for of_face, seen in zip(probabilities, quality, strict=True)]
+            )
+        return Row(corruption, strength, evaluate(faces, probabilities, prior=prior))
 
     rows = [row("none", 0.0, faces.crops)]
     for corruption, strengths in STRENGTHS.items():
@@ -106,16 +109,16 @@ def measure(classify: Callable[[Array], Array], faces: Split) -> list[Row]:
 
 def print_rows(rows: list[Row], *, title: str) -> None:
     """Print metrics in percent with 95 % intervals."""
-    table = Table("corruption", "strength", "accuracy", "mean class accuracy", "ECE", title=title)
-    for row in rows:
-        shares = (row.accuracy, row.mean_class_accuracy)
-        cells = [*(interval(share, 1) for share in shares), percent(row.ece)]
-        table.add_row(row.corruption, f"{row.strength:g}", *cells)
-    Console().print(table)
+    cells = [
+        (row.corruption, f"{row.strength:g}", *(interval(share, 1) for share in shares), percent(row.scores.ece))
+        for row in rows
+        for shares in [(row.scores.accuracy, row.scores.mean_class_accuracy)]
+    ]
+    print_table(("corruption", "strength", "accuracy", "mean class accuracy", "ECE"), cells, title=title)
 
 
 def write_figure(path: Path, rows: list[Row], *, title: str) -> None:
-    """Draw accuracy and ECE over the strength of each corruption, as PNG or SVG; dashed: the original faces."""
+    """Draw accuracy and ECE over the strength of each corruption, as PNG, SVG or PDF; dashed: the original faces."""
     with in_style():
         drawn = Figure(figsize=(10.0, 4.6))
         drawn.suptitle(title)
@@ -123,14 +126,11 @@ def write_figure(path: Path, rows: list[Row], *, title: str) -> None:
         for axes, (corruption, strengths) in zip(panels, STRENGTHS.items(), strict=True):
             places = range(len(strengths))
             for color, (metric, label) in zip(COLORS, _DRAWN.items(), strict=False):
-                original, *values = (
-                    figure.value if isinstance(figure := getattr(row, metric), Interval) else figure
-                    for row in rows
-                    if row.corruption in ("none", corruption)
-                )
+                shown = [getattr(row.scores, metric) for row in rows if row.corruption in ("none", corruption)]
+                original, *values = (getattr(figure, "value", figure) for figure in shown)
                 axes.plot(places, values, "o-", markersize=3, color=color, label=label)
                 axes.axhline(original, color=GRAY, linestyle="--", linewidth=0.8)
-            accuracies = [row.accuracy for row in rows if row.corruption == corruption]
+            accuracies = [row.scores.accuracy for row in rows if row.corruption == corruption]
             axes.vlines(places, [e.low for e in accuracies], [e.high for e in accuracies], color=COLORS[0])
             axes.set(title=corruption.replace(", ", ",\n", 1), ylim=(0, 1))
             axes.set_xticks(places, [f"{strength:g}" for strength in strengths])

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
@@ -196,6 +197,12 @@ def parts_of(batch: B, count: int) -> Iterator[tuple[float, B]]:
         yield len(part[0]) / len(tensors[0]), part
 
 
+def _with_accuracy(means: dict[str, float]) -> dict[str, float]:
+    """Replace the shares `correct` and `labeled` of a batch by the accuracy of the labeled faces."""
+    values = {name: value for name, value in means.items() if name not in ("correct", "labeled")}
+    return values | ({"accuracy": means["correct"] / means["labeled"]} if means.get("labeled") else {})
+
+
 class Run:
     """A run folder that this process trains in, as a context manager.
 
@@ -234,6 +241,9 @@ class Run:
         self._clock = Clock()
         self._note = ""
         self._printed_at = time.monotonic()
+        self._loaded: Iterator[Any] | None = None
+        self._names: tuple[str, ...] = ()
+        self._sums: Tensor | None = None  # of the losses of this epoch
         self._diverged = torch.full((), -1, device=self.device)  # first step whose loss or gradient is not finite
         self._cleanup = ExitStack()
 
@@ -271,6 +281,7 @@ class Run:
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         """Finish and unlock. Raises: OutOfMemory, in place of the error of a device whose memory is full."""
+        self._loaded = None  # ends the worker processes
         with self._cleanup:
             if error is None and self._metrics is not None:
                 self.finish()
@@ -284,39 +295,45 @@ class Run:
                 "images."
             ) from error
 
-    def batches(self, epoch: int, dataset: Dataset[B]) -> Iterator[B]:
-        """Yield the batches of an epoch that are left, on the device; `end_step` follows each.
+    def batches(self, dataset: Dataset[B]) -> Iterator[B]:
+        """Yield the batches of this epoch that are left, on the device; `end_step` follows each.
+
+        The worker processes stay until the run ends, and prepare the next epoch during validation.
 
         Args:
-            epoch: number of the epoch.
-            dataset: map-style dataset of this process's part of the batches of the epoch.
+            dataset: map-style dataset of this process's part of the batches of the run.
         """
-        first, workers, length = self.step - epoch * self.steps_per_epoch, self.recipe.runtime.workers, len(dataset)  # type: ignore[arg-type]
-        loader: DataLoader[B] = DataLoader(
-            dataset,
-            batch_size=None,
-            sampler=range(first, length),
-            num_workers=workers,
-            prefetch_factor=4 if workers else None,
-            pin_memory=self.device.type == "cuda",
-            # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
-            generator=torch.Generator().manual_seed(self.recipe.seed),
-        )
+        if self._loaded is None:
+            workers = self.recipe.runtime.workers
+            self._loaded = iter(
+                DataLoader(
+                    dataset,
+                    batch_size=None,
+                    sampler=range(self.step, self.steps_per_epoch * self.epochs),
+                    num_workers=workers,
+                    prefetch_factor=4 if workers else None,
+                    pin_memory=self.device.type == "cuda",
+                    # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
+                    generator=torch.Generator().manual_seed(self.recipe.seed),
+                )
+            )
+        epoch, first = divmod(self.step, self.steps_per_epoch)
         self._clock = Clock()
         with progress_bar(shown=self.world.is_main_process) as progress:
             self._cleanup.callback(progress.stop)
-            bar = progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=length, completed=first, note="")
-            for loaded in loader:
+            total = self.steps_per_epoch
+            bar = progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=total, completed=first, note="")
+            for loaded in islice(self._loaded, total - first):
                 self._clock.batch_loaded()
-                tensors: Any = loaded
-                yield tensors._make(None if t is None else t.to(self.device, non_blocking=True) for t in tensors)
+                yield loaded._make(None if t is None else t.to(self.device, non_blocking=True) for t in loaded)
                 progress.update(bar, advance=1, note=self._note)
         self._check_finite()
-        if self._clock.faces:
-            rates = self._clock.rates()
-            self.log(rates)
-            share = 100 * rates["data_wait_share"]
-            logger.info("%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], share)
+        rates = self._clock.rates()
+        means = {} if self._sums is None else dict(zip(self._names, (self._sums / total).tolist(), strict=True))
+        self._sums = None
+        self.log({**{f"train_{name}": value for name, value in _with_accuracy(means).items()}, **rates})
+        share = 100 * rates["data_wait_share"]
+        logger.info("%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], share)
 
     def end_step(self, losses: Mapping[str, Tensor], *, grad_norm: Tensor, learning_rate: float) -> None:
         """Count a step, and log and save it where the recipe says so. Every process must call it.
@@ -331,7 +348,9 @@ class Run:
         Raises: TrainingDiverged, at the next logged or saved step after a loss or a norm that is not finite.
         """
         means = self.world.mean(torch.stack(list(losses.values())))
-        is_finite = means[list(losses).index("loss")].isfinite() & grad_norm.isfinite()
+        self._names = tuple(losses)
+        self._sums = means if self._sums is None else self._sums + means
+        is_finite = means[self._names.index("loss")].isfinite() & grad_norm.isfinite()
         self._diverged = torch.where(is_finite | (self._diverged >= 0), self._diverged, self.step)
         self.step += 1
         self._clock.step_done(self.recipe.batch_size)
@@ -339,10 +358,7 @@ class Run:
         # a report needs at least one line, also of a short epoch
         if self.step % runtime.log_every_steps == 0 or (ends_epoch and self.steps_per_epoch < runtime.log_every_steps):
             self._check_finite()
-            values = dict(zip(losses, means.tolist(), strict=True))
-            correct, labeled = values.pop("correct", 0.0), values.pop("labeled", 0.0)
-            if labeled:
-                values["accuracy"] = correct / labeled
+            values = _with_accuracy(dict(zip(losses, means.tolist(), strict=True)))
             rates = self._clock.rates()
             self._note = f"loss {values['loss']:.3f}  {rates['faces_per_s']:.0f} images/s"
             self.log({**values, "lr": learning_rate, **rates})
@@ -355,12 +371,14 @@ class Run:
             self.save_last()
 
     def _check_finite(self) -> None:
-        step = int(self._diverged)
-        if step < 0:
-            return
-        remedy = "Reduce optim.learning_rate" if step else "Check the initial weights"
+        if (step := int(self._diverged)) >= 0:
+            remedy = "Reduce optim.learning_rate" if step else "Check the initial weights"
+            raise self.diverged(step, "loss or gradient is", remedy)
+
+    def diverged(self, step: int, what: str, remedy: str = "Reduce optim.learning_rate") -> TrainingDiverged:
+        """Error of a step whose loss, gradient or weights are not finite, with its samples."""
         inspect = ", or inspect this batch: " + ", ".join(names) if (names := self.sample_names(step)) else ""
-        raise TrainingDiverged(f"step {step}: loss or gradient is not finite. {remedy}{inspect}")
+        return TrainingDiverged(f"step {step}: {what} not finite. {remedy}{inspect}")
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add a line of metrics at the current step; only rank 0 writes."""
@@ -378,7 +396,7 @@ class Run:
         self._check_finite()
         own: dict[str, Any] = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
         state: dict[str, Any] = {name: stateful.state_dict() for name, stateful in self.stateful.items()}
-        state |= {**own, **self._position()}
+        state |= {**own, **self._position(), "sums": self._sums, "names": list(self._names)}
         if self.world.size > 1:
             state["ranks"] = self.world.gather(own)
         if self.world.is_main_process:
@@ -404,6 +422,8 @@ class Run:
                 return
             for name, stateful in self.stateful.items():
                 stateful.load_state_dict(state[name])
+            if state.get("sums") is not None:
+                self._sums, self._names = state["sums"].to(self.device), tuple(state["names"])
             logger.info("resumed at step %d of %d", self.step, self.steps_per_epoch * self.epochs)
         ranks = [] if state is None else state.get("ranks", [state])
         if self.world.rank < len(ranks):

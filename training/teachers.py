@@ -12,10 +12,9 @@ from mien.data.contract import LABELS, Array, contract_id
 from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
 from mien.models.network import Head, select_head
-from mien.training.batches import JoinedFaces
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.faces import cache_file
+from mien.training.faces import Split, cache_file
 from mien.training.run_folder import RunError
 from mien.training.runtime import Machine
 from mien.training.weights import is_average, load_trained
@@ -78,14 +77,14 @@ def _load(folder: Path) -> tuple[nn.Module, Head, tuple[str, ...]]:
     return load_trained(folder)
 
 
-def fixed_logits(teachers: Teachers, faces: JoinedFaces, *, machine: Machine, cache_dir: Path) -> Array:
+def fixed_logits(teachers: Teachers, faces: Split, *, machine: Machine, cache_dir: Path) -> Array:
     """Log of the mean probability of the teachers over each face and its mirror image, (N, K) float32.
 
     Cached in `cache_dir` until the teachers, their heads, the precision, the faces, their color or the contract change.
     """
-    parts = [f"{part.index_sha256} {part.crops.shape[-1]}" for part in faces.parts]
+    data = f"{faces.index_sha256} {faces.crops.shape[-1]}"
     precision = machine.autocast.fast_dtype if machine.autocast._enabled else torch.float32
-    state = hashlib.sha256("".join([contract_id(), str(precision), *teachers.heads, *parts, *faces.keys]).encode())
+    state = hashlib.sha256("".join([contract_id(), str(precision), *teachers.heads, data, *faces.keys]).encode())
     state.update(" ".join(faces.classes).encode())
     for name, tensor in teachers.state_dict().items():
         state.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
@@ -95,7 +94,7 @@ def fixed_logits(teachers: Teachers, faces: JoinedFaces, *, machine: Machine, ca
         teachers.eval()
         batches = []
         for start in range(0, len(faces), _BATCH):
-            crops = np.stack([faces.crop(index) for index in range(start, min(start + _BATCH, len(faces)))])
+            crops = np.stack([faces.crops[index] for index in range(start, min(start + _BATCH, len(faces)))])
             pixels = torch.from_numpy(crops).to(machine.device)
             with torch.no_grad(), machine.autocast:
                 both_views = [teachers(view).float() for view in (pixels, pixels.flip(dims=[2]))]

@@ -3,31 +3,30 @@
     mien train training/recipes/ferplus_teacher.yaml [key=value ...] [--out runs/NAME]
     torchrun --nproc-per-node=2 -m mien.training.train ...    # several processes, training/runtime.py
 
-`train` is the whole of it: data (loop/batches.py), network, teachers, loop. It writes a run folder (loop/run.py):
-recipe.yaml, run.json, metrics.jsonl, last.pt, best.pt. Validation selects the best weights; test splits are never read.
-Rerun the same command to resume.
+`train` is the whole of it: data (faces.py, batches.py), network, teachers, losses, loop. It writes a run folder
+(run.py): recipe.yaml, run.json, metrics.jsonl, last.pt, best.pt. Validation selects the best weights; test splits are
+never read. Rerun the same command to resume.
 """
 
 import logging
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import softmax
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
-from mien.data.contract import Array, contract_id
+from mien.data.contract import Array, contract_id, softmax
 from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork
-from mien.training import metrics
-from mien.training.batches import FaceBatch, FaceBatches, JoinedFaces, epoch_order, mix
+from mien.training.batches import FaceBatch, FaceBatches, mix
 from mien.training.config import Recipe, RecipeError, check_weights
-from mien.training.evaluate import predict
-from mien.training.faces import Split, read_split
+from mien.training.evaluate import evaluate, predict
+from mien.training.faces import Split, join, read_split
 from mien.training.initialization import load_start, model_to_build
 from mien.training.losses import attention_consistency, cross_entropy, distillation_loss
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
@@ -39,7 +38,7 @@ from mien.training.teachers import Teachers, fixed_logits
 logger = logging.getLogger("mien.training")
 
 
-def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, from top to bottom)
+def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (one page, from top to bottom)
     """Run a recipe to its end and return the run folder.
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, OutOfMemory; DatasetError, for missing or damaged
@@ -51,6 +50,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, 
     model = model_to_build(recipe.model, run=out)
     with use_machine(runtime) as machine:
         world, device = machine.world, machine.device
+        in_fp32 = replace(machine, autocast=torch.autocast(device.type, enabled=False))  # as the release is evaluated
         check_batch_size(recipe, world.size)
         torch.manual_seed(recipe.seed)
 
@@ -59,12 +59,12 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, 
         parts = world.main_process_first(
             lambda: [read_split(part, color=recipe.model.color, cache_dir=data.cache_dir) for part in data.sources]
         )
-        faces, valid = JoinedFaces(parts[:count]), None if data.valid is None else parts[-1]
+        faces, valid = join(parts[:count]), None if data.valid is None else parts[-1]
         if valid is not None:
             _check_held_out(parts[:count], valid, recipe)
         _check_classes(faces, valid, recipe)
         labels = faces.classes
-        steps_per_epoch = len(faces) // recipe.batch_size  # the last, incomplete batch is dropped
+        steps_per_epoch = len(faces) // recipe.batch_size
         if steps_per_epoch == 0:
             raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
 
@@ -79,12 +79,13 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, 
 
         # teachers
         teachers = Teachers(distillation, labels).to(device).eval() if distillation.teachers else None
+        teacher_logits = None
         if teachers is not None and distillation.views == "fixed":
-            fixed = teachers
-            faces.teacher_logits = world.main_process_first(
+            fixed, teachers = teachers, None
+            teacher_logits = world.main_process_first(
                 lambda: fixed_logits(fixed, faces, machine=machine, cache_dir=data.cache_dir)
             )
-            teachers = None
+        batches = FaceBatches(faces, recipe, world, teacher_logits=teacher_logits)  # shuffled and augmented
 
         # optimizer
         optimizer = build_optimizer(network, optim)
@@ -142,14 +143,6 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, 
                 means = {name: means.get(name, 0.0) + share * value.detach() for name, value in losses.items()}
             return means
 
-        def order(epoch: int) -> Array:
-            return epoch_order(faces.drawn_labels, seed=recipe.seed, epoch=epoch, sampler=recipe.data.sampler)
-
-        def names(step: int) -> list[str]:
-            epoch, number = divmod(step, steps_per_epoch)
-            chosen = order(epoch)[number * recipe.batch_size : (number + 1) * recipe.batch_size]
-            return [faces.keys[int(index)] for index in chosen]
-
         facts = data_facts(data.sources, parts)
         learned = dict(list(facts["data"].items())[:count])
         facts |= provenance(recipe.model, learned, folders=(*distillation.teachers, *start))
@@ -158,11 +151,10 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, 
         state |= {"ema": ema.module} if ema is not None else {}
         state |= {"scaler": scaler} if scaler.is_enabled() else {}
         length = {"epochs": recipe.epochs, "steps_per_epoch": steps_per_epoch}
-        with Run(recipe, out, facts, state, machine=machine, sample_names=names, **length) as run:
+        with Run(recipe, out, facts, state, machine=machine, sample_names=batches.keys, **length) as run:
             for epoch in range(run.step // steps_per_epoch, recipe.epochs):
                 network.train()
-                batches = FaceBatches(faces, recipe, order(epoch), epoch=epoch, world=world)  # augmented
-                for loaded in run.batches(epoch, batches):
+                for loaded in run.batches(batches):
                     scheduler.step_update(run.step)
                     optimizer.zero_grad(set_to_none=True)
                     crops, targets = mix(loaded.crops, loaded.targets, recipe.mix, seed=recipe.seed, step=run.step)
@@ -185,8 +177,10 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, 
                 score: dict[str, float] = {}
                 head = distillation.trained_heads[-1] if is_distilled else "class"
                 if world.is_main_process and valid is not None:
-                    logits = predict(averaged, valid.crops, heads=distillation.trained_heads, machine=machine)
-                    scores = {head: _score(of_head, valid.labels) for head, of_head in logits.items()}
+                    logits = predict(averaged, valid.crops, heads=distillation.trained_heads, machine=in_fp32)
+                    if not all(np.isfinite(of_head).all() for of_head in logits.values()):
+                        raise run.diverged(run.step - 1, "logits on validation after it are")
+                    scores = {head: _score(of_head, valid) for head, of_head in logits.items()}
                     if recipe.select != "last":
                         head = max(scores, key=lambda name: sign * scores[name][recipe.select])
                     score = scores[head]
@@ -205,14 +199,13 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0915 (one page, 
     return out
 
 
-def _score(logits: Array, labels: Array) -> dict[str, float]:
-    counts = metrics.confusion(logits.argmax(axis=1), labels)
-    nll = metrics.negative_log_likelihood(softmax(logits, axis=1), labels)
-    return {
-        "accuracy": metrics.accuracy(counts),
-        "mean_class_accuracy": metrics.mean_class_accuracy(counts),
-        "negative_log_likelihood": float(nll.mean()),
-    }
+def _score(logits: Array, valid: Split) -> dict[str, float]:
+    """Values of `recipe.select` for logits (N, K)."""
+    scores = evaluate(valid, softmax(logits))
+    assert scores.nll is not None  # noqa: S101
+    values = (scores.accuracy, scores.mean_class_accuracy, scores.nll)
+    names = ("accuracy", "mean_class_accuracy", "negative_log_likelihood")
+    return {name: figure.value for name, figure in zip(names, values, strict=True)}
 
 
 def _check_losses(network: FaceNetwork, recipe: Recipe, crop: Tensor) -> None:
@@ -255,13 +248,13 @@ def _check_held_out(parts: list[Split], valid: Split, recipe: Recipe) -> None:
         )  # fmt: skip
 
 
-def _check_classes(faces: JoinedFaces, valid: Split | None, recipe: Recipe) -> None:
+def _check_classes(faces: Split, valid: Split | None, recipe: Recipe) -> None:
     classes = faces.classes
     if valid is not None and valid.classes != classes:
         raise RecipeError(
             f"data: train has the classes {', '.join(classes)}, valid {', '.join(valid.classes)}. Set data.classes."
         )
-    labeled = faces.labels[faces.targets.sum(axis=1) > 0]  # the others have only a teacher
+    labeled = faces.labels[faces.labels >= 0]  # the others have only a teacher
     counts = np.bincount(labeled, minlength=len(classes))
     empty = [label for label, count in zip(classes, counts, strict=True) if count == 0]
     if empty and len(labeled) and not recipe.data.allow_missing_classes:

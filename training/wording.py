@@ -4,12 +4,15 @@ import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
@@ -58,6 +61,14 @@ def most_confused(counts: Array, labels: Sequence[str]) -> str:
     actual, predicted = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
     share = wrong[actual, predicted] / counts[actual].sum()
     return f"{labels[actual]} labeled {labels[predicted]}: {percent(share, 0)} %"
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", caption: str = "") -> None:
+    """Print a table; in a file or a pipe, as wide as it is."""
+    table = Table(*heads, title=title, caption=caption)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

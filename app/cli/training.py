@@ -14,8 +14,8 @@ from mien.app.cli.exit_codes import FAILED
 
 COMMANDS: Final = {
     "train": "Train one network from a recipe.",
-    "evaluate": "Evaluate a released artifact on one split.",
-    "compare": "Compare two artifacts on the same faces, before and after tuning.",
+    "evaluate": "Evaluate a released artifact or a run on one split.",
+    "compare": "Compare two artifacts or runs on the same faces, before and after tuning.",
     "cross-validate": "Train and evaluate a recipe by folds.",
     "experiment": "Train variants of a recipe and compare them.",
     "export": "Release a run as an artifact.",

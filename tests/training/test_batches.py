@@ -13,13 +13,12 @@ import torch
 from mien.data.augment import Augment, AugmentConfig
 from mien.data.contract import Array, decode
 from mien.data.tree import DatasetError
-from mien.training.batches import FaceBatches, JoinedFaces, epoch_order
+from mien.training.batches import FaceBatches, epoch_order
 from mien.training.config import DataSource, FoldConfig
 from mien.training.faces import Split, _write_cache, read_split
 from mien.training.losses import cross_entropy
-from mien.training.runtime import World
 from tests.support.data_sets import make_photos, write_image
-from tests.support.training import drawn_faces, small_recipe
+from tests.support.training import data_of, drawn_faces, small_recipe
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +63,15 @@ def test_a_face_that_is_drawn_repeatedly_is_augmented_differently_each_time(root
     kept = np.flatnonzero(whole.labels > 0)[:-1]
     kept = np.concatenate([np.flatnonzero(whole.labels == 0)[:1], kept])  # one face of a class, ten of the others
     part = whole[kept]
-    recipe = small_recipe(root, batch_size=len(part))
+    data = data_of(root) | {"sampler": "class"}
+    recipe = small_recipe(root, batch_size=len(part), data=data)
     order = epoch_order(part.labels, seed=0, epoch=0, sampler="class")
-    batches, again = (FaceBatches(JoinedFaces([part]), recipe, order, epoch=0, world=World()) for _ in range(2))
+    batches, again = (FaceBatches(part, recipe) for _ in range(2))
     rare = batches[0].crops[order == 0]
     assert len(rare) > 3
     assert len(torch.unique(rare, dim=0)) == len(rare)
     assert torch.equal(batches[0].crops, again[0].crops)
+    assert batches.keys(0) == [part.keys[index] for index in order]
 
 
 def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:

@@ -17,7 +17,8 @@ from mien.data.tree import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.cli import main
 from mien.training.config import DistillationConfig, RecipeError
-from mien.training.evaluate import evaluate
+from mien.training.evaluate import Scores, evaluate_model, open_model
+from mien.training.faces import Split
 from mien.training.release.export import export
 from mien.training.release.graphs import ExportError
 from mien.training.teachers import Teachers
@@ -34,6 +35,12 @@ def settings(eight: Eight) -> Settings:
     return Settings(model=eight.artifact, detector="builtin", device="cpu", prior="natural")
 
 
+def scores_of(artifact: Path, faces: Split) -> Scores:
+    model = open_model(artifact)
+    faces = faces.for_classes(model.labels, of=model.name)
+    return evaluate_model(model, faces, model.logits(faces.crops))[0]
+
+
 def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     eight: Eight, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,7 +49,7 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     assert {(entry.data, entry.split) for entry in manifest.metrics} == {("folders", "valid")}
     assert manifest.output.shape == (-1, 8)
     assert len(manifest.prior_correction) == 8
-    scored = evaluate(eight.artifact, valid_faces(eight.root, **EIGHT_OPTIONS))[1][0]
+    scored = scores_of(eight.artifact, valid_faces(eight.root, **EIGHT_OPTIONS))
     assert "contempt" in scored.recall
     assert np.array(scored.confusion).shape == (8, 8)
     card = (eight.artifact / "card.md").read_text(encoding="utf-8")
@@ -66,11 +73,11 @@ def test_networks_with_different_classes_neither_teach_together_nor_are_averaged
 
 def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: Path) -> None:
     ferplus = make_ferplus(tmp_path / "ferplus")
-    scored = evaluate(eight.artifact, valid_faces(ferplus, "ferplus"))[1][0]
+    scored = scores_of(eight.artifact, valid_faces(ferplus, "ferplus"))
     assert scored.kl_to_votes is not None
     assert scored.kl_to_votes.value > 0
     with pytest.raises(DatasetError, match=r"has contempt, .* does not. Use the option classes=surprise"):
-        evaluate(artifact_dir(None), valid_faces(ferplus, "ferplus", classes=8))
+        scores_of(artifact_dir(None), valid_faces(ferplus, "ferplus", classes=8))
 
 
 def test_seven_classes_are_not_measured_on_faces_of_eight(

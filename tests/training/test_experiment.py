@@ -42,7 +42,7 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
         "learned",
         "none",
     ]
-    assert len(json.loads(results.read_text(encoding="utf-8"))[1]["accuracy"]["by_seed"]) == 2
+    assert len(json.loads(results.read_text(encoding="utf-8"))[1]["scores"]) == 2
     assert table.count("\n| ") == 3
     recipes = recipes_of(experiment, seeds=range(2), runs=runs)
     results = compare(recipes, runs)
@@ -50,13 +50,14 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     assert [(result.row, result.head) for result in results] == [("learned", "class"), ("none", "class")]
     logged = metric_lines(runs / "position_none_0")[-1]
     chosen = {result.row: result for result in results if result.chosen}
-    assert chosen["none"].accuracy.by_seed[0] == pytest.approx(logged["valid_accuracy"])
+    assert chosen["none"].by_seed("accuracy")[0] == pytest.approx(logged["valid_accuracy"])
     assert chosen["learned"].gain.value == chosen["learned"].gain.high == 0
     assert [len(chosen[row].mcnemar_p) for row in ("learned", "none")] == [0, 2]
     for result in results:
         assert result.minutes > 0
-        for figures in (result.accuracy, result.mean_class_accuracy):
-            assert figures.mean.value == pytest.approx(np.mean(figures.by_seed))
-            assert len(figures.by_seed) == 2
-    difference = chosen["none"].accuracy.mean.value - chosen["learned"].accuracy.mean.value
+        for metric in ("accuracy", "mean_class_accuracy"):
+            assert getattr(result, metric).value == pytest.approx(np.mean(result.by_seed(metric)))
+    difference = chosen["none"].accuracy.value - chosen["learned"].accuracy.value
     assert chosen["none"].gain.value == pytest.approx(difference)
+    (train_split, *_) = compare(recipes, runs, split="train")
+    assert (train_split.scores[0].split, train_split.scores[0].faces) == ("train", 20)

@@ -9,12 +9,12 @@ import torch
 
 from mien.models.backbones import Color
 from mien.models.manifest import artifact_dir
-from mien.training.batches import FaceBatches, JoinedFaces
+from mien.training.batches import FaceBatches, epoch_order
 from mien.training.config import DistillationConfig
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.faces import read_split
+from mien.training.faces import Split, join, read_split
 from mien.training.run_folder import recorded
-from mien.training.runtime import Machine, World
+from mien.training.runtime import Machine
 from mien.training.teachers import Teachers, fixed_logits
 from mien.training.train import train
 from tests.support.training import TINY_DEIT, cpu, drawn_faces, losses, metric_lines, small_recipe
@@ -26,9 +26,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return drawn_faces(tmp_path_factory.mktemp("faces"), train=3, valid=1)
 
 
-def joined(root: Path, cache_dir: Path, *, color: Color = "luminance") -> JoinedFaces:
+def joined(root: Path, cache_dir: Path, *, color: Color = "luminance") -> Split:
     source = small_recipe(root).data.train[0]
-    return JoinedFaces([read_split(source, color=color, cache_dir=cache_dir)])
+    return join([read_split(source, color=color, cache_dir=cache_dir)])
 
 
 def teachers_of(*folders: Path) -> Teachers:
@@ -43,7 +43,7 @@ def test_fixed_logits_are_the_mean_probability_over_face_and_mirror_image(
     assert found.shape == (len(faces), 7)
     assert found.dtype == np.float32
     for index in (0, len(faces) - 1):
-        crop = torch.from_numpy(faces.crop(index).copy())[None]
+        crop = torch.from_numpy(faces.crops[index].copy())[None]
         with torch.no_grad():
             expected = (teachers(crop).softmax(-1) + teachers(crop.flip(dims=[2])).softmax(-1)) / 2
         np.testing.assert_allclose(np.exp(found[index]), expected[0], atol=1e-5)
@@ -86,10 +86,10 @@ def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
 
 def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None:
     faces = joined(root, tmp_path)
-    faces.teacher_logits = np.repeat(np.arange(len(faces), dtype=np.float32)[:, None], 7, axis=1)
-    order = np.random.default_rng(0).permutation(len(faces))
-    batches = FaceBatches(faces, small_recipe(root), order, epoch=1, world=World())
-    _, targets, logits = batches[1]
+    logits = np.repeat(np.arange(len(faces), dtype=np.float32)[:, None], 7, axis=1)
+    batches = FaceBatches(faces, small_recipe(root), teacher_logits=logits)
+    _, targets, logits = batches[batches.steps_per_epoch + 1]
+    order = epoch_order(faces.labels, seed=0, epoch=1)
     chosen = logits[:, 0].long()
     assert torch.equal(chosen, torch.from_numpy(order[8:16]))
     assert torch.equal(targets, torch.from_numpy(faces.targets)[chosen])

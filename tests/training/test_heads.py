@@ -9,6 +9,7 @@ import torch
 from mien.data.contract import Array
 from mien.models.network import FaceNetwork
 from mien.training import checkpoint
+from mien.training.faces import Split
 from mien.training.train import train
 from tests.support.training import TINY_CNN, TINY_DEIT, drawn_faces, metric_lines, small_recipe
 
@@ -33,7 +34,7 @@ def test_only_heads_that_were_trained_are_selected(
     teacher = train(small_recipe(root, model=TINY_CNN, epochs=1), tmp_path / "teacher")
     scores = count()
 
-    def rising(_logits: Array, _labels: Array) -> dict[str, float]:  # the last candidate is the best one
+    def rising(_logits: Array, _valid: Split) -> dict[str, float]:  # the last candidate is the best one
         return dict.fromkeys(("accuracy", "mean_class_accuracy"), next(scores) / 100)
 
     monkeypatch.setattr("mien.training.train._score", rising)

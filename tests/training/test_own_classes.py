@@ -62,9 +62,19 @@ def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_t
     assert manifest.metrics[0].happiness_against_neutral is None
     out = tmp_path / "results.json"
     data = ["--data", f"folders={root}", "--option", "classes=wide_awake,bored", "--option", "ignore=Happy faces"]
-    assert main(["evaluate", "--artifact", str(artifact), *data, "--json", str(out)]) == 0
+    plot, predictions = tmp_path / "scores.pdf", tmp_path / "predictions.csv"
+    files = ["--json", str(out), "--plot", str(plot), "--predictions", str(predictions)]
+    assert main(["evaluate", "--artifact", str(artifact), *data, *files]) == 0
     (first, *_) = json.loads(out.read_text(encoding="utf-8"))["evaluations"]
     assert set(first["recall"]) == {"wide_awake", "bored"}
+    assert plot.stat().st_size > 5000
+    rows = list(csv.DictReader(predictions.read_text(encoding="utf-8").splitlines()))
+    assert [*rows[0]] == ["face", "label", "predicted", "p_bored", "p_happiness", "p_wide_awake"]
+    natural, balanced = json.loads(out.read_text(encoding="utf-8"))["evaluations"]
+    correct = sum(row["label"] == row["predicted"] for row in rows) / len(rows)
+    assert (len(rows), correct) == (balanced["faces"], pytest.approx(balanced["accuracy"]["value"]))
+    assert sum(faces for faces, _, _ in natural["reliability"]) == len(rows)
+    assert main(["evaluate", "--artifact", str(root.parent / "run"), *data]) == 0
     assert main(["compare", str(artifact), str(root.parent / "run"), *data]) == 0
     assert main(["evaluate", "--artifact", "fast", *data]) == 1
 

@@ -141,7 +141,6 @@ def test_evaluate_prints_and_writes_all_metrics(
     "arguments",
     [
         "evaluate --artifact fast --data folders=faces --faces 5",
-        "evaluate --artifact fast --data folders=faces --plot a.png",
         "evaluate --artifact fast --data folders=faces --corruptions --faces 0",
         "export artifact --card --also muxspace/valid",
         "export artifact --refit --arch mine",

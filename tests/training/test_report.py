@@ -9,7 +9,9 @@ import pytest
 
 from mien.models.manifest import Interval
 from mien.models.network import Head
-from mien.training.experiment import Figures, Plot, Result, as_table, write_figure
+from mien.training.evaluate import Scores, evaluate
+from mien.training.experiment import Plot, Result, as_table, write_figure
+from mien.training.faces import Split
 from mien.training.report import most_confident_mistakes, read_history
 from mien.training.run_folder import RunError
 from mien.training.wording import ResultFiles, markdown_table, most_confused
@@ -59,10 +61,17 @@ def test_a_run_without_a_completed_epoch_or_with_a_damaged_file_is_an_error(tmp_
         read_history(tmp_path, batch_size=8)
 
 
+def scores(value: float) -> Scores:
+    """Of 100 faces of two classes, this share of them labeled correctly."""
+    labels, right = np.arange(100) % 2, round(100 * value)
+    faces = Split("drawn", "valid", labels, labels, labels, None, ("a", "b"), tuple(map(str, labels)), "0" * 64)
+    return evaluate(faces, np.eye(2)[np.where(np.arange(100) < right, labels, 1 - labels)])
+
+
 def result(row: str, value: float, *, head: Head = "class", chosen: bool = True) -> Result:
-    figures = Figures(Interval(value, value - 0.02, value + 0.03), (value - 0.01, value + 0.01))
-    gain = Interval(0.01, -0.01, 0.02)
-    return Result(row, head, chosen, 2_700_000, figures, figures, gain, (0.5, 0.04), 3.4)
+    mean, gain = Interval(value, value - 0.02, value + 0.03), Interval(0.01, -0.01, 0.02)
+    by_seed = (scores(value - 0.01), scores(value + 0.01))
+    return Result(row, head, chosen, 2_700_000, 3.4, by_seed, mean, mean, gain, (0.5, 0.04))
 
 
 RESULTS = [result("cnn_10", 0.5), result("cnn_100", 0.7), result("vit_10", 0.4), result("vit_100", 0.75)]

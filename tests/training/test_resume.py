@@ -20,6 +20,7 @@ from tests.support.training import (
     losses,
     metric_lines,
     small_recipe,
+    stopped_after,
     with_runtime,
 )
 from tests.training.conftest import Trained
@@ -165,3 +166,13 @@ def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teac
     facts = read_facts(train(taught, tmp_path / "second"))
     assert {"ferplus/train", "folders/train"} <= facts["learned_from"].keys()
     assert len(facts["weights_from"]) >= 1
+
+
+def test_the_means_of_an_epoch_are_those_of_its_steps_also_after_a_stop(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1))  # two epochs of three steps
+    with stopped_after(3 + 2):
+        train(recipe, tmp_path / "run")
+    lines = metric_lines(train(recipe, tmp_path / "run"))
+    by_step = losses(tmp_path / "run")
+    means = [line["train_loss"] for line in lines if "train_loss" in line]
+    assert means == [pytest.approx(sum(by_step[3 * epoch + step] for step in (1, 2, 3)) / 3) for epoch in (0, 1)]

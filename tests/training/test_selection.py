@@ -8,7 +8,7 @@ import torch
 from mien.data.contract import Array
 from mien.training import checkpoint
 from mien.training.config import RecipeError
-from mien.training.faces import read_split
+from mien.training.faces import Split, read_split
 from mien.training.run_folder import load_best, read_facts
 from mien.training.train import train
 from tests.support.training import data_of, drawn_faces, metric_lines, small_recipe, stopped_after
@@ -19,7 +19,7 @@ def test_the_epoch_with_the_highest_score_is_kept_also_after_a_stop(
 ) -> None:
     scores = iter([0.5, 0.7, 0.6])
 
-    def scripted(_logits: Array, _labels: Array) -> dict[str, float]:
+    def scripted(_logits: Array, _valid: Split) -> dict[str, float]:
         return dict.fromkeys(("accuracy", "mean_class_accuracy"), next(scores))
 
     monkeypatch.setattr("mien.training.train._score", scripted)
@@ -55,7 +55,7 @@ def test_the_lowest_negative_log_likelihood_selects_epoch_and_head(
 ) -> None:
     accuracies, likelihoods = iter([0.5, 0.7, 0.9]), iter([2.5, 1.9, 2.2])
 
-    def scripted(_logits: Array, _labels: Array) -> dict[str, float]:
+    def scripted(_logits: Array, _valid: Split) -> dict[str, float]:
         shares = dict.fromkeys(("accuracy", "mean_class_accuracy"), next(accuracies))
         return shares | {"negative_log_likelihood": next(likelihoods)}
 

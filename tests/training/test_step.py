@@ -14,9 +14,9 @@ from mien.models.backbones import Heads
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
 from mien.training import checkpoint
-from mien.training.batches import JoinedFaces, mix
+from mien.training.batches import mix
 from mien.training.config import Recipe, RecipeError
-from mien.training.faces import read_split
+from mien.training.faces import join, read_split
 from mien.training.run import TrainingDiverged
 from mien.training.train import train
 from tests.support.data_sets import make_folders
@@ -127,8 +127,9 @@ def test_samplers_do_not_use_labels_of_a_source_that_only_the_teacher_labels(roo
         read_split(source.model_copy(update={"target": target}), color="luminance", cache_dir=tmp_path / "cache")
         for target in ("label", "teacher")
     ]
-    drawn = JoinedFaces(parts).drawn_labels
-    assert np.bincount(drawn + 1).tolist() == [56, *COUNTS]
+    joined = join(parts)
+    assert np.bincount(joined.labels + 1).tolist() == [56, *COUNTS]
+    assert np.array_equal(joined.crops[60], parts[1].crops[4])
 
 
 def test_attention_consistency_does_not_shrink_the_classifier_and_needs_maps_that_mirror(

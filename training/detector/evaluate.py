@@ -15,8 +15,6 @@ from typing import Final
 
 import cv2
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
@@ -30,6 +28,7 @@ from mien.training.detector.scenes import is_sure, similarity, transform_faces, 
 from mien.training.detector.teacher import SCORE, VIEW_SHARE, box_iou
 from mien.training.evaluate import open_graph
 from mien.training.metrics import bootstrap
+from mien.training.wording import plain_interval, print_table
 
 Detect = Callable[[Array], Array]  # (H, W, 3) uint8 BGR -> (N, 15) float32
 SAME_IOU: Final = 0.4
@@ -213,12 +212,11 @@ def run(artifact: Path | None, *, json_file: Path | None) -> None:
     data = DetectorRecipe.model_validate(manifest.recipe).data
     graph, images = folder / manifest.graph.file, load_images(data, "test")
     metrics = evaluate_graph(graph, manifest.name, manifest.score_threshold, images, data)
-    table = Table("on held-out images", "faces", *metrics)
-    for row in zip(*metrics.values(), strict=True):
-        estimates = (metric.estimate for metric in row)
-        cells = [f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" for estimate in estimates]
-        table.add_row(row[0].name, str(row[0].faces), *cells)
-    Console().print(table)
+    rows = [
+        (row[0].name, str(row[0].faces), *(plain_interval(metric.estimate) for metric in row))
+        for row in zip(*metrics.values(), strict=True)
+    ]
+    print_table(("on held-out images", "faces", *metrics), rows)
     if json_file:
         values = {name: [metric.model_dump() for metric in each] for name, each in metrics.items()}
         write_atomic(json_file, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")

@@ -163,7 +163,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
             if run.finished:
                 return out
             network.train()
-            for batch in run.batches(0, batches):
+            for batch in run.batches(batches):
                 scheduler.step_update(run.step)
                 optimizer.zero_grad(set_to_none=True)
                 means = backward(batch)

@@ -14,19 +14,20 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from mien.data.contract import Array
 from mien.data.quality import measure
+from mien.data.tree import DatasetError
 from mien.models.manifest import Agreement, DegradedFaces, Interval, Manifest, Softening, VotedFaces
 from mien.training import metrics
-from mien.training.faces import VotedSet
+from mien.training.config import DataSource
+from mien.training.evaluate import Model
+from mien.training.faces import VotedSet, read_voted
 from mien.training.release.conditions import STRENGTHS, degrade
 from mien.training.release.operating_point import folds
-from mien.training.wording import interval
+from mien.training.wording import interval, percent, print_table
 
 _DEGRADED: Final = 300  # random faces
 _CONDITIONS: Final = (
@@ -204,23 +205,22 @@ def evaluate_agreement(manifest: Manifest, classify: Callable[[Array], Array], f
     return Votes.of(expected, faces.votes, _labels(manifest, logits))
 
 
-def results_table(votes: Votes) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: faces, expected votes and actual votes by tenths, in percent."""
-    rows = [[f"{part.faces:,}", f"{100 * part.expected:.1f}", interval(part.votes, 1)] for part in votes.by_tenth()]
-    return ["faces", "agreement", "votes"], rows
-
-
-def print_agreement(votes: Votes, *, title: str) -> None:
-    """Print error, correlation and reliability."""
-    heads, rows = results_table(votes)
+def print_agreement(model: Model, source: DataSource) -> tuple[VotedFaces, ...]:
+    """Print how the expected votes meet those of a split, and return them by tenths. Raises: DatasetError."""
+    faces, manifest = read_voted(source, model.labels), model.manifest
+    if faces is None:
+        raise DatasetError(f"--agreement: {source.kind} has no votes for its labels")
+    if manifest is None or manifest.agreement is None:
+        raise DatasetError(f"--agreement: {model.name} has no agreement")
+    votes = evaluate_agreement(manifest, model.logits, faces)
+    rows = [(f"{part.faces:,}", percent(part.expected), interval(part.votes, 1)) for part in votes.by_tenth()]
     caption = (
         f"mean error {interval(votes.error, 1)} points, of the mean {interval(votes.error_of_mean, 1)}; "
         f"correlation {votes.correlation.value:.2f}"
     )
-    table = Table(*heads, title=f"{title}: agreement, in % (95 % interval)", caption=caption)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    title = f"{model.name} on {faces.kind} {faces.split}, {len(faces.crops):,} faces: agreement, in % (95 % interval)"
+    print_table(("faces", "agreement", "votes"), rows, title=title, caption=caption)
+    return votes.by_tenth()
 
 
 def _log_natural(manifest: Manifest, logits: Array) -> Array:

@@ -23,7 +23,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -48,7 +47,7 @@ from mien.models.manifest import (
 from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.config import DataSource, ModelConfig, Recipe
-from mien.training.evaluate import open_graph, run_graph, score_logits
+from mien.training.evaluate import Model, evaluate_model, open_graph, open_released, run_graph
 from mien.training.faces import TEST, Split, VotedSet, read_split, read_voted
 from mien.training.release import card
 from mien.training.release.agreement import measure_agreement
@@ -318,16 +317,20 @@ def describe_again(
     source = _valid_source(manifest)
     valid = _read_unchanged(source, manifest.data_index_sha256, manifest.labels)
     voted = read_voted(source, manifest.labels)
-    if part == "conditions":
-        measure_again(folder, manifest, valid, voted)
-    elif part == "all":
+    if part == "all":
         describe(folder, _licensed(manifest), valid, voted, _other_splits(also, manifest.labels))
+        return
+    classify = open_released(folder, manifest).logits
+    if part == "conditions":  # with the correction it serves
+        probabilities = cross_fit_temperature(classify(valid.crops), valid.labels, manifest.prior_correction)
+        manifest = measure_conditions(manifest, classify, valid, probabilities)
     elif voted is None:
         raise ExportError(
             f"{source.kind} {source.split} has no votes for the labels of the model, so the agreement cannot be fitted."
         )
-    else:
-        fit_agreement_again(folder, manifest, voted)
+    if voted is not None:  # the agreement depends on the conditions
+        manifest = measure_agreement(manifest, classify, voted)
+    finish(folder, manifest)
 
 
 CARD_NAME: Final = "card.md"
@@ -342,41 +345,25 @@ def describe(folder: Path, manifest: Manifest, valid: Split, voted: VotedSet | N
         voted: its faces with votes, if it has some.
         also: further splits to evaluate.
     """
-    session = open_graph(folder / manifest.graph("fp32").file)
-    logits = run_graph(session, valid.crops)
+    classify = open_released(folder, manifest).logits
+    logits = classify(valid.crops)
     point = fit_operating_point(logits, valid.labels)
     logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
     fitted = manifest.model_copy(update={"temperature": point.temperature, "prior_correction": point.prior_correction})
-    fitted = measure_conditions(fitted, partial(run_graph, session), valid, point.cross_fitted["balanced"])
+    logger.info("measuring the conditions of photos")
+    fitted = measure_conditions(fitted, classify, valid, point.cross_fitted["balanced"])
     logger.info("confidence threshold %.4f", fitted.confidence_threshold)
     if voted is not None:
-        fitted = measure_agreement(fitted, partial(run_graph, session), voted)
-    scored = score_logits(logits, fitted, valid, point.cross_fitted)
+        fitted = measure_agreement(fitted, classify, voted)
+    model = Model(fitted.name, fitted.labels, classify, fitted, fitted.data_index_sha256)
+    scored = evaluate_model(model, valid, logits, point.cross_fitted)
     for faces in also:
-        scored += score_logits(run_graph(session, faces.crops), fitted, faces)
+        scored += evaluate_model(model, faces, classify(faces.crops))
     graphs = dict(fitted.graphs)
     if "int8" in graphs:
-        int8 = score_logits(run_graph(open_graph(folder / graphs["int8"].file), valid.crops), fitted, valid)
+        int8 = evaluate_model(model, valid, run_graph(open_graph(folder / graphs["int8"].file), valid.crops))
         graphs["int8"] = graphs["int8"].model_copy(update={"metrics": tuple(int8)})
     finish(folder, fitted.model_copy(update={"metrics": tuple(scored), "graphs": graphs}))
-
-
-def fit_agreement_again(folder: Path, manifest: Manifest, voted: VotedSet) -> None:
-    """Fit the agreement of an artifact to votes, and rewrite manifest and card."""
-    session = open_graph(folder / manifest.graph("fp32").file)
-    finish(folder, measure_agreement(manifest, partial(run_graph, session), voted))
-
-
-def measure_again(folder: Path, manifest: Manifest, valid: Split, voted: VotedSet | None) -> None:
-    """Measure the conditions of an artifact again, fit its threshold to the correction it serves, and rewrite them.
-
-    The agreement depends on the conditions: it is fitted again, if there are votes.
-    """
-    session = open_graph(folder / manifest.graph("fp32").file)
-    logits = run_graph(session, valid.crops)
-    probabilities = cross_fit_temperature(logits, valid.labels, manifest.prior_correction)
-    fitted = measure_conditions(manifest, partial(run_graph, session), valid, probabilities)
-    finish(folder, fitted if voted is None else measure_agreement(fitted, partial(run_graph, session), voted))
 
 
 def finish(folder: Path, manifest: Manifest) -> None:

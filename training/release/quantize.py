@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,20 +20,18 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
-from rich.console import Console
-from rich.table import Table
 
 from mien.data.contract import Array
 from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
 from mien.training.config import DataSource
-from mien.training.evaluate import Evaluation, open_graph, run_graph, score_logits
+from mien.training.evaluate import Model, Scores, evaluate_model, open_graph, run_graph, scores_table, title_of
 from mien.training.evaluate import compare as compare_faces
 from mien.training.faces import read_split
 from mien.training.release.export import finish
 from mien.training.release.graphs import with_fp32_weights
-from mien.training.wording import interval, metric_cells, percent
+from mien.training.wording import interval, percent, print_table
 
 GRAPH_NAME: Final = "model.int8.onnx"
 CALIBRATION_FACES: Final = 512
@@ -50,8 +49,8 @@ class QuantizationError(MienError):
 class Comparison:
     """Metrics of fp32 and int8 on the same faces, and their speed."""
 
-    fp32: tuple[Evaluation, ...]  # natural, balanced; of all faces, then of the clean ones
-    int8: tuple[Evaluation, ...]
+    fp32: tuple[Scores, ...]  # natural, balanced; of all faces, then of the clean ones
+    int8: tuple[Scores, ...]
     agreement: float  # share of faces with the same top label
     change: Interval  # of mean class accuracy, int8 minus fp32, paired by face
     median_ms: dict[int, tuple[float, float]]  # by batch: fp32, int8
@@ -158,11 +157,14 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, valid: DataSource, *, ro
     if problem := faces.changed_since(manifest.data_index_sha256):
         raise QuantizationError(f"{valid.root}: {problem} Restore the data.")
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
-    logits = [run_graph(session, faces.crops) for session in sessions]
-    evaluations = [score_logits(logits_of_graph, manifest, faces) for logits_of_graph in logits]
+    models = [
+        Model(manifest.name, manifest.labels, partial(run_graph, session), manifest, manifest.data_index_sha256)
+        for session in sessions
+    ]
+    logits = [model.logits(faces.crops) for model in models]
+    evaluations = [evaluate_model(*of_graph) for of_graph in zip(models, (faces, faces), logits, strict=True)]
     probabilities = [manifest.probabilities(logits_of_graph, "balanced") for logits_of_graph in logits]
     predicted = [of_graph.argmax(axis=1) for of_graph in probabilities]
-
     gains = {
         row.name: row.gain for row in compare_faces(probabilities[0], probabilities[1], faces.labels, faces.classes)
     }
@@ -204,21 +206,21 @@ def release(artifact: Path, manifest: Manifest, graph: Path, comparison: Compari
 
 def print_comparison(comparison: Comparison, *, title: str) -> None:
     """Print metrics in percent with 95 % intervals, by prior and subset, and median times."""
-    console = Console()
     for before, after in zip(comparison.fp32, comparison.int8, strict=True):
-        part = f"{'clean, ' if before.clean else ''}{before.prior}, {before.faces:,} faces"
-        table = Table("metric", "fp32", "int8", title=f"{title}, {part}")
-        fp32, int8 = metric_cells(before), metric_cells(after)
-        for name in fp32:
-            table.add_row(name, fp32[name], int8[name])
-        console.print(table)
-    table = Table("speed and agreement", "fp32", "int8", title=title)
-    for batch, (fp32_ms, int8_ms) in comparison.median_ms.items():
-        speedup = f"{int8_ms:.2f} ms, {fp32_ms / int8_ms:.2f} times as fast"
-        table.add_row(f"{batch} faces, {THREADS} threads, median", f"{fp32_ms:.2f} ms", speedup)
-    table.add_row("same label as fp32", "", f"{percent(comparison.agreement, 2)}")
-    table.add_row("change of mean class accuracy", "", interval(comparison.change))
-    console.print(table)
+        print_table(*scores_table({"fp32": before, "int8": after}), title=f"{title}, {title_of(before)}")
+    rows = [
+        (
+            f"{batch} faces, {THREADS} threads, median",
+            f"{fp32_ms:.2f} ms",
+            f"{int8_ms:.2f} ms, {fp32_ms / int8_ms:.2f} times as fast",
+        )
+        for batch, (fp32_ms, int8_ms) in comparison.median_ms.items()
+    ]
+    rows += [
+        ("same label as fp32", "", percent(comparison.agreement, 2)),
+        ("change of mean class accuracy", "", interval(comparison.change)),
+    ]
+    print_table(("speed and agreement", "fp32", "int8"), rows, title=title)
 
 
 def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int) -> None:
