@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, output_of, sample_photo
+from tests.support import ROOT, output_of
+from tests.support.albums import write_photos
 
 # Opens an analyzer and uses its threads, then passes it to other processes. A process that hangs is ended.
 _PROGRAM = """
@@ -65,7 +66,7 @@ _MULTIPROCESSING = """
 def test_an_analyzer_works_in_other_processes(body: str, mode: str, artifact: Path, tmp_path: Path) -> None:
     if sys.platform == "win32" and mode == "fork":
         pytest.skip("Windows has no fork")
-    program = tmp_path / "program.py"
-    text = _PROGRAM.format(photo=str(sample_photo()), artifact=str(artifact), mode=mode, body=body.strip())
+    program, photo = tmp_path / "program.py", write_photos(tmp_path, "small.jpg") / "small.jpg"
+    text = _PROGRAM.format(photo=str(photo), artifact=str(artifact), mode=mode, body=body.strip())
     program.write_text(text, encoding="utf-8")
     output_of(sys.executable, program, cwd=ROOT, timeout=110)

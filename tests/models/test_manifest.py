@@ -9,7 +9,7 @@ import pytest
 from mien.data.contract import LABELS
 from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW, Quality
 from mien.models import manifest as module
-from mien.models.manifest import ArtifactError, Manifest, Softening, artifact_dir, read_manifest
+from mien.models.manifest import ArtifactError, Manifest, Softening, artifact_dir, load_artifact, read_manifest
 from tests.support import tiny_artifact
 
 RARE = LABELS.index("disgust")
@@ -47,6 +47,15 @@ def test_each_property_of_a_face_raises_its_temperature(changes: dict[str, float
     probabilities = np.array([0.02, 0.03, 0.05, 0.6, 0.1, 0.08, 0.12])
     powers = probabilities ** (1 / factor)
     assert softening.soften(probabilities, replace(usual, **changes)) == pytest.approx(powers / powers.sum())
+
+
+@pytest.mark.parametrize("name", ["model.fp32.onnx", "model.fp16.onnx", "card.md"])
+def test_a_changed_file_of_an_artifact_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tiny_artifact(tmp_path / "tiny.test")
+    assert load_artifact(folder) == read_manifest(folder)
+    (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+    with pytest.raises(ArtifactError, match=rf"artifact tiny\.test: {name} has sha256"):
+        load_artifact(folder)
 
 
 def test_six_offsets_are_not_a_correction(tmp_path: Path) -> None:

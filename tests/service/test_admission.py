@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from mien.app.errors import PayloadTooLarge, QueueFull
+from mien.app.errors import PayloadTooLarge, QueueFull, TooManyRequests
 from mien.app.service.admission import Admission
 from mien.app.service.metrics import Metrics
 from mien.app.settings import Settings
@@ -81,6 +81,17 @@ async def test_one_client_cannot_fill_the_queue() -> None:
             pass
     await requests.finish()
     with requests.gate.admit("a"):
+        pass
+
+
+async def test_one_client_has_as_many_requests_as_its_limit() -> None:
+    gate = admission(per_client=2)
+    with gate.admit("a"), gate.admit("a"), gate.admit("b"):
+        with pytest.raises(TooManyRequests, match="more than 2"), gate.admit("a"):
+            pass
+        with gate.admit("b"):
+            pass
+    with gate.admit("a"):
         pass
 
 
