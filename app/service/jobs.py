@@ -24,8 +24,9 @@ from typing import Final, get_args
 import filelock
 
 from mien.app.errors import NoSuchJob, QueueFull, SettingsError
+from mien.app.labeling.images import CROPS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
-from mien.app.service.schemas import JobState
+from mien.app.service.schemas import JobOptions, JobState
 from mien.app.settings import Settings, environment
 
 JOBS_PATH: Final = "/v1/jobs"
@@ -40,27 +41,30 @@ _DONE: Final = (0, 3)
 _AGAIN: Final = (4, 5)
 _FAILED: Final = 1
 _KILLED: Final = -9  # by SIGKILL, as the kernel does for lack of memory
+_CROP_BYTES: Final = 40_000  # of a PNG of 112x112 pixels, at most
 # age_s: seconds in this state while a service ran, which a changed clock does not change
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS jobs(
   id TEXT PRIMARY KEY, client TEXT NOT NULL, created REAL NOT NULL, state TEXT NOT NULL, reason TEXT,
-  options TEXT NOT NULL DEFAULT '[]', names TEXT NOT NULL DEFAULT '{}', kills INTEGER NOT NULL DEFAULT 0,
-  cancel INTEGER NOT NULL DEFAULT 0, age_s REAL NOT NULL DEFAULT 0, idempotency_key TEXT) WITHOUT ROWID
+  arguments TEXT NOT NULL DEFAULT '[]', top_k INTEGER NOT NULL DEFAULT 1, names TEXT NOT NULL DEFAULT '{}',
+  kills INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0, age_s REAL NOT NULL DEFAULT 0,
+  idempotency_key TEXT) WITHOUT ROWID
 """
-_COLUMNS: Final = "id, client, state, reason, options, kills, cancel"
+_COLUMNS: Final = "id, client, state, reason, arguments, top_k, kills, cancel"
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job; `options` are arguments of `mien label`, as JSON."""
+    """One job; `arguments` are options of `mien label`, as JSON."""
 
     id: str
     client: str
     state: JobState
     reason: str | None
-    options: str
+    arguments: str
+    top_k: int
     kills: int
     cancel: bool
 
@@ -115,12 +119,13 @@ class Jobs:
         with self._table() as table:
             table.execute("DELETE FROM jobs WHERE id=?", (folder.name,))
 
-    def submit(self, folder: Path, names: dict[str, str], options: list[str]) -> Job:
+    def submit(self, folder: Path, names: dict[str, str], options: JobOptions) -> Job:
         """Put a job into the queue; `names` maps its files to the names that the client gave."""
+        arguments = options.arguments(self._settings)
         with self._table() as table:
             table.execute(
-                "UPDATE jobs SET state='queued', age_s=0, names=?, options=? WHERE id=?",
-                (json.dumps(names), json.dumps(options), folder.name),
+                "UPDATE jobs SET state='queued', age_s=0, names=?, arguments=?, top_k=? WHERE id=?",
+                (json.dumps(names), json.dumps(arguments), options.top_k, folder.name),
             )
         return self.get(folder.name)
 
@@ -246,7 +251,7 @@ class Jobs:
         resumed = (folder / "out").exists()
         command = [sys.executable, "-m", "mien", "label", str(folder / "input"), "--out", str(folder / "out")]
         command += ["--write", "csv", "--limit", str(self._settings.max_job_images), "--quiet"]
-        command += json.loads(job.options)
+        command += json.loads(job.arguments)
         if nice := shutil.which("nice"):
             command = [nice, *command]
         # limits that are set are kept: the others of `mien label` are for files of the user's own
@@ -258,25 +263,39 @@ class Jobs:
             stderr=asyncio.subprocess.PIPE,
         )
         output = asyncio.ensure_future(process.communicate())
-        canceled = False
+        ended: tuple[JobState, str | None] | None = None
         try:
             while not output.done():
                 await asyncio.wait({output}, timeout=_POLL_S)
-                if not canceled and (await asyncio.to_thread(self.get, job.id)).cancel and process.returncode is None:
-                    canceled = True
-                    process.terminate()  # once: a second signal aborts the images in progress
+                if ended is None and process.returncode is None:
+                    ended = await asyncio.to_thread(self._ended_early, job)
+                    if ended is not None:
+                        process.terminate()  # once: a second signal aborts the images in progress
         except BaseException:  # such as a canceled task: the service stops; the job continues at the next start
             if process.returncode is None:
                 process.terminate()
             await output
             raise
-        if canceled:
-            await asyncio.to_thread(self.end, job, "canceled")
+        if ended is not None:
+            state, reason = ended
+            _, remaining = await asyncio.to_thread(self.progress, job)
+            await asyncio.to_thread(self.end, job, state, reason if remaining else None)
         elif process.returncode in _AGAIN:
             await asyncio.sleep(_POLL_S)
         else:
             stderr = output.result()[1].decode(errors="replace")[-1000:].strip()
             await asyncio.to_thread(self._record, job, process.returncode, stderr, resumed=resumed)
+
+    def _ended_early(self, job: Job) -> tuple[JobState, str | None] | None:
+        """State and reason of a running job that must stop: it was canceled, or its crops fill the disk."""
+        if self.get(job.id).cancel:
+            return "canceled", None
+        limit = self._settings.max_job_bytes // _CROP_BYTES
+        with suppress(NoJournal), closing(self.journal(job)) as journal:
+            if journal.has_images(CROPS) and journal.labels().total() > limit:
+                why = f"crops count as {_CROP_BYTES // 1000} kB each (MIEN_MAX_JOB_BYTES)"
+                return "done", f"only the images before {limit} faces, because {why}"
+        return None
 
     def _record(self, job: Job, code: int | None, stderr: str, *, resumed: bool) -> None:
         """Record how `mien label` ended; a job that has not ended is started again."""

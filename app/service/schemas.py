@@ -55,16 +55,21 @@ class FaceOptions(KnownFields):
     )
 
 
-class LabelOptions(FaceOptions):
+class ImageOptions(FaceOptions):
+    """Query parameters of requests and jobs."""
+
+    top_k: Annotated[int, Field(ge=1, le=100)] = Field(1, description="number of expressions in `top`, at most all")
+    model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
+    crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
+
+
+class LabelOptions(ImageOptions):
     """Query parameters of a request."""
 
     confidence_threshold: Fraction | None = Field(
         None, description="a confidence below it is `uncertain`; by default the model's own threshold"
     )
-    top_k: Annotated[int, Field(ge=1, le=100)] = Field(1, description="number of expressions in `top`, at most all")
-    model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
     aligned: bool = Field(False, description="the images are aligned faces of 112x112 pixels: only classify them")
-    crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
     annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
     explain: bool = Field(
         False, description="return attention maps, of the first network of a mean; 422 if the model has none"
@@ -240,13 +245,12 @@ class ExpressionsResponse(_Record):
     timings_ms: dict[str, float] = Field(description="milliseconds of the request: receive, wait, work, total")
 
 
-class JobOptions(FaceOptions):
+class JobOptions(ImageOptions):
     """Query parameters of a job."""
 
     per_second: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(
         None, description="frames of a video to label per second; by default all"
     )
-    model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
 
     def arguments(self, settings: Settings) -> list[str]:
         """The options for `mien label`."""
@@ -256,7 +260,9 @@ class JobOptions(FaceOptions):
             model = str(paths[settings.model_names.index(self.model)])
         numbers = {"--min-face": self.min_face_px, "--per-second": self.per_second}
         texts = {name: f"{value:g}" for name, value in numbers.items() if value is not None}
-        return [text for option in (texts | ({"--model": model} if model else {})).items() for text in option]
+        texts |= {"--model": model} if model else {}
+        texts |= {"--write": "crops"} if self.crops else {}
+        return [text for option in texts.items() for text in option]
 
 
 class PageOptions(KnownFields):

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from mien.app.service import schemas
 from mien.app.service.problems import problem_body, problem_for
 from mien.data.contract import Array
 
+MediaType = Literal["image/png", "image/jpeg"]
 DRAWN_PX: Final = 2048
 
 
@@ -78,13 +80,23 @@ def stage_timings(photo: Photo) -> dict[str, float]:
     return {stage: round(value, 2) for stage, value in photo.timings_ms.items()}
 
 
+def png_file(path: Path) -> schemas.ImageData | None:
+    """A PNG file; None if it was deleted."""
+    try:
+        return _in_base64(path.read_bytes(), "image/png")
+    except FileNotFoundError:
+        return None
+
+
 def _png(image: Array) -> schemas.ImageData:
     return _encoded(image, "PNG", "image/png")
 
 
-def _encoded(
-    image: Array, form: str, media_type: Literal["image/png", "image/jpeg"], **options: int
-) -> schemas.ImageData:
+def _encoded(image: Array, form: str, media_type: MediaType, **options: int) -> schemas.ImageData:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, form, **options)
-    return schemas.ImageData(media_type=media_type, base64=base64.b64encode(buffer.getvalue()).decode("ascii"))
+    return _in_base64(buffer.getvalue(), media_type)
+
+
+def _in_base64(payload: bytes, media_type: MediaType) -> schemas.ImageData:
+    return schemas.ImageData(media_type=media_type, base64=base64.b64encode(payload).decode("ascii"))

@@ -1,6 +1,7 @@
 """Queue of jobs on the disk."""
 
 import asyncio
+import base64
 import errno
 import io
 import json
@@ -20,8 +21,10 @@ from mien.app.errors import NoSuchJob, QueueFull
 from mien.app.service.jobs import Job, Jobs
 from mien.app.service.keys import key_hash
 from mien.app.service.routes.jobs import client_name
+from mien.app.service.schemas import JobOptions
 from mien.app.settings import Settings
-from tests.support import encoded, gradient_image
+from mien.data.contract import decode
+from tests.support import encoded, gradient_image, sample_photo
 from tests.support.app import Connect
 
 PHOTO = encoded(gradient_image(160, 120), "PNG")
@@ -34,11 +37,11 @@ def zipped(photo: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def submitted(jobs: Jobs, client: str = "client", images: int = 1) -> Job:
+def submitted(jobs: Jobs, client: str = "client", images: int = 1, *, photo: bytes = PHOTO, **options: Any) -> Job:
     folder = jobs.begin_upload(client)
     for number in range(images):
-        (folder / "input" / f"{number}.png").write_bytes(PHOTO)
-    return jobs.submit(folder, {}, [])
+        (folder / "input" / f"{number}.png").write_bytes(photo)
+    return jobs.submit(folder, {}, JobOptions(**options))
 
 
 def test_a_client_uses_half_of_the_jobs_that_are_left(tmp_path: Path) -> None:
@@ -49,7 +52,7 @@ def test_a_client_uses_half_of_the_jobs_that_are_left(tmp_path: Path) -> None:
         jobs.begin_upload("greedy")
     jobs.discard(jobs.begin_upload("other"))
     for upload in uploads:
-        jobs.submit(upload, {}, [])
+        jobs.submit(upload, {}, JobOptions())
     submitted(jobs, "greedy")
     with pytest.raises(QueueFull, match="3 of 6 jobs, 3 of them yours, are kept"):
         jobs.begin_upload("greedy")
@@ -252,6 +255,34 @@ def test_pages_and_streams_of_results_are_complete_and_in_order(
     assert {row.count(",") for row in table} == {table[0].count(",")}
     for mistake in ("?page=2", "?after=x", "?after=W10=", "?limit=1&limit=2"):
         assert client.get(f"{url}/results{mistake}").status_code == 422, "it would be the first page again"
+
+
+def test_a_job_returns_ranked_expressions_and_crops_on_request(
+    connect: Connect, tmp_path: Path, artifact: Path
+) -> None:
+    jobs = Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu"))
+    photo = sample_photo().read_bytes()
+    plain, full = submitted(jobs, photo=photo), submitted(jobs, photo=photo, top_k=3, crops=True)
+    for job in (plain, full):
+        asyncio.run(jobs.label(job))
+    client = connect(jobs_dir=tmp_path)
+    faces = [client.get(f"/v1/jobs/{job.id}/results").json()["images"][0]["faces"][0] for job in (plain, full)]
+    assert [(len(face["top"]), "crop" in face) for face in faces] == [(1, False), (3, True)]
+    assert decode(base64.b64decode(faces[1]["crop"]["base64"])).shape == (112, 112, 3)
+    assert faces[0]["probabilities"] == faces[1]["probabilities"]
+
+
+def test_crops_of_a_job_count_as_its_bytes(tmp_path: Path, artifact: Path) -> None:
+    jobs = Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu", max_job_bytes=100_000))
+    photo = sample_photo().read_bytes()
+    for images, crops in ((6, False), (200, True)):
+        job = submitted(jobs, images=images, photo=photo, crops=crops)
+        asyncio.run(jobs.label(job))
+        counts, remaining = jobs.progress(job)
+        assert jobs.get(job.id).state == "done"
+        assert counts["ok"] >= 6
+        assert (remaining > 0) == (jobs.get(job.id).reason is not None) == crops
+    assert str(jobs.get(job.id).reason).startswith("only the images before 2 faces, because crops count as 40 kB each")
 
 
 def test_pages_have_a_limit_in_bytes(

@@ -10,6 +10,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -17,6 +18,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import InvalidRequest, NoSuchJob, QueueFull, Unauthorized
+from mien.app.labeling.images import CROPS, crop_path
 from mien.app.labeling.journal import NoJournal
 from mien.app.labeling.records import Result
 from mien.app.service import serialize
@@ -24,7 +26,7 @@ from mien.app.service.jobs import JOBS_PATH, Job, Jobs
 from mien.app.service.keys import client_of, key_of
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.routes.expressions import problem_docs
-from mien.app.service.schemas import JobImage, JobList, JobOptions, JobResults, JobStatus, PageOptions
+from mien.app.service.schemas import ImageData, JobImage, JobList, JobOptions, JobResults, JobStatus, PageOptions
 from mien.app.service.state import Service
 from mien.app.service.uploads import CONTAINERS, FIELD, save_uploads
 from mien.data.contract import EIGHT_LABELS
@@ -75,7 +77,7 @@ async def create_job(
             folder = await asyncio.to_thread(jobs.begin_upload, client, idempotency_key)
             try:
                 names = await save_uploads(request.headers, request.stream(), service.settings, folder / "input")
-                job = await asyncio.to_thread(jobs.submit, folder, names, options.arguments(service.settings))
+                job = await asyncio.to_thread(jobs.submit, folder, names, options)
             except BaseException:
                 await asyncio.to_thread(jobs.discard, folder)
                 raise
@@ -179,9 +181,10 @@ def _images(jobs: Jobs, job: Job, after: tuple[str, int] | None) -> Iterator[tup
     except NoJournal:
         return
     with closing(journal):
+        crops = journal.out if journal.has_images(CROPS) else None
         for result in journal.images(after=after):
             cursor = json.dumps([result.input.name, result.input.frame]).encode()
-            yield _image(names, result), base64.urlsafe_b64encode(cursor).decode()
+            yield _image(names, result, job.top_k, crops), base64.urlsafe_b64encode(cursor).decode()
 
 
 def _labels(jobs: Jobs, job: Job) -> tuple[str, ...]:
@@ -264,14 +267,21 @@ def _encoded(texts: Iterable[str], compressed: bool) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _image(names: dict[str, str], result: Result) -> JobImage:
+def _image(names: dict[str, str], result: Result, top_k: int, out: Path | None) -> JobImage:
+    """One image; its faces have the crops in the folder `out`, if it is given."""
+    item = result.input
+    crops: list[ImageData | None] = [None] * len(result.faces)
+    if out is not None:
+        crops = [serialize.png_file(out / crop_path(item.name, item.frame, face.index)) for face in result.faces]
     return JobImage(
-        name=client_name(names, result.input.name),
+        name=client_name(names, item.name),
         frame=result.frame,
-        time_s=result.input.time_s,
+        time_s=item.time_s,
         width=result.width,
         height=result.height,
-        faces=[serialize.face_result(face) for face in result.faces],
+        faces=[
+            serialize.face_result(face, top_k=top_k, crop=crop) for face, crop in zip(result.faces, crops, strict=True)
+        ],
         reason=result.reason,
     )
 
