@@ -27,6 +27,7 @@ MAX_RATIONALS: Final = 10_000
 _RATIONALS: Final = (5, 10)  # types of a tag
 _MAX_EXIF_BYTES: Final = 1_000_000
 _MAX_SEGMENTS: Final = 20_000  # extended XMP takes hundreds
+_MAX_PADDING: Final = 65_536  # bytes before a segment, of which photos have none
 
 # Memory per pixel while an image is decoded, in units of the 10 bytes that JPEG, PNG, GIF, BMP and TIFF take at most:
 # WebP takes 16 bytes, AVIF and HEIF 12 with transparency, as progressive JPEG in CMYK.
@@ -85,7 +86,10 @@ def _jpeg_scans(payload: bytes) -> int:
     if not payload.startswith(b"\xff\xd8"):
         return 0
     for _ in range(_MAX_SEGMENTS):
-        match = _MARKER.search(payload, position)
+        end = len(payload) if scans else min(len(payload), position + _MAX_PADDING)
+        match = _MARKER.search(payload, position, end)
+        if match is None and end < len(payload):
+            break
         if match is None or payload[match.end() - 1] == _END_OF_IMAGE:
             return scans
         marker, position = payload[match.end() - 1], match.end()
