@@ -26,6 +26,7 @@ _STRIP_PIXELS: Final = 2**17  # fits in the cache with its copies: a sixth of th
 _MAX_PARTS: Final = 100_000  # reads by a parser, besides one per kilobyte: a PNG of 20 MB has 2,500 chunks of 8 kB
 _ORIENTATION: Final = 0x0112
 _XMP_ORIENTATION: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
+_HEIC: Final = re.compile(rb"(?s).{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)")
 _INTEGERS: Final = {1: "B", 3: "H", 4: "I"}  # types of EXIF values
 _CLOCKWISE: Final = partial(cv2.rotate, rotateCode=cv2.ROTATE_90_CLOCKWISE)
 _COUNTERCLOCKWISE: Final = partial(cv2.rotate, rotateCode=cv2.ROTATE_90_COUNTERCLOCKWISE)
@@ -142,6 +143,10 @@ def _open(payload: bytes, max_pixels: int) -> Image.Image:
     try:
         return Image.open(_Reader(payload), formats=formats())
     except UnidentifiedImageError:
+        if "HEIF" not in formats() and _HEIC.match(payload):
+            raise UnsupportedImage(
+                "HEIC needs the package pillow-heif (pip install pillow-heif). Without it, save the photo as JPEG"
+            ) from None
         raise UnsupportedImage(f"not an image in a supported format ({', '.join(formats())})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # or a warning that is an error
         pillows = f"{Image.MAX_IMAGE_PIXELS:,} pixels, the limit of Pillow"

@@ -1,6 +1,7 @@
 """Decoding of all supported formats to upright RGB pixels, and of damaged files."""
 
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -248,3 +249,11 @@ def test_the_limit_counts_pixels_of_every_format(kind: str) -> None:
     for read in (decode, probe):
         with pytest.raises(ImageTooLarge, match="96x64"):
             read(payload, max_pixels=64 * 96 - 1)
+
+
+@pytest.mark.parametrize("brand", [b"heic", b"heix", b"hevc", b"mif1", b"msf1"])
+def test_heic_without_its_package_is_named(brand: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["mien.data.contract.decode"]  # the function of the same name hides it
+    monkeypatch.setattr(module, "formats", lambda: module.FORMATS)  # type: ignore[attr-defined]
+    with pytest.raises(UnsupportedImage, match="HEIC needs the package pillow-heif"):
+        decode(b"\0\0\0\x1cftyp" + brand + b"\0\0\0\0mif1heic" + bytes(100))
