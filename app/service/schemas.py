@@ -1,7 +1,7 @@
 """Schemas of requests and responses, with units; the source of the OpenAPI document."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -15,13 +15,6 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[
     str, Field(description=f"{', '.join(EIGHT_LABELS)}, or a class of a model of your own", examples=[EIGHT_LABELS[3]])
 ]
-
-
-# A gray PNG of 112x112 pixels, so that the example of the API description can be sent, also with `aligned=true`
-_EXAMPLE: Final = (
-    "iVBORw0KGgoAAAANSUhEUgAAAHAAAABwCAAAAADji6uXAAAASElEQVR42u3NMREAAAgEoNfUxreF5wAFqMmtjl"
-    "AoFAqFQqFQKBQKhUKhUCgUCoVCoVAoFAqFQqFQKBQKhUKhUCgUCoVC4etwAQEbAViznIoGAAAAAElFTkSuQmCC"
-)
 
 
 class _Record(BaseModel):
@@ -92,7 +85,7 @@ class EncodedImage(KnownFields):
     base64: str = Field(
         min_length=4,
         description="bytes of the image file in base64; a data URL is accepted too",
-        json_schema_extra={"format": "byte", "example": _EXAMPLE},
+        json_schema_extra={"format": "byte"},
     )
     boxes: list[GivenBox] | None = Field(
         None,

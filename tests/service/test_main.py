@@ -12,9 +12,10 @@ from fastapi.testclient import TestClient
 
 from mien.app import VERSION
 from mien.app.errors import SettingsError
+from mien.app.inference.detect import create_detector
 from mien.app.service import uploads
 from mien.app.service.keys import key_hash
-from mien.app.settings import load_settings
+from mien.app.settings import Settings, load_settings
 from mien.data.contract import EIGHT_LABELS, LABELS
 from tests.support.app import PHOTO, Connect
 
@@ -48,12 +49,15 @@ def test_every_page_responds_to_head_without_a_body(client: TestClient, path: st
     assert response.headers["content-length"] == str(len(page.content))
 
 
-def test_the_example_of_the_description_can_be_sent(client: TestClient) -> None:
-    schemas = client.get("/openapi.json").json()["components"]["schemas"]
-    example = schemas["EncodedImage"]["properties"]["base64"]["example"]
-    for image in (example, f"data:image/png;base64,{example}"):
-        response = client.post("/v1/expressions", json={"images": [{"base64": image}]})
-        assert (response.status_code, response.json()["images"][0]["width"]) == (200, 112)
+@pytest.mark.parametrize("query", ["", "?aligned=true"])
+def test_the_example_of_the_description_can_be_sent_and_has_a_face(connect: Connect, query: str) -> None:
+    client = connect(detector=create_detector(Settings(detector="builtin")))
+    (operation,) = client.get("/openapi.json").json()["paths"]["/v1/expressions"].values()
+    example = operation["requestBody"]["content"]["application/json"]["example"]
+    plain = client.post(f"/v1/expressions{query}", json=example).json()["images"][0]
+    assert len(plain["faces"]) == 1
+    example["images"][0]["base64"] = f"data:image/jpeg;base64,{example['images'][0]['base64']}"
+    assert client.post(f"/v1/expressions{query}", json=example).json()["images"][0]["faces"] == plain["faces"]
 
 
 def test_an_unknown_path_is_a_problem(client: TestClient) -> None:

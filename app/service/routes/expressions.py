@@ -1,10 +1,12 @@
 """`POST /v1/expressions`: images in, faces with their expressions out."""
 
 import asyncio
+import base64
 import time
 from collections.abc import Coroutine
 from contextlib import ExitStack
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
@@ -30,6 +32,8 @@ T = TypeVar("T")
 router = APIRouter()
 _BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
 _KINDS: Final = tuple(f"image/{name.lower()}" for name in formats())
+# A small photo with one face, so that the example of the API description can be sent
+_PHOTO: Final = base64.b64encode((Path(__file__).parents[2] / "static" / "example.jpg").read_bytes()).decode()
 _REQUEST_BODY: Final[dict[str, Any]] = {
     "required": True,
     "content": {
@@ -42,7 +46,10 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
             },
             "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}},
         },
-        "application/json": {"schema": {"$ref": "#/components/schemas/EncodedImages"}},
+        "application/json": {
+            "schema": {"$ref": "#/components/schemas/EncodedImages"},
+            "example": {FIELD: [{"name": "astronaut.jpg", "base64": _PHOTO}]},
+        },
         "application/octet-stream": {"schema": _BINARY},
     },
 }
