@@ -2,13 +2,17 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import schemathesis
 
 from mien.app.service.keys import key_hash
 from tests.service.conftest import Serve
 from tests.support import ROOT, output_of, tiny_artifact
+from tests.support.app import Connect
 
 
 def _examine(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
@@ -24,6 +28,26 @@ def _examine(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> Non
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": hooks}
     print(output_of(*command, env=environment, cwd=server.folder, timeout=seconds)[-400:])
     assert "Traceback" not in server.log.read_text()
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from [value["$ref"]] if "$ref" in value else []
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _references(part)
+
+
+@pytest.mark.parametrize("jobs", [False, True])
+@pytest.mark.parametrize("keys", [False, True])
+def test_the_description_is_valid_openapi_without_dangling_references(
+    connect: Connect, tmp_path: Path, jobs: bool, keys: bool
+) -> None:
+    settings = {"jobs_dir": tmp_path} if jobs else {}
+    document = connect(api_key_sha256=key_hash("k") if keys else (), **settings).app.openapi()
+    schemathesis.openapi.from_dict(document).validate()
+    schemas = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(_references(document)) == schemas, "each is defined and used"
+    assert ("/v1/jobs" in document["paths"]) == jobs
 
 
 def test_the_service_matches_its_description(serve: Serve, tmp_path: Path) -> None:
