@@ -5,6 +5,7 @@ mien doctor
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from mien.app.inference.runtime.sessions import CPU, CUDA, cuda_unavailable_reas
 from mien.app.service.state import fallback
 from mien.app.settings import Settings, load_settings
 from mien.data.contract import CROP_PX, contract_id
+from mien.data.contract.decode import formats
 from mien.data.errors import MienError
 from mien.models.manifest import (
     ARTIFACTS_DIR,
@@ -53,6 +55,7 @@ def examine(overrides: dict[str, Any]) -> bool:
     _line("mien", f"{VERSION}, crop contract {contract_id()}")
     _line("python", f"{platform.python_version()} on {platform.platform()}")
     _line("packages", ", ".join(_versions()))
+    _line("formats", _formats())
     try:
         settings = load_settings(**overrides)
     except MienError as error:
@@ -70,6 +73,13 @@ def _versions() -> list[str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(f"{name} {importlib.metadata.version(name)}")
     return versions
+
+
+def _formats() -> str:
+    """The image formats that are read, and what others need."""
+    needed = {"HEIC": "pillow-heif", "camera raw": "rawpy"}
+    missing = [name for name in needed if importlib.util.find_spec(needed[name].replace("-", "_")) is None]
+    return ", ".join(formats()) + "".join(f"; {name}: `pip install {needed[name]}`" for name in missing)
 
 
 def _detector(settings: Settings) -> str:

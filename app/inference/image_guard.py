@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from mien.data.contract import DecodeError, ImageTooLarge, probe
+from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, probe
 from mien.data.contract.decode import Probe, tiff_entries
 
 # Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
@@ -42,6 +42,8 @@ _END_OF_IMAGE: Final = 0xD9
 _WITHOUT_LENGTH: Final = (0x01, 0xD8)
 _SEQUENTIAL_FRAMES: Final = (0xC0, 0xC1)
 _FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC))
+# Not accepted from senders: they take seconds for a few megabytes, as PPM of decimal numbers.
+FILES_ONLY: Final = ("PPM", "JPEG2000")
 _TIFF: Final = (b"II\x2a\0", b"MM\0\x2a", b"II\x2b\0", b"MM\0\x2b")
 
 
@@ -54,6 +56,8 @@ def check(payload: bytes, *, max_pixels: int) -> Probe:
     if payload.startswith(_TIFF):
         _check_tiff(payload)
     image = probe(payload, max_pixels=max_pixels)
+    if image.format in FILES_ONLY:
+        raise UnsupportedImage(f"{image.format} is not accepted: send it as JPEG or PNG, or use `mien label`")
     pixels = image.width * image.height
     if memory_px(image) > _LARGEST * max_pixels:
         share = _MEMORY[image.format]

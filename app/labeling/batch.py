@@ -33,7 +33,7 @@ from mien.app.labeling.images import (
     thumbnail,
 )
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.raw import decode_raw, is_raw
+from mien.app.labeling.raw import decode_named, is_named_format
 from mien.app.labeling.reading import failure_of, read_file
 from mien.app.labeling.records import Failure, Input, Result, Status
 from mien.app.wording import counted
@@ -117,9 +117,9 @@ class BatchLabeler:
             # given faces belong to a name, not to its bytes
             if self.given is None and (result := earlier(item, sha256 or "")) is not None:
                 return sha256, replace(result, reused=True), ""
-            if is_raw(item.name):
+            if is_named_format(item.name):
                 with timed(timings_ms, "decode"):
-                    pixels = decode_raw(payload or b"", pipeline.settings.max_pixels)
+                    pixels = decode_named(item.name, payload or b"", pipeline.settings.max_pixels)
             photo, problem = self._faces(item, payload or b"" if pixels is None else pixels, keep_pixels=draws)
             if photo.pixels is not None:
                 with timed(timings_ms, "write"):

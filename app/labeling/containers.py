@@ -32,6 +32,7 @@ from mien.app.labeling.reading import (
     failure_of,
     is_hidden,
     is_ignored,
+    is_packed,
     kind_of,
     local_file,
     open_file,
@@ -225,7 +226,7 @@ def _name_of(member: str, options: LabelOptions) -> str | None:
 def _with_payload(member: _Member, child: Input, max_bytes: int) -> Input:
     """Read the bytes of a member, or set the failure. Raises: TarError, EOFError, ..., if a tar file is damaged."""
     failure = member.failure
-    if kind_of(child.name) != "file" and failure in (None, _ENCRYPTED):
+    if (kind_of(child.name) != "file" or is_packed(child.name)) and failure in (None, _ENCRYPTED):
         message = "an archive or a video inside an archive: unpack the outer one to label it"
         failure = Failure("nested", message, "skipped")
     elif failure is None and member.size > max_bytes:

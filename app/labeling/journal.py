@@ -232,6 +232,17 @@ class Journal:
         )
         return Counter(dict(self._db.execute(sql, {"session": self.session})))
 
+    def missing_packages(self) -> Counter[str]:
+        """Files that could be read after a command, such as `pip install pillow-heif`, by command."""
+        sql = (
+            f"SELECT i.error, COUNT(*) FROM items i WHERE {IMAGES} AND i.reason='unsupported' AND "  # noqa: S608
+            "i.error LIKE '%`pip install %' GROUP BY 1"
+        )
+        counts = Counter[str]()
+        for error, count in self._db.execute(sql, {"session": self.session}):
+            counts[error.split("`")[1]] += count
+        return counts
+
     def _count(self, value: str) -> Counter[Any]:
         """Faces per value of an SQL expression."""
         sql = (
@@ -458,7 +469,7 @@ class Journal:
 
     def retry(self, reason: str) -> int:
         """Label images again that failed for a reason; returns their number."""
-        return self._relabel("reason=?", [(reason,)])
+        return self._relabel("reason=? AND kind NOT IN ('none', 'folder')", [(reason,)])
 
     def redraw(self, image: int) -> None:
         """Label images again for which an image of this kind was written; moved inputs, too."""

@@ -1,4 +1,7 @@
-"""Camera raw: the full-size preview that cameras embed, or the developed image (extra `raw`)."""
+"""Formats that are known by their name only: TGA, and camera raw.
+
+Of camera raw, the full-size preview that cameras embed is labeled, or the developed image (extra `raw`).
+"""
 
 import importlib.util
 import io
@@ -18,9 +21,16 @@ _ORIENTATION: Final = 0x0112
 _QUARTER_TURNS: Final = {3: 2, 5: 1, 6: 3}  # counterclockwise, of LibRaw's `flip`
 
 
-def is_raw(name: str) -> bool:
-    """Return whether a file is camera raw, by its name; Pillow would read the thumbnail."""
-    return os.path.splitext(name)[1].lower() in RAW_EXTENSIONS
+def is_named_format(name: str) -> bool:
+    """Return whether the format is known by the name: Pillow would read the thumbnail of camera raw."""
+    return os.path.splitext(name)[1].lower() in (*RAW_EXTENSIONS, ".tga")
+
+
+def decode_named(name: str, payload: bytes, max_pixels: int) -> Array:
+    """Pixels of a TGA or camera raw file, (H, W, 3) uint8 RGB, upright. Raises: DecodeError and its subclasses."""
+    if name.lower().endswith(".tga"):
+        return contract.decode(payload, max_pixels=max_pixels, chosen=("TGA",))
+    return decode_raw(payload, max_pixels)
 
 
 def decode_raw(payload: bytes, max_pixels: int) -> Array:

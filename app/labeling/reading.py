@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ RAW_EXTENSIONS: Final = frozenset(
 IMAGE_EXTENSIONS: Final = RAW_EXTENSIONS | frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".mpo"),
-        *(".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".psd"),
+        *(".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".j2c", ".jpc", ".jpx", ".psd"),
+        *(".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
     )
 )
 # First bytes of images with other names, such as IMG_0001 and photo.jpg_original
@@ -36,10 +38,20 @@ _SIGNATURES: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0
 VIDEOS: Final = frozenset(
     (
         *(".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts", ".m2ts", ".ogv"),
-        *(".ts", ".flv", ".vob", ".asf"),
+        *(".ts", ".flv", ".vob", ".asf", ".mp4v", ".qt", ".3g2", ".f4v", ".m2v", ".mpe", ".mxf", ".dv", ".divx"),
     )
 )
-TARS: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+ZIPS: Final = (".zip", ".cbz")
+TARS: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".cbt")
+_PACKED: Final = (".rar", ".cbr", ".7z", ".cb7", ".tar.zst", ".tzst", ".tar.lz4")
+_COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst")
+# First bytes of videos without an extension, and their position; of `ftyp`, those of images and sound are excluded.
+_VIDEO_SIGNATURES: Final = (
+    *((4, box) for box in (b"ftyp", b"moov", b"mdat", b"wide")),
+    *((0, mark) for mark in (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11")),
+    (8, b"AVI "),
+)
+_NOT_VIDEO: Final = re.compile(rb"hei|hev|mif1|msf1|avi[fs]|crx |M4A ")
 TIFFS: Final = (".tif", ".tiff")
 CONTAINERS: Final = ("zip", "tar", "video", "pages")
 # Files that operating systems create in folders.
@@ -56,9 +68,30 @@ def kind_of(name: str) -> Kind:
     if lower.endswith(TARS):
         return "tar"
     suffix = os.path.splitext(lower)[1]
-    if suffix == ".zip":
+    if suffix in ZIPS:
         return "zip"
     return "video" if suffix in VIDEOS else "file"
+
+
+def is_packed(name: str) -> bool:
+    """Return whether a file is an archive that is not read, or a compressed image or video, by its name."""
+    lower = name.lower()
+    stem, suffix = os.path.splitext(lower)
+    inner = os.path.splitext(stem)[1]
+    return lower.endswith(_PACKED) or (suffix in _COMPRESSED and inner in IMAGE_EXTENSIONS | VIDEOS)
+
+
+def is_unnamed_video(path: str) -> bool:
+    """Return whether a file without an extension is a video, by its first bytes."""
+    if os.path.splitext(path)[1][1:2].isalpha():
+        return False
+    try:
+        with open_file(path) as file:
+            start = file.read(12)
+    except OSError:  # the reason is reported when it is labeled
+        return False
+    is_video = any(start.startswith(mark, position) for position, mark in _VIDEO_SIGNATURES)
+    return is_video and not _NOT_VIDEO.match(start, 8)
 
 
 def is_hidden(name: str, options: LabelOptions) -> bool:

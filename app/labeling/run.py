@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Final
 
 import cv2
@@ -39,6 +40,7 @@ from mien.app.labeling.summary import Outcome, accuracy_by_reason
 from mien.app.settings import Settings
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
+from mien.data.contract.decode import formats
 from mien.models.manifest import artifact_dir, read_manifest
 
 _RECORDED: Final = (
@@ -162,6 +164,9 @@ class _Run:
         limits = f"{self.settings.max_bytes} {self.settings.max_pixels}"
         if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
             report.say(f"Retrying {counted(again, 'file')} above the earlier limits.")
+        readable = " ".join((*formats(), *(["raw"] if find_spec("rawpy") else [])))
+        if journal.get("formats") not in (None, readable) and (again := journal.retry("unsupported")):
+            report.say(f"Retrying {counted(again, 'file')} in formats that could not be read before.")
         if options.check_hashes:
             changed = journal.recheck()
             report.say(f"{counted(changed, 'file')} with changed content, although size and time are the same.")
@@ -171,6 +176,7 @@ class _Run:
         journal.put("drawing", options.drawing)
         journal.put("filter", json.dumps([options.min_face_px, options.min_confidence]))
         journal.put("limits", limits)
+        journal.put("formats", readable)
         journal.put("spreadsheet_safe", str(options.spreadsheet_safe))
         journal.put("votes", str(options.votes))
         return outputs

@@ -19,11 +19,20 @@ from typing import Final
 from mien.app.labeling.files import NoInput
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.reading import CONTAINERS, is_hidden, is_ignored, kind_of, unreadable
+from mien.app.labeling.reading import (
+    CONTAINERS,
+    is_hidden,
+    is_ignored,
+    is_packed,
+    is_unnamed_video,
+    kind_of,
+    unreadable,
+)
 from mien.app.labeling.records import Failure, Input, Kind
 from mien.app.labeling.store import check_store, is_url, is_web, objects
 
 _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
+PACKED: Final = Failure("unsupported", "an archive that is not read: unpack it, or repack it as zip")
 _HINT: Final = "If it is on an external disk, check that it is mounted."
 
 
@@ -174,8 +183,7 @@ def _paths(source: str, *, null: bool) -> Iterator[str]:
 def _unlisted_object(url: str, options: LabelOptions) -> Input:
     """An object without a request to its server; a query, such as a signature, is not part of its name."""
     name = url.split("?", maxsplit=1)[0].split("#", maxsplit=1)[0] if is_web(url) else url
-    kind = kind_of(name)
-    return Input(printable(name), kind, os.fsencode(url), 0, _selection(kind, options))
+    return _by_name(printable(name), kind_of(name), os.fsencode(url), 0, "", options)
 
 
 def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
@@ -186,8 +194,8 @@ def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
         hidden = any(is_hidden(part, options) for part in parts) or key.endswith("/")
         if hidden or is_ignored(key, options) or (len(parts) > 1 and not options.recursive):
             continue
-        kind, path = kind_of(name), f"{url.rstrip('/')}/{key}" if key else url
-        yield Input(name, kind, os.fsencode(path), size, version + _selection(kind, options))
+        path = f"{url.rstrip('/')}/{key}" if key else url
+        yield _by_name(name, kind_of(name), os.fsencode(path), size, version, options)
 
 
 def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[int, int] | str]) -> Iterator[Input]:
@@ -230,7 +238,16 @@ def _input(path: str, name: str, options: LabelOptions) -> Input:
         failure = Failure("special_file", "a pipe, socket or device: never opened", "skipped")
         return Input(name, "none", raw, 0, signature, failure)
     kind = kind_of(name)
-    return Input(name, kind, raw, status.st_size, signature + _selection(kind, options))
+    if kind == "file" and is_unnamed_video(path):
+        kind = "video"
+    return _by_name(name, kind, raw, status.st_size, signature, options)
+
+
+def _by_name(name: str, kind: Kind, path: bytes, size: int, version: str, options: LabelOptions) -> Input:
+    """A file or an object, by its size and version; an archive that is not read has a failure."""
+    if is_packed(name):
+        return Input(name, "none", path, size, version, PACKED)
+    return Input(name, kind, path, size, version + _selection(kind, options))
 
 
 def _selection(kind: Kind, options: LabelOptions) -> str:

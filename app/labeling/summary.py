@@ -36,6 +36,7 @@ class Outcome:
         reviewed, corrected: faces with a decision of a person, and with another label than the predicted one.
         reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
         notes: images of this run per note.
+        missing_packages: files that need another package, by the command that installs it.
         next_steps: what to look at next, and where or with which command.
     """
 
@@ -56,6 +57,7 @@ class Outcome:
     reasons: Counter[str] = field(default_factory=Counter)
     accuracy: dict[str, float] = field(default_factory=dict)
     notes: Counter[str] = field(default_factory=Counter)
+    missing_packages: Counter[str] = field(default_factory=Counter)
     facts: dict[str, str] = field(default_factory=dict)
     workers: int = 1
     written: list[Path] = field(default_factory=list)
@@ -65,11 +67,14 @@ class Outcome:
         """Count the results of a journal; images: a bit mask of those that are written."""
         self.statuses, self.labels, self.remaining = journal.counts(), journal.labels(), journal.remaining(images)
         self.uncertain, self.reasons = journal.uncertain(), journal.reasons()
+        self.missing_packages = journal.missing_packages()
         self.reviewed, self.corrected = Corrections(journal.out).count(journal)
 
     def suggest(self, out: Path) -> None:
         """Set what to look at next."""
         names, folder = {path.name for path in self.written}, quoted(out)
+        for command, count in sorted(self.missing_packages.items()):
+            self.next_steps[f"read {counted(count, 'more file')}"] = f"{command}, and rerun the same command"
         if "report.html" in names:
             self.next_steps["look at the results"] = str(out / "report.html")
         if "timeline.html" in names:

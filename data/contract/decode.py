@@ -20,7 +20,7 @@ from PIL import Image, UnidentifiedImageError
 from mien.data.contract.align import Array
 from mien.data.errors import MienError
 
-FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "PPM", "JPEG2000")
 MAX_PIXELS: Final = 50_000_000
 _STRIP_PIXELS: Final = 2**17  # fits in the cache with its copies: a sixth of the time of strips of 4 megapixels
 _MAX_PARTS: Final = 100_000  # reads by a parser, besides one per kilobyte: a PNG of 20 MB has 2,500 chunks of 8 kB
@@ -91,7 +91,7 @@ def _ignore_pillow_warnings() -> None:
 
 @cache
 def formats() -> tuple[str, ...]:
-    """Supported formats: those of Pillow, and HEIC if pillow-heif is installed."""
+    """Formats that are recognized by content: those of Pillow, and HEIC if pillow-heif is installed."""
     if importlib.util.find_spec("pillow_heif") is None:
         return FORMATS
     import pillow_heif
@@ -135,17 +135,17 @@ def tiff_entries(header: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         yield entry.unpack_from(header, start + (8 if is_big else 2) + index * entry.size)
 
 
-def _open(payload: bytes, max_pixels: int) -> Image.Image:
+def _open(payload: bytes, max_pixels: int, chosen: tuple[str, ...] = ()) -> Image.Image:
     if not payload:
         raise DecodeError("empty file: no bytes to decode")
     if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # of the process: only a raised limit changes it
         Image.MAX_IMAGE_PIXELS = max(max_pixels, Image.MAX_IMAGE_PIXELS)
     try:
-        return Image.open(_Reader(payload), formats=formats())
+        return Image.open(_Reader(payload), formats=chosen or formats())
     except UnidentifiedImageError:
         if "HEIF" not in formats() and _HEIC.match(payload):
             raise UnsupportedImage(
-                "HEIC needs the package pillow-heif (pip install pillow-heif). Without it, save the photo as JPEG"
+                "HEIC needs the package pillow-heif (`pip install pillow-heif`). Without it, save the photo as JPEG"
             ) from None
         raise UnsupportedImage(f"not an image in a supported format ({', '.join(formats())})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # or a warning that is an error
@@ -207,21 +207,25 @@ def _format(image: Image.Image) -> str:
     return "JPEG" if image.format == "MPO" else str(image.format)
 
 
-def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None) -> Array:
+def decode(
+    payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None, chosen: tuple[str, ...] = ()
+) -> Array:
     """Decode the first frame of an image, upright, in RGB.
 
     EXIF orientation is applied for every format. Grayscale and CMYK are converted to RGB, transparent images are
     composited onto white, and 16-bit values are scaled to 8 bits.
 
     Args:
-        payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF, or HEIC if pillow-heif is installed.
+        payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000, PPM, PGM, or HEIC if pillow-heif
+            is installed.
         max_pixels: limit on width times height, checked on the header.
         reduce_to_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 size if its long side keeps at least this many pixels.
+        chosen: Pillow's formats to expect instead, such as TGA, which cannot be told from other bytes.
     Returns: (H, W, 3) uint8, RGB, C-contiguous and read-only: copy it to draw on it.
     Raises: UnsupportedImage, ImageTooLarge, DecodeError.
     """
     _ignore_pillow_warnings()
-    with _open(payload, max_pixels) as image:
+    with _open(payload, max_pixels, chosen) as image:
         return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px, keep=False)
 
 

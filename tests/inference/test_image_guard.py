@@ -12,7 +12,7 @@ import pytest
 
 from mien.app.inference import image_guard
 from mien.app.inference.image_guard import MAX_SCANS, PixelBudget, check
-from mien.data.contract import DecodeError, ImageTooLarge, decode
+from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, decode
 from tests.support import encoded, gradient_image
 from tests.support.hostile import flooded, png_chunk, with_scans
 
@@ -37,6 +37,14 @@ def test_formats_that_take_more_memory_have_a_lower_limit() -> None:
     assert check(encoded(image), max_pixels=200_000).format == "PNG"
     with pytest.raises(ImageTooLarge, match="WEBP image of 500x400 px: the limit is 150,000 pixels"):
         check(encoded(image, "WEBP"), max_pixels=200_000)
+
+
+@pytest.mark.parametrize("kind", image_guard.FILES_ONLY)
+def test_formats_that_take_seconds_for_few_bytes_are_not_accepted_from_senders(kind: str) -> None:
+    payload = encoded(gradient_image(50, 40), kind)
+    assert decode(payload).shape == (40, 50, 3)
+    with pytest.raises(UnsupportedImage, match="JPEG or PNG"):
+        check(payload, max_pixels=LIMIT)
 
 
 def jpeg(*, progressive: bool = False) -> bytes:

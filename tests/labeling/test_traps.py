@@ -1,6 +1,7 @@
 """Traps of real collections: cut and uneven videos, files swapped during a run, full disks, limits, archives."""
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from mien import app
 from mien.app.labeling import containers, executors, run
 from mien.app.labeling.batch import BatchLabeler
 from mien.app.labeling.executors import Threads
+from mien.data.contract.decode import formats
 from tests.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image
 from tests.support.albums import face_photo, rows_of, write_video
@@ -289,6 +291,58 @@ def test_avif_is_read_and_heic_is_read_or_an_error(mien: Mien, tmp_path: Path) -
         expected["d.heic"] = "ok"
     rows = mien.label(folder, out=tmp_path / "out", exit_code=3)
     assert {row["file"]: row["status"] for row in rows} == expected
+
+
+def test_formats_of_scanners_archives_and_old_cameras_are_read(mien: Mien, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    face = Image.fromarray(face_photo())
+    for name in ("a.ppm", "b.pgm", "c.tga", "d.jp2", "e.j2k"):
+        (face.convert("L") if name == "b.pgm" else face).save(folder / name)
+    face.save(folder / "IMG_1.ppm", "JPEG")
+    (folder / "notes").write_text("words")
+    video = write_video(tmp_path / "clip.mp4", frames=1).read_bytes()
+    for name in ("f.mp4v", "g.qt", "MOVIE_0002", "20241127.235959"):
+        (folder / name).write_bytes(video)
+    with zipfile.ZipFile(folder / "h.cbz", "w") as archive:
+        archive.write(folder / "c.tga", "c.tga")
+    rows = {row["file"]: row for row in mien.label(folder, "--write", "csv", out=tmp_path / "out")}
+    assert {name for name, row in rows.items() if row["status"] != "ok"} == {"notes"}
+    assert {name for name, row in rows.items() if row["frame"] == "0"} == {
+        "f.mp4v",
+        "g.qt",
+        "MOVIE_0002",
+        "20241127.235959",
+    }
+    assert "h.cbz/c.tga" in rows
+    assert mien("review", tmp_path / "out", "--export", tmp_path / "faces", "--all").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["a.rar", "B.7Z", "c.cbr", "00001.ppm.bz2"])
+def test_an_archive_that_is_not_read_is_an_error_that_says_what_to_do(mien: Mien, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"Rar!\x1a\x07\x01\0")
+    (row,) = mien.label(tmp_path / name, "--write", "csv", out=tmp_path / "out", exit_code=3)
+    assert (row["status"], row["reason"]) == ("error", "unsupported")
+    assert "unpack it" in row["error"]
+
+
+def test_heic_without_its_package_says_what_to_install_and_is_retried_once_it_is_there(
+    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif", reason="pillow-heif is not installed: HEIC is not tested")
+    pillow_heif.from_pillow(Image.fromarray(face_photo(224))).save(tmp_path / "a.heic", quality=90)
+    command, out = "pip install pillow-heif", tmp_path / "out"
+    with monkeypatch.context() as missing:
+        missing.setattr(importlib.util, "find_spec", lambda _: None)
+        formats.cache_clear()
+        done = mien("label", tmp_path / "a.heic", "--out", out)
+        assert command in mien("doctor").stdout
+    formats.cache_clear()
+    assert done.exit_code == 3
+    assert f"1 more file: {command}" in done.stdout
+    assert command in rows_of(out)[0]["error"]
+    (row,) = mien.label(tmp_path / "a.heic", out=out)
+    assert row["status"] == "ok"
 
 
 def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, tmp_path: Path) -> None:

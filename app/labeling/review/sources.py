@@ -12,7 +12,7 @@ from mien.app.inference.video import Video, VideoError, VideoFrame
 from mien.app.labeling.containers import BrokenContainer, read_member, read_page
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
-from mien.app.labeling.raw import decode_raw, is_raw
+from mien.app.labeling.raw import decode_named, is_named_format
 from mien.app.labeling.reading import file_sha256, local_file, read_file
 from mien.app.labeling.records import Input, Result
 from mien.app.labeling.store import is_url
@@ -52,8 +52,9 @@ class SourceReader(ExitStack):
         sha256 = hashlib.sha256(payload).hexdigest()
         if item.is_frame:
             return read_page(BytesIO(payload), item.frame, MAX_PIXELS), sha256
-        decode = decode_raw if is_raw(item.name) else contract.decode
-        return decode(payload, max_pixels=MAX_PIXELS), sha256
+        if is_named_format(item.name):
+            return decode_named(item.name, payload, MAX_PIXELS), sha256
+        return contract.decode(payload, max_pixels=MAX_PIXELS), sha256
 
     def _frame(self, item: Input) -> Array:
         try:

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout
+from mien.app.inference.image_guard import FILES_ONLY
 from mien.app.inference.records import Photo
 from mien.app.service import serialize
 from mien.app.service.admission import Reservation
@@ -31,7 +32,7 @@ from mien.data.contract.decode import formats
 T = TypeVar("T")
 router = APIRouter()
 _BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
-_KINDS: Final = tuple(f"image/{name.lower()}" for name in formats())
+_KINDS: Final = tuple(f"image/{name.lower()}" for name in formats() if name not in FILES_ONLY)
 # A small photo with one face, so that the example of the API description can be sent
 _PHOTO: Final = base64.b64encode((Path(__file__).parents[2] / "static" / "example.jpg").read_bytes()).decode()
 _REQUEST_BODY: Final[dict[str, Any]] = {
