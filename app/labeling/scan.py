@@ -160,8 +160,11 @@ def _paths(source: str, *, null: bool) -> Iterator[str]:
     ending = b"\0" if null else b"\n"
     with stream:
         rest = stream.read(1 << 16).removeprefix(codecs.BOM_UTF8)
-        if rest.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # `>` of PowerShell 5
-            raise NoInput(f"--files-from {source} is UTF-16: save the list as UTF-8.")
+        if rest.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # `>` of PowerShell 5, Notepad
+            try:
+                rest = (rest + stream.read()).decode("utf-16", "surrogatepass").encode("utf-8", "surrogatepass")
+            except UnicodeDecodeError as error:
+                raise NoInput(f"--files-from {source} is damaged UTF-16. Save the list as UTF-8.") from error
         while rest:
             if not null and b"\0" in rest:
                 raise NoInput(f"--files-from {source} contains NUL characters: add --null.")
@@ -172,9 +175,15 @@ def _paths(source: str, *, null: bool) -> Iterator[str]:
             rest = rest + block if block else b""
             for name in filter(None, (name.removesuffix(b"\r") for name in names)):
                 try:
-                    yield os.fsdecode(name)
+                    yield os.fsdecode(name) if null else _unquoted(os.fsdecode(name))
                 except UnicodeDecodeError as error:
                     raise NoInput(f"--files-from {source}: {name!r} is not UTF-8. Save the list as UTF-8.") from error
+
+
+def _unquoted(name: str) -> str:
+    """A path without the quotes of "Copy as path" in Windows, unless they are part of an existing name."""
+    is_quoted = len(name) > 2 and name.startswith('"') and name.endswith('"')
+    return name[1:-1] if is_quoted and not os.path.lexists(name) else name
 
 
 # Entries

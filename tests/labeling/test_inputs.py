@@ -1,5 +1,6 @@
 """Inputs of labeling: folders, patterns, lists, archives, videos and unusual files."""
 
+import codecs
 import itertools
 import json
 from pathlib import Path
@@ -98,14 +99,34 @@ def test_folders_patterns_and_single_files_can_be_combined(mien: Mien, nested: P
     assert files(nested / "a.jpg") == ["a.jpg"]
 
 
-@pytest.mark.parametrize(("ending", "options"), [(b"\n", []), (b"\0", ["--null"])])
+LIST = ["a.jpg", "deep/c.jpg", "gone.jpg", ""]
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ("\n".join(LIST).encode(), []),
+        ("\0".join(LIST).encode(), ["--null"]),
+        (codecs.BOM_UTF16_LE + "\r\n".join(LIST).encode("utf-16-le"), []),
+        (codecs.BOM_UTF16_BE + "\r\n".join(LIST).encode("utf-16-be"), []),
+        ("\r\n".join(f'"{name}"' for name in LIST[:3]).encode("utf-8-sig"), []),
+    ],
+    ids=["lines", "NUL", "UTF-16 of Windows", "UTF-16 big endian", "copied as paths"],
+)
 def test_names_are_read_from_standard_input(
-    mien: Mien, nested: Path, tmp_path: Path, ending: bytes, options: list[str]
+    mien: Mien, nested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bytes, options: list[str]
 ) -> None:
-    given = ending.join([bytes(nested / "a.jpg"), bytes(nested / "deep" / "c.jpg"), bytes(nested / "gone.jpg"), b""])
+    monkeypatch.chdir(nested)
     rows = mien.label("--files-from", "-", *options, out=tmp_path / "out", exit_code=3, given=given)
-    statuses = {Path(row["file"]).name: row["status"] for row in rows}
-    assert statuses == {"a.jpg": "ok", "c.jpg": "ok", "gone.jpg": "error"}
+    assert {row["file"]: row["status"] for row in rows} == {"a.jpg": "ok", "deep/c.jpg": "ok", "gone.jpg": "error"}
+
+
+def test_quotes_that_are_part_of_a_listed_name_stay(
+    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write_photos(tmp_path / "photos", '"a".jpg', '"b"'))
+    rows = mien.label("--files-from", "-", out=tmp_path / "out", given=b'"a".jpg\n"b"\n')
+    assert files_of(rows) == {'"a".jpg', '"b"'}
 
 
 @pytest.mark.parametrize(

@@ -165,16 +165,17 @@ def _listed(path: Path, content: bytes) -> list[str]:
     return list(scan._paths(str(path), null=False))
 
 
-def test_a_list_with_a_byte_order_mark_and_line_ends_of_windows_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_list_with_a_byte_order_mark_and_line_ends_of_windows_is_read(tmp_path: Path, encoding: str) -> None:
     names = ["a.jpg", "笑顔.jpg", *(f"{number:06d}.jpg" for number in range(10_000))]
-    assert _listed(tmp_path / "list.txt", "\r\n".join(names).encode("utf-8-sig")) == names
+    assert _listed(tmp_path / "list.txt", "\r\n".join(names).encode(encoding)) == names
     assert _listed(tmp_path / "list.txt", b"") == []
 
 
 def test_a_list_in_another_encoding_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(scan.NoInput, match="UTF-16"):
-        _listed(tmp_path / "list.txt", "a.jpg\r\n".encode("utf-16"))
-    windows = SimpleNamespace(sep="\\", fsencode=os.fsencode, fsdecode=lambda name: name.decode("utf-8"))
+    with pytest.raises(scan.NoInput, match="damaged UTF-16"):
+        _listed(tmp_path / "list.txt", "a.jpg\r\n".encode("utf-16")[:-1])
+    windows = SimpleNamespace(sep="\\", path=os.path, fsencode=os.fsencode, fsdecode=lambda name: name.decode("utf-8"))
     monkeypatch.setattr(scan, "os", windows)
     with pytest.raises(scan.NoInput, match="not UTF-8"):
         _listed(tmp_path / "list.txt", b"caf\xe9.jpg\r\n")
