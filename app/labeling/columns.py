@@ -29,7 +29,12 @@ class Column:
 
 FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the input, relative to the folder given; members as `archive.zip/member`"),
-    Column("status", "text", "", "`ok`, `no_face`, `error` or `skipped` (not an image)"),
+    Column(
+        "status",
+        "text",
+        "",
+        "`ok`, `no_face`, `filtered` (all faces are below a filter), `error` or `skipped` (not an image)",
+    ),
     Column("face", "integer", "", "number of the face in its image, from 0, largest first; empty without a face"),
     Column("x", "number", "px", "left edge of the box, in the upright image; may be negative"),
     Column("y", "number", "px", "upper edge of the box"),
@@ -75,7 +80,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
 
 FILE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the input"),
-    Column("status", "text", "", "`ok`, `no_face`, `error` or `skipped`"),
+    Column("status", "text", "", "`ok`, `no_face`, `filtered`, `error` or `skipped`"),
     Column("reason", "text", "", "stable code of the error"),
     Column("error", "text", "", "error message"),
     Column("faces", "integer", "", "number of faces, in all sampled frames"),
@@ -183,7 +188,8 @@ def _file_row(journal: Journal, parts: list[Result]) -> Row:
     frames = [part for part in parts if part.frame is not None]
     faces = sum(len(part.faces) for part in parts)
     failed = next((part for part in parts if part.status == "error"), None)
-    status = failed.status if failed else ("ok" if faces else parts[0].status)
+    found = {part.status for part in parts}
+    status = failed.status if failed else next((name for name in ("ok", "filtered") if name in found), parts[0].status)
     largest = max(parts, key=lambda part: part.width or 0)
     return {
         "file": parts[0].input.name,

@@ -202,7 +202,7 @@ class Journal:
             )
             image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame, time_s=time_s)
             status, reason, error, sha256, width, height = result
-            shown: Status = "no_face" if status == "ok" and not faces else status
+            shown: Status = "filtered" if status == "ok" and not faces else status
             yield Result(image, shown, reason, error, sha256, width, height, faces)
 
     def thumb(self, row: int, face: int) -> bytes | None:
@@ -228,7 +228,7 @@ class Journal:
         """Images per status."""
         sql = (
             "SELECT IIF(i.status='ok' AND NOT EXISTS(SELECT 1 FROM faces f WHERE f.item=i.id AND "  # noqa: S608
-            f"{self._shown}), 'no_face', i.status), COUNT(*) FROM items i WHERE {IMAGES} GROUP BY 1"
+            f"{self._shown}), 'filtered', i.status), COUNT(*) FROM items i WHERE {IMAGES} GROUP BY 1"
         )
         return Counter(dict(self._db.execute(sql, {"session": self.session})))
 

@@ -153,9 +153,10 @@ def _doubts(outcome: Outcome, faces: int) -> Iterator[str]:
 def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
     facts, statuses = outcome.facts, outcome.statuses
     skipped = f"; {counted(statuses['skipped'], 'file')} skipped" if statuses["skipped"] else ""
+    filtered = f"{statuses['filtered']:,} with filtered faces only, " if statuses["filtered"] else ""
     yield (
         f"\n{counted(faces, 'face')} in {counted(statuses.total() - statuses['skipped'], 'image')}; "
-        f"{statuses['no_face']:,} without a face, {statuses['error']:,} with an error{skipped}"
+        f"{statuses['no_face']:,} without a face, {filtered}{statuses['error']:,} with an error{skipped}"
     )
     yield from _doubts(outcome, faces)
     if outcome.reviewed:

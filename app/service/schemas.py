@@ -278,7 +278,7 @@ class JobStatus(_Record):
 
     id: str
     state: JobState
-    images: dict[str, int] = Field(description="number of images by status: ok, no_face, error, skipped")
+    images: dict[str, int] = Field(description="number of images by status: ok, no_face, filtered, error, skipped")
     remaining: int = Field(description="images that are not labeled yet; a zip file or a video counts as one")
     reason: str | None = Field(description="why a job has failed, or why some of its images are not labeled")
 

@@ -270,8 +270,9 @@ def test_small_and_uncertain_faces_are_left_out_and_come_back(mien: Mien, photos
     assert json.loads(chosen.stderr.splitlines()[-1])["new"] == 0
     kept = [row["file"] for row in rows_of(out) if row["face"]]
     assert kept == [row["file"] for row in faces if float(row["confidence"]) >= least]
-    assert (out / "labels.jsonl").read_text().count('"no_face"') == 5 - len(kept)
-    assert {row["status"] for row in mien.label(photos, "--min-face", str(side + 500), out=out)} == {"no_face"}
+    assert (out / "labels.jsonl").read_text().count('"filtered"') == 5 - len(kept)
+    assert json.loads(chosen.stderr.splitlines()[-1])["statuses"] == {"ok": len(kept), "filtered": 5 - len(kept)}
+    assert {row["status"] for row in mien.label(photos, "--min-face", str(side + 500), out=out)} == {"filtered"}
     assert mien.label(photos, out=out) == faces
 
 

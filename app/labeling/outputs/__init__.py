@@ -71,7 +71,9 @@ def write_entries(file: IO[str], entries: Iterable[str]) -> None:
 
 def labeled_files(journal: Journal) -> Iterator[Result]:
     """Photos that are files of their own, with or without a face: no members of archives, frames or pages."""
-    return (image for image in journal.images() if image.input.kind == "file" and image.status in ("ok", "no_face"))
+    return (
+        image for image in journal.images() if image.input.kind == "file" and image.status not in ("error", "skipped")
+    )
 
 
 def write_output(name: str, journal: Journal) -> list[Path]:

@@ -33,7 +33,7 @@ def render(journal: Journal) -> None:
 
 
 def _labeled(journal: Journal) -> Iterator[tuple[int, Result]]:
-    return enumerate((image for image in journal.images() if image.status in ("ok", "no_face")), start=1)
+    return enumerate((image for image in journal.images() if image.status not in ("error", "skipped")), start=1)
 
 
 def _image(number: int, image: Result) -> str:
