@@ -147,7 +147,8 @@ class Labeler:
                 )
             )
             timings = photo.timings_ms | {"classify": timings_ms["classify"] * part}
-            labeled.append(Photo(photo.width, photo.height, faces, photo.pixels, timings, photo.notes))
+            copied = photo.pixels, timings, photo.notes, photo.icc_profile
+            labeled.append(Photo(photo.width, photo.height, faces, *copied))
             first = last
         return labeled
 

@@ -69,6 +69,7 @@ class Prepared:
         pixels: (H, W, 3) uint8 RGB, on request; smaller than the photo if it was decoded at reduced size.
         timings_ms: decode, detect, align.
         notes: codes of `NOTES`.
+        icc_profile: color profile of `pixels`, if they are kept for a copy; empty: sRGB.
     """
 
     width: int
@@ -78,6 +79,7 @@ class Prepared:
     pixels: Array | None = None
     timings_ms: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    icc_profile: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ class Photo:
         pixels: (H, W, 3) uint8 RGB, on request; smaller than the photo if it was decoded at reduced size.
         timings_ms: decode, detect, align, classify.
         notes: codes of `NOTES`.
+        icc_profile: see `Prepared`.
     """
 
     width: int
@@ -179,6 +182,7 @@ class Photo:
     pixels: Array | None = None
     timings_ms: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    icc_profile: bytes = b""
 
 
 def with_ambiguity(reasons: tuple[str, ...], probabilities: dict[str, float]) -> tuple[str, ...]:

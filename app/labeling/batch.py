@@ -39,6 +39,7 @@ from mien.app.labeling.records import Failure, Input, Result, Status
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
+from mien.data.contract.decode import icc_profile
 
 STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
 _THRESHOLD: Final = 0.6  # of a detector that does not state its own
@@ -123,7 +124,8 @@ class BatchLabeler:
             photo, problem = self._faces(item, payload or b"" if pixels is None else pixels, keep_pixels=draws)
             if photo.pixels is not None:
                 with timed(timings_ms, "write"):
-                    photo = replace(photo, pixels=reduced(photo.pixels, self.options.annotated_px))
+                    profile = b"" if is_named_format(item.name) else icc_profile(payload or b"")
+                    photo = replace(photo, pixels=reduced(photo.pixels, self.options.annotated_px), icc_profile=profile)
             return sha256, photo, problem
         except Exception as error:  # noqa: BLE001  # one poisoned image must not end a run over a million others
             return sha256, failure_of(error, item.name, payload), ""
@@ -182,7 +184,7 @@ class BatchLabeler:
         out = self.options.out
         if analysis.pixels is not None and item.images & ANNOTATED:
             drawn = replace(analysis, faces=tuple(filter(self._shows, analysis.faces)))
-            copy = encode_jpeg(annotate(analysis.pixels, drawn))
+            copy = encode_jpeg(annotate(analysis.pixels, drawn), icc_profile=analysis.icc_profile)
             write_atomic(out / annotated_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
         if item.images & CROPS:
             for face in analysis.faces:

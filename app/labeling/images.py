@@ -5,6 +5,7 @@ A name depends only on the name of the input, so it is the same in every run and
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import cv2
+from PIL import Image
 
 from mien.app.labeling.files import parts_dir
 from mien.app.labeling.reading import IMAGE_EXTENSIONS
@@ -87,8 +89,11 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def encode_jpeg(image: Array, quality: int = _QUALITY) -> bytes:
+def encode_jpeg(image: Array, quality: int = _QUALITY, *, icc_profile: bytes = b"") -> bytes:
     """Encode (H, W, 3) uint8 RGB as JPEG."""
+    if icc_profile:  # OpenCV writes none
+        Image.fromarray(image).save(file := io.BytesIO(), "JPEG", quality=quality, icc_profile=icc_profile)
+        return file.getvalue()
     _, buffer = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
     return buffer.tobytes()
 

@@ -24,6 +24,7 @@ FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "PPM", "J
 MAX_PIXELS: Final = 50_000_000
 _STRIP_PIXELS: Final = 2**17  # fits in the cache with its copies: a sixth of the time of strips of 4 megapixels
 _MAX_PARTS: Final = 100_000  # reads by a parser, besides one per kilobyte: a PNG of 20 MB has 2,500 chunks of 8 kB
+_MAX_PROFILE_BYTES: Final = 4_000_000
 _ORIENTATION: Final = 0x0112
 _XMP_ORIENTATION: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 _HEIC: Final = re.compile(rb"(?s).{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)")
@@ -227,6 +228,16 @@ def decode(
     _ignore_pillow_warnings()
     with _open(payload, max_pixels, chosen) as image:
         return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px, keep=False)
+
+
+def icc_profile(payload: bytes) -> bytes:
+    """The color profile that belongs to the pixels of `decode`; empty if they have none, or it is not one of RGB."""
+    try:
+        with _open(payload, Image.MAX_IMAGE_PIXELS or MAX_PIXELS) as image:
+            profile = image.info.get("icc_profile") or b""
+    except DecodeError:
+        return b""
+    return profile if profile[16:20] == b"RGB " and len(profile) <= _MAX_PROFILE_BYTES else b""
 
 
 def upright_rgb(

@@ -10,19 +10,21 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 from pyarrow import parquet
 from rich.console import Console
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
+from mien.app.labeling.images import annotated_path, anonymized_path
 from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.outputs import episodes, load_output, output_names, timeline
+from mien.app.labeling.records import STILL
 from mien.app.labeling.summary import print_summary
 from mien.data.contract import LABELS, LANDMARKS, align, decode
 from mien.data.readers.folders import Folders
-from tests.labeling.conftest import ALL, Labeled
+from tests.labeling.conftest import ALL, Labeled, Mien
 from tests.support import ROOT
-from tests.support.albums import label_folder, rows_of, write_photos
+from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 
 GUIDE = ROOT / "docs" / "labeling.md"
 
@@ -40,6 +42,21 @@ def test_the_table_has_the_documented_columns_and_one_row_per_face_or_file(finis
     }
     assert sum(row["face"] != "" for row in rows) == 7
     assert {row["precision"] for row in rows} == {"fp32"}
+
+
+def test_annotated_copies_keep_the_color_profile_of_rgb_images(mien: Mien, tmp_path: Path) -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    gray = profile[:16] + b"GRAY" + profile[20:]
+    profiles = {"a.jpg": profile, "b.png": profile, "c.webp": profile, "d.tif": profile, "e.jpg": gray, "f.jpg": b""}
+    (tmp_path / "in").mkdir()
+    for name, own in profiles.items():
+        Image.fromarray(face_photo()).save(tmp_path / "in" / name, icc_profile=own)
+    mien.label(tmp_path / "in", "--write", "csv,annotated,anonymized", out=tmp_path / "out")
+    for name, own in profiles.items():
+        with Image.open(tmp_path / "out" / annotated_path(name, STILL)) as drawn:
+            assert drawn.info.get("icc_profile", b"") == (own if own == profile else b""), name
+        with Image.open(tmp_path / "out" / anonymized_path(name, STILL)) as anonymous:
+            assert "icc_profile" not in anonymous.info, "a profile can name a person's device"
 
 
 def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
