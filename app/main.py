@@ -20,7 +20,7 @@ from mien.app.service.jobs import Jobs
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
-from mien.app.service.middleware import REQUEST_ID, Cors, Envelope, WholeBody, head_check
+from mien.app.service.middleware import RATE_LIMITS, REQUEST_ID, Cors, Envelope, WholeBody, head_check
 from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
 from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
@@ -85,7 +85,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", *(["DELETE"] if settings.jobs_dir else [])],
         allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID],
-        expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After", "Location"],
+        expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After", "Location", *RATE_LIMITS],
     )
     return [
         Middleware(Envelope),

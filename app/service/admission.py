@@ -66,6 +66,10 @@ class Admission:
         """Requests that wait or work."""
         return self.waiting + self._working.total()
 
+    def remaining(self, client: str) -> int:
+        """Further requests that a client may send before it has the responses of those that are admitted."""
+        return max(0, self.settings.max_per_client - self._by_client[client])
+
     @contextmanager
     def admit(self, client: str) -> Iterator[Reservation]:
         """Admit or reject a request by its headers. Raises: QueueFull, TooManyRequests."""

@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mien.app.errors import HeadTooLarge, ShuttingDown
+from mien.app.errors import HeadTooLarge, ShuttingDown, TooManyRequests
 from mien.app.service.logs import request_id
 from mien.app.service.problems import (
     CLIENT_GONE,
@@ -22,6 +22,7 @@ from mien.app.service.problems import (
     KEY,
     REFUSED,
     internal_error,
+    problem_for,
     problem_response,
     refusal,
     status_problem,
@@ -30,6 +31,8 @@ from mien.app.service.state import Service
 from mien.app.service.tracing import request_span
 
 REQUEST_ID: Final = "X-Request-ID"
+# As in the earlier drafts of the IETF, which clients read; the unit is concurrent requests
+RATE_LIMITS: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 MAX_HEAD_BYTES: Final = 65_536
 MAX_HEADERS: Final = 100
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -43,6 +46,7 @@ _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
+_RETRY_S: Final = problem_for(TooManyRequests()).retry_after_s
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STARTS: Final = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 
@@ -79,6 +83,7 @@ class Envelope:
             if message["type"] in _STARTS:
                 status = message.get("status", HTTPStatus.SWITCHING_PROTOCOLS)
                 _add_headers(message, service)
+                _add_limits(message, scope, service)
             await send(message)
 
         try:
@@ -137,6 +142,18 @@ def _add_headers(message: Message, service: Service) -> None:
         headers.setdefault(name, value)
     if service.draining:
         headers["Connection"] = "close"
+
+
+def _add_limits(message: Message, scope: Scope, service: Service) -> None:
+    """Tell a client of `/v1` how many requests it may send at once."""
+    limit = service.settings.max_per_client
+    address = None if service.settings.needs_key else (scope.get("client") or ("unknown",))[0]
+    client = scope.get(KEY, address)
+    if message["type"] != "http.response.start" or not scope["path"].startswith("/v1/") or client is None or not limit:
+        return
+    remaining = service.admission.remaining(client)
+    for name, value in zip(RATE_LIMITS, (limit, remaining, 0 if remaining else _RETRY_S), strict=True):
+        MutableHeaders(scope=message)[name] = str(value)
 
 
 def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:

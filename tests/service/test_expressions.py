@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 
 from mien.app.inference.classifier import Classifier
 from mien.app.main import create_app
+from mien.app.service.keys import key_hash
 from mien.app.service.routes import expressions
 from mien.app.service.serialize import face_result
 from mien.app.settings import Settings
@@ -299,9 +300,22 @@ def test_a_request_too_many_is_rejected_immediately_until_there_is_room(
         refused = post(client, PHOTO)
         problem(refused, status, kind)
         assert int(refused.headers["retry-after"]) >= 1
+        limit = limits.get("max_per_client", 64)
+        assert rate_limits(refused) == (limit, limit - inside, int(limit == inside))
         slow.go.set()
         assert {future.result().status_code for future in accepted} == {200}
     assert post(client, PHOTO).status_code == 200
+
+
+def rate_limits(response: httpx.Response) -> tuple[int, ...]:
+    return tuple(int(response.headers[f"ratelimit-{name}"]) for name in ("limit", "remaining", "reset"))
+
+
+def test_only_known_clients_are_told_their_limit(connect: Connect) -> None:
+    keyed = connect(api_key_sha256=key_hash("k"), max_per_client=3)
+    assert rate_limits(keyed.get("/v1/models", headers={"x-api-key": "k"})) == (3, 3, 0)
+    for response in (keyed.get("/v1/models"), keyed.get("/health"), connect(max_per_client=0).get("/v1/models")):
+        assert "ratelimit-limit" not in response.headers
 
 
 @pytest.mark.parametrize(
