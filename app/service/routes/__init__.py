@@ -1,12 +1,15 @@
 """One file per resource; each has a `router`."""
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from mien.app.errors import InvalidRequest
 from mien.app.service.state import Service
+
+_GZIP: Final = re.compile(r"\bgzip\s*(?:;\s*q=([01](?:\.\d{0,3})?))?")
 
 
 async def service_of(connection: HTTPConnection) -> Service:
@@ -20,6 +23,12 @@ def check_unique(connection: HTTPConnection) -> None:
     names = [name for name, _ in connection.query_params.multi_items()]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidRequest(f"option {', '.join(repeated)[:200]}: given more than once")
+
+
+def accepts_gzip(connection: HTTPConnection) -> bool:
+    """Whether a client accepts a compressed response."""
+    weights = _GZIP.findall(connection.headers.get("accept-encoding", ""))
+    return any(float(weight or 1) > 0 for weight in weights)
 
 
 TheService = Annotated[Service, Depends(service_of)]

@@ -24,7 +24,7 @@ from mien.app.labeling.records import Result
 from mien.app.service import serialize
 from mien.app.service.jobs import JOBS_PATH, Job, Jobs
 from mien.app.service.keys import client_of, key_of
-from mien.app.service.routes import TheService, check_unique
+from mien.app.service.routes import TheService, accepts_gzip, check_unique
 from mien.app.service.routes.expressions import problem_docs
 from mien.app.service.schemas import ImageData, JobImage, JobList, JobOptions, JobResults, JobStatus, PageOptions
 from mien.app.service.state import Service
@@ -124,7 +124,7 @@ async def job_results(
     check_unique(request)
     job, after = await _own(request, service, job_id), _position(page.after)
     jobs = _jobs(service)
-    compressed = "gzip" in request.headers.get("accept-encoding", "")
+    compressed = accepts_gzip(request)
     headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if compressed else {})
     if page.format == "json":
         body = await asyncio.to_thread(lambda: b"".join(_encoded([_page(jobs, job, after, page.limit)], compressed)))
