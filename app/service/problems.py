@@ -118,7 +118,7 @@ async def _known(request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Any) -> Response:
     path = request.url.path[:100]
     details = {
-        HTTPStatus.NOT_FOUND: f"nothing is served at {path}",
+        HTTPStatus.NOT_FOUND: f"nothing is served at {path}: /docs lists what is",
         HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not supported at {path}",
     }
     detail = details.get(HTTPStatus(error.status_code), error.detail)

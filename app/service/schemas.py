@@ -1,7 +1,7 @@
 """Schemas of requests and responses, with units; the source of the OpenAPI document."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -15,6 +15,20 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[
     str, Field(description=f"{', '.join(EIGHT_LABELS)}, or a class of a model of your own", examples=[EIGHT_LABELS[3]])
 ]
+
+
+# Fields of another program's requests, and what to send here
+_IMAGES: Final = 'the body {"images": [{"base64": "..."}]}, also with data URLs; paths and URLs are not read'
+_DEEPFACE: Final = {
+    "img": _IMAGES,
+    "img_path": _IMAGES,
+    "img1": _IMAGES,
+    "img1_path": _IMAGES,
+    "actions": "nothing, each face has its expression",
+    "align": "nothing, faces are aligned; aligned=true is for crops that are",
+    "detector_backend": "MIEN_DETECTOR of the service",
+    "enforce_detection": "nothing, an image without a face has an empty list",
+}
 
 
 class _Record(BaseModel):
@@ -35,8 +49,11 @@ class KnownFields(BaseModel):
     def _reject_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         unknown = sorted(set(data) - set(cls.model_fields)) if isinstance(data, dict) else []
         if unknown:
-            options = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields)}
-            raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}", options)
+            hints = "".join(
+                f". Instead of deepface's {name}: {_DEEPFACE[name]}" for name in unknown if name in _DEEPFACE
+            )
+            options = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields), "hints": hints}
+            raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}{hints}", options)
         return handler(data)
 
 

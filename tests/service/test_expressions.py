@@ -214,6 +214,17 @@ def test_a_part_with_another_name_is_rejected_by_name(client: TestClient) -> Non
     assert "'file'" in problem(response, 422, "invalid-request")
 
 
+def test_fields_of_deepface_are_rejected_with_what_to_send(client: TestClient) -> None:
+    body = {"img": f"data:image/jpeg;base64,{base64.b64encode(PHOTO).decode()}", "actions": ["emotion"]}
+    detail = problem(client.post("/v1/expressions", json=body), 422, "invalid-request")
+    assert "Instead of deepface's actions: nothing, each face has its expression" in detail
+    assert """Instead of deepface's img: the body {"images": [{"base64": "..."}]}, also with data URLs""" in detail
+    assert "MIEN_DETECTOR" in problem(post(client, PHOTO, detector_backend="retinaface"), 422, "invalid-request")
+    response = client.post("/v1/expressions", files={"img": ("a.jpg", PHOTO, "image/jpeg")})
+    assert "send images as 'images'" in problem(response, 422, "invalid-request")
+    assert "/docs" in problem(client.post("/analyze", json=body), 404, "not-found")
+
+
 FORM = "multipart/form-data; boundary=x"
 CUT = b'--x\r\nContent-Disposition: form-data; name="images"\r\n\r\ncut'
 
