@@ -36,7 +36,8 @@ def test_a_workflow_may_only_read_and_its_actions_are_pinned_to_commits(workflow
     content = _read(f"workflows/{workflow}")
     assert content["permissions"] == {"contents": "read"}
     granted = {name: job["permissions"] for name, job in content["jobs"].items() if "permissions" in job}
-    assert granted == ({"publish": {"id-token": "write"}} if workflow == "release.yml" else {})
+    may_write = {"publish": {"id-token": "write"}, "image": {"contents": "read", "packages": "write"}}
+    assert granted == (may_write if workflow == "release.yml" else {})
     for step in _steps(workflow):
         assert "uses" not in step or re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), step
     assert all("timeout-minutes" in job for job in content["jobs"].values())
