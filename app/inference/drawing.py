@@ -5,7 +5,7 @@ Flow: boxes of all faces -> a free position for each tag -> lines and Pillow tex
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -26,6 +26,9 @@ _DARK: Final = (20, 20, 20)
 def annotate(image: Array, photo: Photo) -> Array:
     """Draw every face of `photo` on a copy of its image.
 
+    All labels have one size. In a crowd it is smaller, at most by half; a label without a place of its own is left out,
+    and the color of the box remains.
+
     Args:
         image: (H, W, 3) uint8, RGB; a reduced copy of the analyzed image works too.
     Returns: (H, W, 3) uint8, RGB.
@@ -33,18 +36,21 @@ def annotate(image: Array, photo: Photo) -> Array:
     canvas = image.copy()
     scale = image.shape[1] / photo.width
     area = (image.shape[1], image.shape[0])
-    stroke = max(1, round(max(area) / 400))
     boxes = [_rectangle(face, scale) for face in photo.faces]
     colors = [palette(face.probabilities)[face.label] for face in photo.faces]
-    fonts_px = [_font_px(box, area) for box in boxes]
-    tags = [_tag(_text(face), *style) for face, *style in zip(photo.faces, colors, fonts_px, strict=True)]
-    places = place_tags(boxes, [(tag.shape[1], tag.shape[0]) for tag in tags], area)
-    drawn = list(zip(photo.faces, boxes, colors, tags, places, strict=True))
-    # the largest last, so that its label is on top
-    for face, box, color, tag, (left, top, right, bottom) in reversed(drawn):
-        _draw_box(canvas, box, color, dashed=face.uncertain, stroke=stroke)
-        visible = canvas[top:bottom, left:right]
-        visible[:] = tag[: visible.shape[0], : visible.shape[1]]
+    for face, box, color in reversed(list(zip(photo.faces, boxes, colors, strict=True))):  # the largest on top
+        _draw_box(canvas, box, color, dashed=face.uncertain, stroke=_stroke(box, area))
+    tags, places = list[Array](), list[Rectangle | None]()
+    for font_px in _font_sizes(area):
+        tags = [_tag(_text(face), color, font_px) for face, color in zip(photo.faces, colors, strict=True)]
+        places = place_tags(boxes, [(tag.shape[1], tag.shape[0]) for tag in tags], area)
+        if None not in places:
+            break
+    for tag, place in zip(tags, places, strict=True):
+        if place is not None:
+            left, top, right, bottom = place
+            visible = canvas[top:bottom, left:right]
+            visible[:] = tag[: visible.shape[0], : visible.shape[1]]
     return canvas
 
 
@@ -58,20 +64,29 @@ def reduced(image: Array, long_side_px: int) -> Array:
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
 
 
-def place_tags(boxes: Sequence[Rectangle], sizes: Sequence[tuple[int, int]], area: tuple[int, int]) -> list[Rectangle]:
-    """Place each tag where it hides as little as possible of faces and other tags.
+def place_tags(
+    boxes: Sequence[Rectangle], sizes: Sequence[tuple[int, int]], area: tuple[int, int]
+) -> list[Rectangle | None]:
+    """Place each tag where it hides no other face, no other tag, and not the lower half of its own face.
 
     Args:
         boxes: faces, the most important first.
         sizes: width and height of each tag.
         area: width and height of the image.
+    Returns: the places; None without a free one.
     """
-    places: list[Rectangle] = []
-    for box, size in zip(boxes, sizes, strict=True):
+    places: list[Rectangle | None] = []
+    taken = np.array(boxes, np.int64).reshape(-1, 4)  # the faces, and below them the tags
+    for index, (box, size) in enumerate(zip(boxes, sizes, strict=True)):
         candidates = [_inside(place, area) for place in _candidates(box, size)]
-        hidden = partial(_hidden, tags=places, boxes=boxes)
-        free = (place for place in candidates if not hidden(place))
-        places.append(next(free, None) or min(candidates, key=hidden))
+        left, top, right, bottom = box
+        others = taken.copy()
+        others[index] = (left, (top + bottom) // 2, right, bottom)
+        hides = _intersect(np.array(candidates), others).any(axis=1)
+        place = None if hides.all() else candidates[int(hides.argmin())]
+        places.append(place)
+        if place is not None:
+            taken = np.vstack([taken, place])
     return places
 
 
@@ -94,20 +109,11 @@ def _inside(place: Rectangle, area: tuple[int, int]) -> Rectangle:
     return x, y, x + right - left, y + bottom - top
 
 
-def _hidden(place: Rectangle, tags: Sequence[Rectangle], boxes: Sequence[Rectangle]) -> float:
-    """Weighted hidden area: a covered tag is unreadable, and the lower half of a face matters most."""
-    lower = [(left, (top + bottom) // 2, right, bottom) for left, top, right, bottom in boxes]
-    return (
-        10 * sum(_intersection(place, tag) for tag in tags)
-        + 4 * sum(_intersection(place, box) for box in boxes)
-        + 6 * sum(_intersection(place, half) for half in lower)
-    )
-
-
-def _intersection(rectangle: Rectangle, other: Rectangle) -> int:
-    width = min(rectangle[2], other[2]) - max(rectangle[0], other[0])
-    height = min(rectangle[3], other[3]) - max(rectangle[1], other[1])
-    return max(0, width) * max(0, height)
+def _intersect(rectangles: Array, others: Array) -> Array:
+    """Whether rectangles (N, 4) and others (M, 4) intersect, (N, M)."""
+    start = np.maximum(rectangles[:, None, :2], others[None, :, :2])
+    end = np.minimum(rectangles[:, None, 2:], others[None, :, 2:])
+    return np.asarray((start < end).all(axis=2))
 
 
 def _rectangle(face: Face, scale: float) -> Rectangle:
@@ -119,9 +125,15 @@ def _text(face: Face) -> str:
     return f"{face.label}{'?' if face.uncertain else ''} {percent(face.confidence)}"
 
 
-def _font_px(box: Rectangle, size: tuple[int, int]) -> int:
-    """Font size in proportion to the face and the image, so that a tag is legible but hides little."""
-    return round(min(max((box[2] - box[0]) / 6, size[0] / 75, 14), max(size[0] / 12, 8)))
+def _font_sizes(area: tuple[int, int]) -> list[int]:
+    """Font sizes in proportion to the image, the largest first, so that a tag is legible but hides little."""
+    largest = min(max(max(area) / 64, 14), max(area[0] / 12, 8))
+    return sorted({max(8, round(largest * share)) for share in (1, 0.85, 0.7, 0.6, 0.5)}, reverse=True)
+
+
+def _stroke(box: Rectangle, area: tuple[int, int]) -> int:
+    """Width of a line in proportion to the image, but thin around a small face."""
+    return max(1, round(min(max(area) / 400, (box[2] - box[0]) / 20)))
 
 
 @lru_cache(maxsize=64)
@@ -146,7 +158,7 @@ def _draw_box(canvas: Array, box: Rectangle, color: Color, *, dashed: bool, stro
     """Draw a rectangle with a dark outline, visible on any image; dashed if the label is uncertain."""
     left, top, right, bottom = box
     corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
-    for fill, width in ((_DARK, stroke + 2), (color, stroke)):
+    for fill, width in ((_DARK, stroke + 2 * math.ceil(stroke / 2)), (color, stroke)):
         for start, end in pairwise(corners):
             for piece in _dashes(start, end, 6 * stroke) if dashed else [(start, end)]:
                 cv2.line(canvas, *piece, fill, width)

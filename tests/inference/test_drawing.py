@@ -34,7 +34,8 @@ def test_an_uncertain_face_has_a_dashed_box_and_no_other_has() -> None:
 def test_tags_of_a_crowded_image_do_not_collide_or_leave_it() -> None:
     boxes = [(40 * column + 10, 90 * row, 40 * column + 46, 90 * row + 40) for row in range(4) for column in range(8)]
     sizes = [(34, 14)] * len(boxes)
-    places = place_tags(boxes, sizes, (340, 330))
+    places = [place for place in place_tags(boxes, sizes, (340, 330)) if place is not None]
+    assert len(places) == len(boxes)
     assert not [pair for pair in combinations(places, 2) if shared(*pair)]
     assert all(left >= 0 and top >= 0 and right <= 340 and bottom <= 330 for left, top, right, bottom in places)
 
@@ -42,9 +43,46 @@ def test_tags_of_a_crowded_image_do_not_collide_or_leave_it() -> None:
 @pytest.mark.parametrize("box", [(0, 0, 640, 480), (100, 0, 500, 480), (200, 200, 300, 300)])
 def test_a_tag_never_covers_the_mouth_of_its_face(box: Rectangle) -> None:
     (place,) = place_tags([box], [(180, 40)], (640, 480))
+    assert place is not None
     left, top, right, bottom = box
     mouth = (left + (right - left) // 4, top + 2 * (bottom - top) // 3, right - (right - left) // 4, bottom)
     assert not shared(place, mouth)
+
+
+def test_labels_of_a_portrait_and_of_people_behind_it_have_one_legible_size() -> None:
+    faces = (labeled_face((300, 300, 700, 700), anger=0.9), labeled_face((60, 500, 60, 60), fear=0.9))
+    drawn = annotate(np.full((1200, 1600, 3), 90, np.uint8), Photo(1600, 1200, faces))
+    heights = [
+        int((drawn[face.box.y - 60 : face.box.y - 4, face.box.x + 3] == COLORS[face.label]).all(axis=1).sum())
+        for face in faces
+    ]
+    assert heights[0] == heights[1] >= 20, "of the tag, left of its text"
+
+
+@pytest.mark.parametrize("pitch", [(160, 150), (62, 75), (40, 45)], ids=["group", "crowd", "dense crowd"])
+def test_no_label_is_drawn_over_another_face_or_the_lower_half_of_its_own(pitch: tuple[int, int]) -> None:
+    width, height = (4 * side // 5 for side in pitch)
+    corners = [(x, y) for y in range(20, 900, pitch[1]) for x in range(20, 1500, pitch[0])]
+    faces = tuple(labeled_face((x, y, width, height), sadness=0.9) for x, y in corners)
+    drawn = annotate(np.full((1000, 1600, 3), 90, np.uint8), Photo(1600, 1000, faces))
+    whole = 0
+    for x, y in corners:
+        inside = drawn[y + 6 : y + height - 6, x + 6 : x + width - 6]
+        assert (inside[height // 2 :] == 90).all()
+        whole += bool((inside == 90).all())
+    assert whole > len(faces) / 2
+    tagged = int((drawn == COLORS["sadness"]).all(axis=2).sum())
+    assert tagged > 0
+
+
+@pytest.mark.parametrize("ground", [255, 200, 0])
+def test_boxes_are_visible_on_any_ground(ground: int) -> None:
+    drawn = annotate(
+        np.full((1200, 1600, 3), ground, np.uint8), Photo(1600, 1200, (labeled_face((300, 300, 700, 700)),))
+    )
+    line = drawn[600, 280:320].astype(int).sum(axis=1) // 3
+    assert (line < 30).sum() >= 4, "a dark outline"
+    assert (line > 80).sum() >= 4, "around a light line"
 
 
 def test_images_are_reduced_and_never_enlarged() -> None:
