@@ -1,4 +1,7 @@
-"""Episodes of a video as subtitles (SubRip, WebVTT) and as an annotation of ELAN (EAF 3.0)."""
+"""Episodes of a video as subtitles (SubRip, WebVTT) and as an annotation of ELAN (EAF 3.0).
+
+Players do not show the voice of a WebVTT cue, so its text has the person, too.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,7 +18,7 @@ _EXPRESSIONS: Final = "expression"
 def srt(episodes: Iterable[Episode], name: Name) -> str:
     """SubRip: one subtitle per episode."""
     return "".join(
-        f"{number}\n{_span(episode, ',')}\n{name(episode.person)}: {episode.label}\n\n"
+        f"{number}\n{_span(episode, ',')}\n{_line(episode, name)}\n\n"
         for number, episode in enumerate(_in_order(episodes), start=1)
     )
 
@@ -23,17 +26,17 @@ def srt(episodes: Iterable[Episode], name: Name) -> str:
 def vtt(episodes: Iterable[Episode], name: Name) -> str:
     """WebVTT: one cue per episode, with the person as its voice."""
     cues = (
-        f"{_span(episode, '.')}\n<v {_escaped(name(episode.person))}>{episode.label}\n\n"
+        f"{_span(episode, '.')}\n<v {_escaped(_printable(name(episode.person)))}>{_escaped(_line(episode, name))}\n\n"
         for episode in _in_order(episodes)
     )
     return "WEBVTT\n\n" + "".join(cues)
 
 
 def eaf(episodes: Sequence[Episode], name: Name, *, media: str, mime_type: str = "video/mp4") -> str:
-    """ELAN: one tier per person.
+    """ELAN: one tier per name, because tiers must differ in their names.
 
     Args:
-        media: relative link from the file to the video.
+        media: relative path from the file to the video; not percent-encoded, which ELAN would not decode.
     """
     root = ET.Element(
         "ANNOTATION_DOCUMENT",
@@ -51,9 +54,12 @@ def eaf(episodes: Sequence[Episode], name: Name, *, media: str, mime_type: str =
     ET.SubElement(header, "MEDIA_DESCRIPTOR", link)
     slots = _time_slots(ET.SubElement(root, "TIME_ORDER"), episodes)
     number = 0
-    for person in sorted({episode.person for episode in episodes}):
-        tier = ET.SubElement(root, "TIER", {"LINGUISTIC_TYPE_REF": _EXPRESSIONS, "TIER_ID": name(person)})
-        for episode in _in_order(episode for episode in episodes if episode.person == person):
+    tiers: dict[str, list[Episode]] = {}
+    for episode in sorted(episodes, key=lambda episode: episode.person):
+        tiers.setdefault(_printable(name(episode.person)), []).append(episode)
+    for tier_id, its_episodes in tiers.items():
+        tier = ET.SubElement(root, "TIER", {"LINGUISTIC_TYPE_REF": _EXPRESSIONS, "TIER_ID": tier_id})
+        for episode in _in_order(its_episodes):
             number += 1
             refs = (slots[_ms(time_s)] for time_s in (episode.onset_s, episode.offset_s))
             ids = dict(zip(("TIME_SLOT_REF1", "TIME_SLOT_REF2"), refs, strict=True))
@@ -91,6 +97,15 @@ def _clock(time_s: float, point: str) -> str:
     """`01:02:03.450`."""
     seconds, milliseconds = divmod(_ms(time_s), 1000)
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{point}{milliseconds:03}"
+
+
+def _line(episode: Episode, name: Name) -> str:
+    return f"{_printable(name(episode.person))}: {episode.label}"
+
+
+def _printable(text: str) -> str:
+    """One line, without characters that XML forbids."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def _escaped(text: str) -> str:

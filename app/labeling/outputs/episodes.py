@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
+from urllib.parse import unquote
 
 from mien.app.inference.episodes import Episode, Episodes, values_of
 from mien.app.labeling.columns import Column, Row
@@ -108,7 +109,7 @@ def _write_subtitles(journal: Journal, video: _Video) -> list[str]:
     base = annotated_path(video.name, 0).removesuffix("/frame_00000000.jpg").replace("annotated/", "episodes/", 1)
     depth = len(PurePosixPath(base).parts) - 1
     link = relative_link(video.path, journal.out)
-    media = f"{'../' * depth}{link}" if link else PurePosixPath(video.name).name
+    media = f"{'../' * depth}{unquote(link)}" if link else PurePosixPath(video.name).name
     mime_type = _MIME_TYPES.get(PurePosixPath(video.name).suffix.lower(), "video/*")
     texts = {
         "srt": srt(video.episodes, video.name_of),
