@@ -1,10 +1,8 @@
 """Image guard: rejection of images that are costly to decode, and the pixel limit of all threads."""
 
-import struct
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -14,7 +12,7 @@ from mien.app.inference import image_guard
 from mien.app.inference.image_guard import MAX_SCANS, PixelBudget, check
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, decode
 from tests.support import encoded, gradient_image
-from tests.support.hostile import flooded, png_chunk, with_scans
+from tests.support.hostile import METADATA, flooded, with_scans
 
 LIMIT = 50_000_000
 
@@ -78,46 +76,10 @@ def test_a_motion_photo_is_read_up_to_the_end_of_its_jpeg(progressive: bool) -> 
     assert pixels(jpeg(progressive=progressive) + video) == 64 * 64
 
 
-def header(*tags: int, values: int) -> bytes:
-    """A TIFF or EXIF header of 64x64 pixels with tags of so many rational numbers, which all lie at one place."""
-    sizes = struct.pack("<HHII", 256, 3, 1, 64) + struct.pack("<HHII", 257, 3, 1, 64)
-    entries = sizes + b"".join(struct.pack("<HHII", tag, 5, values, 200) for tag in tags)
-    head = b"II*\0\x08\0\0\0" + struct.pack("<H", 2 + len(tags)) + entries
-    return head.ljust(200, b"\0") + b"\1\0\0\0" * 2 * values
-
-
-def with_exif(exif: bytes) -> bytes:
-    """A JPEG with EXIF in as many segments as it takes."""
-    parts = [b"Exif\0\0" + exif[start : start + 65_000] for start in range(0, len(exif), 65_000)]
-    segments = b"".join(b"\xff\xe1" + struct.pack(">H", len(part) + 2) + part for part in parts)
-    return b"\xff\xd8" + segments + jpeg()[2:]
-
-
-ORIENTATION, WIDTH_RESOLUTION = 274, 282
-PNG, MANY = encoded(gradient_image(64, 64)), 2_000_000
-# About 20 MB each, the limit of the service, or so many times as much
-ATTACKS: dict[str, Callable[[int], bytes]] = {
-    "fill bytes": lambda n: b"\xff\xd8" + b"\xff" * (19_500_000 * n) + jpeg()[2:],
-    "escaped fill bytes": lambda n: b"\xff\xd8" + b"\xff\0" * (9_700_000 * n) + jpeg()[2:],
-    "orientation of a PNG": lambda n: PNG[:33] + png_chunk(b"eXIf", header(ORIENTATION, values=MANY * n)) + PNG[33:],
-    "orientation at the end": lambda n: (
-        PNG[:-12] + png_chunk(b"eXIf", header(ORIENTATION, values=MANY * n)) + PNG[-12:]
-    ),
-    "orientation of a WebP": lambda n: encoded(gradient_image(), "WEBP", exif=header(ORIENTATION, values=MANY * n)),
-    "orientation in segments": lambda n: with_exif(header(ORIENTATION, WIDTH_RESOLUTION, values=MANY * n)),
-    "resolution of a TIFF": lambda n: header(WIDTH_RESOLUTION, 283, values=MANY * n),
-    "overlapping tags": lambda n: header(*range(30_000, 32_000), values=MANY * n),
-    "comments": lambda n: flooded("JPEG", 4_800_000 * n),
-    "chunks": lambda n: flooded("PNG", 1_300_000 * n),
-    "blocks": lambda n: flooded("GIF", 6_000_000 * n),
-    "tags": lambda n: flooded("TIFF", 900_000 * n),
-}
-
-
 @pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", METADATA)
 def test_metadata_that_unpacks_to_much_work_costs_little(attack: str, times: int) -> None:
-    payload = ATTACKS[attack](times)
+    payload = METADATA[attack](times)
     tracemalloc.start()
     began = time.process_time()
     with suppress(DecodeError):

@@ -3,7 +3,7 @@
 import random
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -16,6 +16,9 @@ from tests.support import encoded, gradient_image
 
 SEED: Final = 2026
 _SMALL: Final = gradient_image(96, 64)
+_PNG: Final = encoded(gradient_image(64, 64))
+_JPEG: Final = encoded(gradient_image(64, 64), "JPEG")
+_ORIENTATION, _WIDTH_RESOLUTION, _MANY = 274, 282, 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +226,39 @@ def _odd() -> Iterator[Hostile]:
     for name, head in heads.items():
         for number in range(8):
             yield Hostile(f"{name} noise {number}", head + rng.randbytes(rng.randrange(1, 3000)))
+
+
+def _header(*tags: int, values: int) -> bytes:
+    """A TIFF or EXIF header of 64x64 pixels with tags of so many rational numbers, which all lie at one place."""
+    sizes = struct.pack("<HHII", 256, 3, 1, 64) + struct.pack("<HHII", 257, 3, 1, 64)
+    entries = sizes + b"".join(struct.pack("<HHII", tag, 5, values, 200) for tag in tags)
+    head = b"II*\0\x08\0\0\0" + struct.pack("<H", 2 + len(tags)) + entries
+    return head.ljust(200, b"\0") + b"\1\0\0\0" * 2 * values
+
+
+def _with_exif(exif: bytes) -> bytes:
+    """A JPEG with EXIF in as many segments as it takes."""
+    parts = [b"Exif\0\0" + exif[start : start + 65_000] for start in range(0, len(exif), 65_000)]
+    segments = b"".join(b"\xff\xe1" + struct.pack(">H", len(part) + 2) + part for part in parts)
+    return b"\xff\xd8" + segments + _JPEG[2:]
+
+
+# About 20 MB each, the limit of the service, or so many times as much
+METADATA: Final[dict[str, Callable[[int], bytes]]] = {
+    "fill bytes": lambda n: b"\xff\xd8" + b"\xff" * (19_500_000 * n) + _JPEG[2:],
+    "escaped fill bytes": lambda n: b"\xff\xd8" + b"\xff\0" * (9_700_000 * n) + _JPEG[2:],
+    "orientation of a PNG": lambda n: (
+        _PNG[:33] + png_chunk(b"eXIf", _header(_ORIENTATION, values=_MANY * n)) + _PNG[33:]
+    ),
+    "orientation at the end": lambda n: (
+        _PNG[:-12] + png_chunk(b"eXIf", _header(_ORIENTATION, values=_MANY * n)) + _PNG[-12:]
+    ),
+    "orientation of a WebP": lambda n: encoded(gradient_image(), "WEBP", exif=_header(_ORIENTATION, values=_MANY * n)),
+    "orientation in segments": lambda n: _with_exif(_header(_ORIENTATION, _WIDTH_RESOLUTION, values=_MANY * n)),
+    "resolution of a TIFF": lambda n: _header(_WIDTH_RESOLUTION, 283, values=_MANY * n),
+    "overlapping tags": lambda n: _header(*range(30_000, 32_000), values=_MANY * n),
+    "comments": lambda n: flooded("JPEG", 4_800_000 * n),
+    "chunks": lambda n: flooded("PNG", 1_300_000 * n),
+    "blocks": lambda n: flooded("GIF", 6_000_000 * n),
+    "tags": lambda n: flooded("TIFF", 900_000 * n),
+}
