@@ -31,7 +31,12 @@ from mien.training.config import RecipeError, RunRecipe, RuntimeConfig
 from mien.training.run_folder import METRICS_NAME, check_run, create_folder, record_run, run_lock
 from mien.training.runtime import Machine
 
+logger = logging.getLogger("mien.training")
+
 BOARD_FOLDER: Final = "tensorboard"
+_MATMUL_SIDE: Final = 2048
+_PRINT_EVERY_S: Final = 60.0
+B = TypeVar("B")  # a NamedTuple of tensors of length B, or None
 
 
 class Tracker(NamedTuple):
@@ -69,10 +74,6 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise RecipeError(f"runtime.{name}: {name} is not installed; pip install {name}") from error
-
-
-logger = logging.getLogger("mien.training")
-_MATMUL_SIDE: Final = 2048
 
 
 class TrainingDiverged(MienError):
@@ -155,11 +156,6 @@ def progress_bar(*, shown: bool = True) -> Progress:
     """Progress bar with steps, remaining time and a note; hidden without a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, TextColumn("{task.fields[note]}"), disable=not (shown and sys.stderr.isatty()))
-
-
-logger = logging.getLogger("mien.training")
-_PRINT_EVERY_S: Final = 60.0
-B = TypeVar("B")  # a NamedTuple of tensors of length B, or None
 
 
 class OutOfMemory(MienError):

@@ -1,6 +1,7 @@
 """Run folders, written by training and read by evaluation, distillation and export, and the provenance they record."""
 
 import json
+import logging
 import platform
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,8 @@ from mien.models.network import FaceNetwork
 from mien.training import checkpoint
 from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig, Recipe, RecipeError, RunRecipe, parse_as
 from mien.training.faces import Split
+
+logger = logging.getLogger("mien.training")
 
 RECIPE_NAME: Final = "recipe.yaml"
 METRICS_NAME: Final = "metrics.jsonl"
@@ -59,7 +62,7 @@ def create_folder(folder: Path) -> None:
 def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
     """Check that a folder has no run of another recipe, or with other data or teachers.
 
-    `runtime` and `data.cache_dir` may differ.
+    `runtime`, `data.cache_dir` and the roots of the data may differ. Other versions of the libraries are logged.
 
     Args:
         facts: see `record_run`; the hashes of `data` and `weights_from` are compared.
@@ -86,6 +89,16 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
                 f"{folder}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "
                 "another --out (or --runs) to train with the current data and teachers."
             )
+        if updates := ", ".join(_updates(started, environment())):
+            logger.warning("%s: resumed with other versions, so losses may differ slightly: %s", folder, updates)
+
+
+def _updates(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """Packages whose version changed: `torch 2.9.0, now 2.10.0`."""
+    then, today = ({"torch": facts.get("torch"), **facts.get("libraries", {})} for facts in (before, now))
+    for name, installed in today.items():
+        if then.get(name) not in (None, installed):
+            yield f"{name} {then[name]}, now {installed}"
 
 
 def trained_commit(facts: dict[str, Any]) -> str:
@@ -103,10 +116,13 @@ def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Itera
     """Keys with different values, except those that do not change the result: `epochs 2, now 3`."""
     for key in type(after).model_fields:
         old, new = getattr(before, key), getattr(after, key)
-        if key in ("runtime", "cache_dir", "allow_missing_classes") or old == new:
-            continue
+        if key in ("runtime", "cache_dir", "root", "allow_missing_classes") or old == new:
+            continue  # the data at a root are compared by their hash
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             yield from _differences(old, new, f"{prefix}{key}.")
+        elif key == "train" and len(old) == len(new):
+            for number, (old_source, new_source) in enumerate(zip(old, new, strict=True)):
+                yield from _differences(old_source, new_source, f"{prefix}{key}.{number}.")
         else:
             short = len(f"{old}{new}") < _SHOWN_CHARACTERS
             yield f"{prefix}{key} {old}, now {new}" if short else f"{prefix}{key}"

@@ -118,6 +118,23 @@ def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kep
     assert before["cpu"]
 
 
+def test_a_run_resumes_with_the_same_data_elsewhere_and_names_other_versions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = drawn_faces(tmp_path / "faces", train=4, valid=1)
+    out = train(small_recipe(root, epochs=1), tmp_path / "run")
+    root = root.rename(tmp_path / "moved")
+    facts = read_facts(out)
+    older = facts | {"torch": "2.0", "libraries": facts["libraries"] | {"timm": "0.9"}}
+    (out / FACTS_NAME).write_text(json.dumps(older), encoding="utf-8")
+    assert train(small_recipe(root, epochs=1), out) == out
+    assert f"torch 2.0, now {facts['torch']}, timm 0.9, now {facts['libraries']['timm']}" in caplog.text
+    source = {"kind": "folders", "split": "train", "root": str(root), "fraction": 0.5}
+    data = data_of(root) | {"train": [source], "allow_missing_classes": True}
+    with pytest.raises(RunError, match=r"another recipe \(data.train.0.fraction 1.0, now 0.5\)"):
+        train(small_recipe(root, epochs=1, data=data), out)
+
+
 def test_a_run_is_not_resumed_with_another_teacher(trained: Trained, tmp_path: Path) -> None:
     teachers = [Path(shutil.copytree(trained.teacher, tmp_path / name / "teacher")) for name in ("a", "b")]
     state = checkpoint.read(teachers[1] / checkpoint.BEST)
