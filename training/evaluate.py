@@ -32,11 +32,11 @@ from mien.training import metrics
 from mien.training.config import DataSource
 from mien.training.faces import Split, in_order, read_split
 from mien.training.run_folder import load_best, read_facts
-from mien.training.runtime import Machine
+from mien.training.runtime import Runtime
 from mien.training.wording import ResultFiles, interval, metric_cells, percent, plain_interval, print_table
 
 _BATCH: Final = 128
-_CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+_CPU: Final = Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False))
 _PAIR: Final = ("happiness", "neutral")
 NLL: Final = "negative log likelihood"
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
@@ -58,7 +58,7 @@ def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
     return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
 
 
-def predict(network: nn.Module, crops: Array, *, heads: tuple[Head, ...], machine: Machine = _CPU) -> dict[Head, Array]:
+def predict(network: nn.Module, crops: Array, *, heads: tuple[Head, ...], runtime: Runtime = _CPU) -> dict[Head, Array]:
     """Logits of the heads that a network has of `heads`, (N, K) each; leaves the network in eval mode.
 
     Default: fp32 on the CPU.
@@ -66,8 +66,8 @@ def predict(network: nn.Module, crops: Array, *, heads: tuple[Head, ...], machin
     network.eval()
     logits: dict[Head, list[Array]] = {}
     for start in range(0, len(crops), _BATCH):
-        pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(machine.device)
-        with torch.no_grad(), machine.autocast:
+        pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(runtime.device)
+        with torch.no_grad(), runtime.autocast:
             output: Heads = network(pixels)
         for name in heads if output.distillation_logits is not None else ("class",):
             logits.setdefault(name, []).append(select_head(output, name).cpu().numpy())

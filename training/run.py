@@ -29,7 +29,7 @@ from mien.data.errors import MienError
 from mien.training import checkpoint
 from mien.training.config import RecipeError, RunRecipe, RuntimeConfig
 from mien.training.run_folder import METRICS_NAME, check_run, create_folder, record_run, run_lock
-from mien.training.runtime import Machine
+from mien.training.runtime import Runtime
 
 logger = logging.getLogger("mien.training")
 
@@ -214,7 +214,7 @@ class Run:
         facts: Mapping[str, Any],
         state: Mapping[str, Stateful],
         *,
-        machine: Machine,
+        runtime: Runtime,
         epochs: int,
         steps_per_epoch: int,
         sample_names: Callable[[int], list[str]] = lambda _step: [],
@@ -225,12 +225,12 @@ class Run:
             recipe, out: recipe and folder.
             facts: for `run.json`, see `record_run`.
             state: what checkpoints contain, by name.
-            machine: device and processes.
+            runtime: device and processes.
             epochs, steps_per_epoch: length of the run.
             sample_names: names of the samples in the batch of a step, to find the cause of a loss that is not finite.
         """
         self.recipe, self.out, self.facts, self.stateful = recipe, out, dict(facts), dict(state)
-        self.machine, self.world, self.device = machine, machine.world, machine.device
+        self.world, self.device = runtime.world, runtime.device
         self.epochs, self.steps_per_epoch, self.sample_names = epochs, steps_per_epoch, sample_names
         self.step, self.best_score, self.best_epoch = 0, -math.inf, -1
         self._metrics: MetricsLogger | None = None

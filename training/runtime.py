@@ -85,7 +85,7 @@ _DATA_PREPARED: Final = timedelta(hours=12)  # while the others wait: decoding, 
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Runtime:
     """Device and precision of this process, and its rank."""
 
     device: torch.device
@@ -94,19 +94,19 @@ class Machine:
 
 
 @contextmanager
-def use_machine(runtime: RuntimeConfig) -> Iterator[Machine]:
+def setup_runtime(config: RuntimeConfig) -> Iterator[Runtime]:
     """Join the process group of torchrun, if there is one, for the duration of a block. Raises: RecipeError."""
-    device, autocast = choose_device(runtime)
+    device, autocast = choose_device(config)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield Machine(device, autocast)
+        yield Runtime(device, autocast)
         return
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_DATA_PREPARED)
     try:
-        yield Machine(device, autocast, World(distributed.get_rank(), size))
+        yield Runtime(device, autocast, World(distributed.get_rank(), size))
     finally:
         distributed.destroy_process_group()
 

@@ -16,7 +16,7 @@ from mien.training.config import DistillationConfig, RecipeError
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import Split, cache_file
 from mien.training.run_folder import RunError
-from mien.training.runtime import Machine
+from mien.training.runtime import Runtime
 from mien.training.weights import is_average, load_trained
 
 logger = logging.getLogger(__name__)
@@ -77,13 +77,13 @@ def _load(folder: Path) -> tuple[nn.Module, Head, tuple[str, ...]]:
     return load_trained(folder)
 
 
-def fixed_logits(teachers: Teachers, faces: Split, *, machine: Machine, cache_dir: Path) -> Array:
+def fixed_logits(teachers: Teachers, faces: Split, *, runtime: Runtime, cache_dir: Path) -> Array:
     """Log of the mean probability of the teachers over each face and its mirror image, (N, K) float32.
 
     Cached in `cache_dir` until the teachers, their heads, the precision, the faces, their color or the contract change.
     """
     data = f"{faces.index_sha256} {faces.crops.shape[-1]}"
-    precision = machine.autocast.fast_dtype if machine.autocast._enabled else torch.float32
+    precision = runtime.autocast.fast_dtype if runtime.autocast._enabled else torch.float32
     state = hashlib.sha256("".join([contract_id(), str(precision), *teachers.heads, data, *faces.keys]).encode())
     state.update(" ".join(faces.classes).encode())
     for name, tensor in teachers.state_dict().items():
@@ -95,8 +95,8 @@ def fixed_logits(teachers: Teachers, faces: Split, *, machine: Machine, cache_di
         batches = []
         for start in range(0, len(faces), _BATCH):
             crops = np.stack([faces.crops[index] for index in range(start, min(start + _BATCH, len(faces)))])
-            pixels = torch.from_numpy(crops).to(machine.device)
-            with torch.no_grad(), machine.autocast:
+            pixels = torch.from_numpy(crops).to(runtime.device)
+            with torch.no_grad(), runtime.autocast:
                 both_views = [teachers(view).float() for view in (pixels, pixels.flip(dims=[2]))]
             batches.append(_log_mean(torch.stack(both_views)).cpu().numpy())
         computed = np.concatenate(batches)

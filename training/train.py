@@ -32,7 +32,7 @@ from mien.training.losses import attention_consistency, cross_entropy, distillat
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
 from mien.training.run import Run, check_batch_size, parts_of
 from mien.training.run_folder import data_facts, parameters, provenance
-from mien.training.runtime import use_machine
+from mien.training.runtime import setup_runtime
 from mien.training.teachers import Teachers, fixed_logits
 
 logger = logging.getLogger("mien.training")
@@ -44,13 +44,13 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, OutOfMemory; DatasetError, for missing or damaged
         data.
     """
-    optim, runtime, distillation, loss_config = recipe.optim, recipe.runtime, recipe.distillation, recipe.loss
+    optim, distillation, loss_config = recipe.optim, recipe.distillation, recipe.loss
     sign = -1 if recipe.select == "negative_log_likelihood" else 1
     check_weights("distillation.teachers", *distillation.teachers)
     model = model_to_build(recipe.model, run=out)
-    with use_machine(runtime) as machine:
-        world, device = machine.world, machine.device
-        in_fp32 = replace(machine, autocast=torch.autocast(device.type, enabled=False))  # as the release is evaluated
+    with setup_runtime(recipe.runtime) as runtime:
+        world, device = runtime.world, runtime.device
+        in_fp32 = replace(runtime, autocast=torch.autocast(device.type, enabled=False))  # as the release is evaluated
         check_batch_size(recipe, world.size)
         torch.manual_seed(recipe.seed)
 
@@ -83,17 +83,17 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         if teachers is not None and distillation.views == "fixed":
             fixed, teachers = teachers, None
             teacher_logits = world.main_process_first(
-                lambda: fixed_logits(fixed, faces, machine=machine, cache_dir=data.cache_dir)
+                lambda: fixed_logits(fixed, faces, runtime=runtime, cache_dir=data.cache_dir)
             )
         batches = FaceBatches(faces, recipe, world, teacher_logits=teacher_logits)  # shuffled and augmented
 
         # optimizer
         optimizer = build_optimizer(network, optim)
         scheduler = build_scheduler(optimizer, optim, epochs=recipe.epochs, steps_per_epoch=steps_per_epoch)
-        scaler = torch.amp.GradScaler(device.type, enabled=runtime.precision == "fp16")
+        scaler = torch.amp.GradScaler(device.type, enabled=recipe.runtime.precision == "fp16")
         ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True) if optim.ema_decay is not None else None
         averaged: nn.Module = network if ema is None else ema.module
-        compiled: Any = torch.compile(network) if runtime.compile else network
+        compiled: Any = torch.compile(network) if recipe.runtime.compile else network
         is_distilled = bool(getattr(network.backbone, "distilled", False))
         forward: Any = world.wrap(compiled, all_used=distillation.mode.startswith("token-") or not is_distilled)
         log_frequency = np.log(np.maximum(faces.targets.mean(axis=0), 1e-6))
@@ -102,7 +102,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         def losses_of(part: FaceBatch) -> dict[str, Tensor]:
             """Loss and its parts; shares of the faces that are predicted correctly, and that have a label."""
             teacher_logits, crops = part.teacher_logits, part.crops
-            with machine.autocast:
+            with runtime.autocast:
                 if teachers is not None:
                     with torch.no_grad():
                         teacher_logits = teachers(crops)
@@ -135,9 +135,9 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         def backward(batch: FaceBatch) -> dict[str, Tensor]:
             """Accumulate the gradients of a batch in parts; returns its mean losses by name."""
             means: dict[str, Tensor] = {}
-            for number, (share, part) in enumerate(parts_of(batch, runtime.accumulate), start=1):
+            for number, (share, part) in enumerate(parts_of(batch, recipe.runtime.accumulate), start=1):
                 # the last backward pass of a step averages the gradients of the processes
-                with nullcontext() if number == runtime.accumulate or world.size == 1 else forward.no_sync():
+                with nullcontext() if number == recipe.runtime.accumulate or world.size == 1 else forward.no_sync():
                     losses = losses_of(part)
                     scaler.scale(losses["loss"] * share).backward()  # type: ignore[no-untyped-call]
                 means = {name: means.get(name, 0.0) + share * value.detach() for name, value in losses.items()}
@@ -151,7 +151,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         state |= {"ema": ema.module} if ema is not None else {}
         state |= {"scaler": scaler} if scaler.is_enabled() else {}
         length = {"epochs": recipe.epochs, "steps_per_epoch": steps_per_epoch}
-        with Run(recipe, out, facts, state, machine=machine, sample_names=batches.keys, **length) as run:
+        with Run(recipe, out, facts, state, runtime=runtime, sample_names=batches.keys, **length) as run:
             for epoch in range(run.step // steps_per_epoch, recipe.epochs):
                 network.train()
                 for loaded in run.batches(batches):
@@ -177,7 +177,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
                 score: dict[str, float] = {}
                 head = distillation.trained_heads[-1] if is_distilled else "class"
                 if world.is_main_process and valid is not None:
-                    logits = predict(averaged, valid.crops, heads=distillation.trained_heads, machine=in_fp32)
+                    logits = predict(averaged, valid.crops, heads=distillation.trained_heads, runtime=in_fp32)
                     if not all(np.isfinite(of_head).all() for of_head in logits.values()):
                         raise run.diverged(run.step - 1, "logits on validation after it are")
                     scores = {head: _score(of_head, valid) for head, of_head in logits.items()}

@@ -15,7 +15,7 @@ from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
 from mien.training.faces import Split, read_split
 from mien.training.run import Run
 from mien.training.run_folder import METRICS_NAME
-from mien.training.runtime import Machine, World
+from mien.training.runtime import Runtime, World
 from tests.support.data_sets import make_folders
 from tests.support.models import DEIT, SMALL
 
@@ -84,9 +84,9 @@ def with_runtime(recipe: R, **changes: object) -> R:
     return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
 
 
-def cpu(world: World | None = None) -> Machine:
+def cpu(world: World | None = None) -> Runtime:
     """This processor in fp32."""
-    return Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), world or World())
+    return Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False), world or World())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from mien.training.config import DistillationConfig
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import Split, join, read_split
 from mien.training.run_folder import recorded
-from mien.training.runtime import Machine
+from mien.training.runtime import Runtime
 from mien.training.teachers import Teachers, fixed_logits
 from mien.training.train import train
 from tests.support.training import TINY_DEIT, cpu, drawn_faces, losses, metric_lines, small_recipe
@@ -39,7 +39,7 @@ def test_fixed_logits_are_the_mean_probability_over_face_and_mirror_image(
     root: Path, trained: Trained, tmp_path: Path
 ) -> None:
     faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
-    found = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
+    found = fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path)
     assert found.shape == (len(faces), 7)
     assert found.dtype == np.float32
     for index in (0, len(faces) - 1):
@@ -64,24 +64,24 @@ def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
     root: Path, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
-    first = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
+    first = fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path)
     forward = create_autospec(Teachers.forward, side_effect=Teachers.forward)
     monkeypatch.setattr(Teachers, "forward", forward)
-    np.testing.assert_array_equal(fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path), first)
+    np.testing.assert_array_equal(fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path), first)
     forward.assert_not_called()
     with torch.no_grad():
         next(teachers.parameters()).add_(1)
-    changed = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
+    changed = fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path)
     assert sum(len(call.args[1]) for call in forward.call_args_list) == 2 * len(faces)
     assert np.abs(changed - first).max() > 1e-3
-    fixed_logits(teachers, joined(root, tmp_path, color="RGB"), machine=cpu(), cache_dir=tmp_path)
+    fixed_logits(teachers, joined(root, tmp_path, color="RGB"), runtime=cpu(), cache_dir=tmp_path)
     assert sum(len(call.args[1]) for call in forward.call_args_list) == 4 * len(faces)
-    bf16 = Machine(torch.device("cpu"), torch.autocast("cpu", torch.bfloat16))
-    fixed_logits(teachers, faces, machine=bf16, cache_dir=tmp_path)
+    bf16 = Runtime(torch.device("cpu"), torch.autocast("cpu", torch.bfloat16))
+    fixed_logits(teachers, faces, runtime=bf16, cache_dir=tmp_path)
     assert sum(len(call.args[1]) for call in forward.call_args_list) == 6 * len(faces)
     teachers.heads[0] = "mean"  # a cache of the class head is of no use; this teacher has no other
     with pytest.raises(ValueError, match="no distillation token"):
-        fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
+        fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path)
 
 
 def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from mien.training.detector.teacher import Teacher
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
 from mien.training.run import Run, check_batch_size, parts_of
 from mien.training.run_folder import parameters
-from mien.training.runtime import World, use_machine
+from mien.training.runtime import World, setup_runtime
 from mien.training.weights import WEIGHTS_NAME, in_fp32
 
 _FIRST_GAIN: Final = 0.1  # of a block that model.init_from lacks; 0 would leave its ReLU without a gradient
@@ -107,40 +107,40 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, DatasetError.
     """
-    start, optim, runtime = recipe.model.init_from, recipe.optim, recipe.runtime
+    start, optim = recipe.model.init_from, recipe.optim
     check_weights("model.init_from", start)
-    with use_machine(runtime) as machine:
-        check_batch_size(recipe, machine.world.size)
+    with setup_runtime(recipe.runtime) as runtime:
+        check_batch_size(recipe, runtime.world.size)
         torch.manual_seed(recipe.seed)
-        images = machine.world.main_process_first(lambda: load_images(recipe.data, "train"))
+        images = runtime.world.main_process_first(lambda: load_images(recipe.data, "train"))
         network = build_detector(recipe.model)
         if start is not None:
             start_from(start, network)
-        network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network.to(runtime.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         weights = {folder.name: folder.weight for folder in recipe.data.folders}
         hard = false_positives(start, images) if start is not None and recipe.scenes.hard_share else []
         scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed, hard=hard)
         cv2.setNumThreads(1)  # a forked worker would wait forever for threads that exist only here
-        batches = SceneBatches(scenes, recipe, machine.world)
+        batches = SceneBatches(scenes, recipe, runtime.world)
 
         optimizer = build_optimizer(network, optim)
         scheduler = build_scheduler(optimizer, optim, epochs=1, steps_per_epoch=recipe.steps)
-        scaler = torch.amp.GradScaler(machine.device.type, enabled=runtime.precision == "fp16")
+        scaler = torch.amp.GradScaler(runtime.device.type, enabled=recipe.runtime.precision == "fp16")
         ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True) if optim.ema_decay is not None else None
-        compiled: Any = torch.compile(network) if runtime.compile else network
-        forward: Any = machine.world.wrap(compiled, all_used=True)
+        compiled: Any = torch.compile(network) if recipe.runtime.compile else network
+        forward: Any = runtime.world.wrap(compiled, all_used=True)
 
         def backward(batch: SceneBatch) -> dict[str, Tensor]:
             """Accumulate the gradients of a batch in parts; returns its mean losses by name."""
             means: dict[str, Tensor] = {}
-            for number, (share, part) in enumerate(parts_of(batch, runtime.accumulate), start=1):
+            for number, (share, part) in enumerate(parts_of(batch, recipe.runtime.accumulate), start=1):
                 targets = [
                     Targets(*(rows[~rows[:, 0].isnan()].cpu() for rows in of_sample))
                     for of_sample in zip(part.faces, part.ignored, part.cells, strict=True)
                 ]
-                is_last = number == runtime.accumulate or machine.world.size == 1
+                is_last = number == recipe.runtime.accumulate or runtime.world.size == 1
                 with nullcontext() if is_last else forward.no_sync():
-                    with machine.autocast:
+                    with runtime.autocast:
                         grids = forward(part.pixels.permute(0, 3, 1, 2).float())  # channels last in memory
                     by_name = losses(grids, targets, recipe.loss)
                     scaler.scale(by_name["loss"] * share).backward()  # type: ignore[no-untyped-call]
@@ -159,7 +159,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
         state: dict[str, Any] = {"network": network, "optimizer": optimizer}
         state |= {"ema": ema.module} if ema is not None else {}
         state |= {"scaler": scaler} if scaler.is_enabled() else {}
-        with Run(recipe, out, facts, state, machine=machine, epochs=1, steps_per_epoch=recipe.steps) as run:
+        with Run(recipe, out, facts, state, runtime=runtime, epochs=1, steps_per_epoch=recipe.steps) as run:
             if run.finished:
                 return out
             network.train()
