@@ -274,7 +274,8 @@ def export(
     ] = None,
     refit: Annotated[bool, typer.Option("--refit", help="Fit and evaluate the artifact FOLDER again.")] = False,
     conditions: Annotated[
-        bool, typer.Option("--conditions", help="Measure the conditions of the artifact FOLDER again.")
+        bool,
+        typer.Option("--conditions", help="Evaluate the artifact FOLDER again, with the correction that it serves."),
     ] = False,
     agreement: Annotated[
         bool, typer.Option("--agreement", help="Fit the agreement of the artifact FOLDER to the votes for its faces.")
@@ -290,8 +291,8 @@ def export(
         raise typer.BadParameter(
             "use --tag to release, or --refit, --conditions, --agreement or --card with one artifact"
         )
-    if ((arch or one_view) and not tag) or (also and not (tag or refit)):
-        raise typer.BadParameter("--arch and --one-view are options of --tag, --also of --tag and --refit")
+    if ((arch or one_view) and not tag) or (also and not (tag or refit or conditions)):
+        raise typer.BadParameter("--arch and --one-view are options of --tag, --also of --tag, --refit and --conditions")
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
         raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")

@@ -292,13 +292,18 @@ def test_measured_again_an_artifact_keeps_its_operating_point_and_has_the_thresh
     folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
     served = load_artifact(folder)
     correction = tuple(np.linspace(-2.0, 2.0, len(LABELS)))  # never that of a fit to equal numbers of faces
-    write_manifest(folder, served.model_copy(update={"prior_correction": correction, "confidence_threshold": 0.0}))
+    changes = {"prior_correction": correction, "confidence_threshold": 0.0, "metrics": ()}
+    write_manifest(folder, served.model_copy(update=changes))
     assert main(["export", str(folder), "--conditions"]) == 0
     after = load_artifact(folder)
     assert (after.temperature, after.prior_correction) == (served.temperature, correction)
     logits = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
     served_confidence = after.probabilities(logits, "balanced").max(axis=1).mean()
     assert after.confidence_threshold == pytest.approx(served_confidence, abs=0.02)
+    labels = valid_faces(trained.faces).labels
+    correct = after.probabilities(logits, "balanced").argmax(axis=1) == labels
+    (scored,) = (metrics for metrics in after.metrics if metrics.prior == "balanced")
+    assert scored.accuracy.value == pytest.approx(correct.mean())
 
 
 def _threshold_only(manifest: Manifest, classify: object, valid: Split, cross_fitted: Array) -> Manifest:

@@ -12,8 +12,8 @@ runs or artifacts become one graph, which averages their calibrated probabilitie
 its mirror image.
 Temperature, prior correction and confidence threshold are fitted on the validation split that selected the weights.
 How accuracy depends on size, blur, pose and light is measured on it, too (training/release/conditions.py). --refit
-repeats this for the graphs of an artifact, and rewrites its card; --conditions only measures the conditions and fits
-the threshold again, --agreement only fits the agreement to the votes for the faces (training/release/agreement.py).
+repeats this for the graphs of an artifact, and rewrites its card; --conditions keeps the temperature and the correction
+that the artifact serves, --agreement only fits the agreement to the votes for the faces (training/release/agreement.py).
 --card only rewrites license and card.
 """
 
@@ -317,46 +317,57 @@ def describe_again(
     source = _valid_source(manifest)
     valid = _read_unchanged(source, manifest.data_index_sha256, manifest.labels)
     voted = read_voted(source, manifest.labels)
-    if part == "all":
-        describe(folder, _licensed(manifest), valid, voted, _other_splits(also, manifest.labels))
+    if part != "agreement":
+        others = _other_splits(also, manifest.labels)
+        describe(folder, _licensed(manifest), valid, voted, others, keep_operating_point=part == "conditions")
         return
-    classify = open_released(folder, manifest).logits
-    if part == "conditions":  # with the correction it serves
-        probabilities = cross_fit_temperature(classify(valid.crops), valid.labels, manifest.prior_correction)
-        manifest = measure_conditions(manifest, classify, valid, probabilities)
-    elif voted is None:
+    if voted is None:
         raise ExportError(
             f"{source.kind} {source.split} has no votes for the labels of the model, so the agreement cannot be fitted."
         )
-    if voted is not None:  # the agreement depends on the conditions
-        manifest = measure_agreement(manifest, classify, voted)
-    finish(folder, manifest)
+    finish(folder, measure_agreement(manifest, open_released(folder, manifest).logits, voted))
 
 
 CARD_NAME: Final = "card.md"
 logger = logging.getLogger("mien.training")
 
 
-def describe(folder: Path, manifest: Manifest, valid: Split, voted: VotedSet | None, also: Sequence[Split]) -> None:
+def describe(
+    folder: Path,
+    manifest: Manifest,
+    valid: Split,
+    voted: VotedSet | None,
+    also: Sequence[Split],
+    *,
+    keep_operating_point: bool = False,
+) -> None:
     """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card.
 
     Args:
         valid: the validation split that selected the weights.
         voted: its faces with votes, if it has some.
         also: further splits to evaluate.
+        keep_operating_point: keep temperature and correction; everything else is measured and fitted to what they serve.
     """
     classify = open_released(folder, manifest).logits
     logits = classify(valid.crops)
-    point = fit_operating_point(logits, valid.labels)
-    logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
-    fitted = manifest.model_copy(update={"temperature": point.temperature, "prior_correction": point.prior_correction})
+    fitted = manifest
+    if keep_operating_point:
+        cross_fitted = cross_fit_temperature(logits, valid.labels, manifest.prior_correction)
+    else:
+        point = fit_operating_point(logits, valid.labels)
+        logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
+        fitted = manifest.model_copy(
+            update={"temperature": point.temperature, "prior_correction": point.prior_correction}
+        )
+        cross_fitted = point.cross_fitted
     logger.info("measuring the conditions of photos")
-    fitted = measure_conditions(fitted, classify, valid, point.cross_fitted["balanced"])
+    fitted = measure_conditions(fitted, classify, valid, cross_fitted["balanced"])
     logger.info("confidence threshold %.4f", fitted.confidence_threshold)
     if voted is not None:
         fitted = measure_agreement(fitted, classify, voted)
     model = Model(fitted.name, fitted.labels, classify, fitted, fitted.data_index_sha256)
-    scored = evaluate_model(model, valid, logits, point.cross_fitted)
+    scored = evaluate_model(model, valid, logits, cross_fitted)
     for faces in also:
         scored += evaluate_model(model, faces, classify(faces.crops))
     graphs = dict(fitted.graphs)

@@ -59,13 +59,15 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
     )
 
 
-def cross_fit_temperature(logits: Array, labels: Array, prior_correction: Sequence[float]) -> Array:
+def cross_fit_temperature(logits: Array, labels: Array, prior_correction: Sequence[float]) -> dict[Prior, Array]:
     """Probabilities (N, K) with a correction that stays; the temperature for each face is fitted on other faces."""
-    probabilities = np.empty(logits.shape, np.float32)
+    corrections: dict[Prior, Sequence[float]] = {"natural": [0.0] * logits.shape[1], "balanced": prior_correction}
+    cross_fitted: dict[Prior, Array] = {prior: np.empty(logits.shape, np.float32) for prior in corrections}
     for held_out in folds(len(labels)):
         temperature, _ = _fit(logits[~held_out], labels[~held_out])
-        probabilities[held_out] = softmax(logits[held_out], temperature, prior_correction)
-    return probabilities
+        for prior, correction in corrections.items():
+            cross_fitted[prior][held_out] = softmax(logits[held_out], temperature, correction)
+    return cross_fitted
 
 
 def folds(faces: int) -> list[Array]:
