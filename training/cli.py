@@ -267,6 +267,10 @@ def export(
     arch: Annotated[str | None, typer.Option(help="First part of the name, by default from the recipe.")] = None,
     one_view: Annotated[bool, typer.Option("--one-view", help="Several networks: leave out the mirror image.")] = False,
     also: Annotated[list[str], typer.Option(metavar="KIND/SPLIT", help="Also evaluate this split.")] = [],
+    without_conditions: Annotated[
+        bool,
+        typer.Option("--without-conditions", help="Do not measure blurred, turned, ... faces: faster, but no reasons."),
+    ] = False,
     artifacts: Artifacts = ARTIFACTS_DIR,
     pointer: Annotated[
         Literal["fast", "accurate"] | None,
@@ -291,8 +295,10 @@ def export(
         raise typer.BadParameter(
             "use --tag to release, or --refit, --conditions, --agreement or --card with one artifact"
         )
-    if ((arch or one_view) and not tag) or (also and not (tag or refit or conditions)):
-        raise typer.BadParameter("--arch and --one-view are options of --tag, --also of --tag, --refit and --conditions")
+    if ((arch or one_view or without_conditions) and not tag) or (also and not (tag or refit or conditions)):
+        raise typer.BadParameter(
+            "--arch, --one-view and --without-conditions need --tag; --also needs --tag, --refit or --conditions"
+        )
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
         raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")
@@ -300,13 +306,23 @@ def export(
 
     if tag:
         folder = command.export(
-            folders, tag, arch=arch, mirrored=not one_view, artifacts_dir=artifacts, also=tuple(also)
+            folders,
+            tag,
+            arch=arch,
+            mirrored=not one_view,
+            artifacts_dir=artifacts,
+            also=tuple(also),
+            conditions=not without_conditions,
         )
     else:
         command.describe_again(folder, part=parts[0], also=tuple(also))
+    logger = logging.getLogger("mien.training")
+    logger.info("wrote %s", folder)
     if pointer:
-        write_atomic(artifacts / POINTERS[pointer], folder.name + "\n")
-    logging.getLogger("mien.training").info("wrote %s", folder)
+        path = artifacts / POINTERS[pointer]
+        before = path.read_text(encoding="utf-8").strip() if path.exists() else "none"
+        write_atomic(path, folder.name + "\n")
+        logger.info("%s: `%s` is now %s, before %s", path, pointer, folder.name, before)
 
 
 @_command("report")

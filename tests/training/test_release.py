@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -326,6 +327,21 @@ def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(
     (folder / "card.md").write_text("new card, old manifest: killed in between", encoding="utf-8")
     assert main(["export", str(folder), "--card"]) == 0
     assert load_artifact(folder) == before
+
+
+def test_a_release_without_conditions_softens_nothing_and_names_the_model_that_it_replaces(
+    trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "measure_conditions", Mock(side_effect=AssertionError))
+    (tmp_path / "DEFAULT").write_text("tiny.before\n", encoding="utf-8")
+    options = ["--tag", "plain", "--without-conditions", "--as", "fast", "--artifacts", str(tmp_path)]
+    caplog.set_level("INFO", "mien.training")
+    assert main(["export", str(trained.teacher), *options]) == 0
+    manifest = load_artifact(tmp_path / "test_resnet.plain")
+    assert manifest.conditions is None
+    assert 0 < manifest.confidence_threshold <= 1
+    assert "`fast` is now test_resnet.plain, before tiny.before" in caplog.text
+    assert main(["export", str(tmp_path / "test_resnet.plain"), "--card", "--without-conditions"]) == 2
 
 
 def test_a_pointer_is_not_written_to_an_artifact_that_is_elsewhere(trained: Trained, tmp_path: Path) -> None:

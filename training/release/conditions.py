@@ -5,6 +5,7 @@ and card. From the same faces, it fits by how much the probabilities of blurred,
 softened to be as right as they say: a linear increase of the temperature, which changes no label.
 """
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from mien.models.manifest import Condition, Conditions, Interval, Manifest, Reas
 from mien.training import metrics
 from mien.training.faces import Split
 from mien.training.robustness import corrupt
+
+logger = logging.getLogger("mien.training")
 
 FACES: Final = 1000
 _OBJECTS: Final = "objects over eyes or mouth"
@@ -165,7 +168,10 @@ def measure_conditions(
         return Step(condition, strength, probabilities, [measure(*pair) for pair in pairs])
 
     original = degraded("none", 0.0)
-    steps = {condition: [degraded(condition, strength) for strength in STRENGTHS[condition]] for condition in STRENGTHS}
+    steps: dict[str, list[Step]] = {}
+    for number, (condition, strengths) in enumerate(STRENGTHS.items(), start=1):
+        logger.info("condition %d of %d: %s", number, len(STRENGTHS), condition)
+        steps[condition] = [degraded(condition, strength) for strength in strengths]
     # The softening is fitted on one half of the faces, and its results are of the other half.
     fitted = np.random.default_rng(1).permutation(count) % 2 == 0
     softened_for = (_SHOWN_BY[reason][0] for reason in ("small", "blurred", "turned", "covered"))

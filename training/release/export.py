@@ -1,6 +1,6 @@
 """Export of finished runs as an artifact for serving, if ONNX and torch agree on real faces.
 
-    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
+    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--without-conditions] [--as fast]
     mien export models/artifacts/FAST runs/TEACHER runs/OTHER --arch accurate_112 --tag NAME --one-view --as accurate
     mien export models/artifacts/NAME --refit
     mien export models/artifacts/NAME --conditions
@@ -11,10 +11,11 @@ Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetenso
 runs or artifacts become one graph, which averages their calibrated probabilities over a face and, without --one-view,
 its mirror image.
 Temperature, prior correction and confidence threshold are fitted on the validation split that selected the weights.
-How accuracy depends on size, blur, pose and light is measured on it, too (training/release/conditions.py). --refit
-repeats this for the graphs of an artifact, and rewrites its card; --conditions keeps the temperature and the correction
-that the artifact serves, --agreement only fits the agreement to the votes for the faces (training/release/agreement.py).
---card only rewrites license and card.
+How accuracy depends on size, blur, pose and light is measured on it, too (training/release/conditions.py), unless
+--without-conditions leaves this out: probabilities are then not softened, and only `ambiguous` is a reason. --refit
+repeats this for the graphs of an artifact, and rewrites its card; --conditions does so with the temperature and the
+correction that the artifact serves. --agreement only fits the agreement to the votes for the faces
+(training/release/agreement.py), --card only rewrites license and card.
 """
 
 import logging
@@ -71,6 +72,7 @@ from mien.training.weights import WEIGHTS_NAME, load_trained, round_weights, sav
 
 logger = logging.getLogger("mien.training")
 
+CARD_NAME: Final = "card.md"
 _GRAPHS: Final = {"fp32": "model.onnx", "fp16": "model.fp16.onnx"}
 
 
@@ -118,6 +120,7 @@ def export(
     mirrored: bool = True,
     artifacts_dir: Path = ARTIFACTS_DIR,
     also: tuple[str, ...] = (),
+    conditions: bool = True,
 ) -> Path:
     """Write an artifact from a run, or from several runs and artifacts, and return its folder.
 
@@ -127,6 +130,7 @@ def export(
         arch: first part of the name, from the recipe by default; required for several folders.
         mirrored: whether a graph of several networks averages over the mirror image, too.
         also: further `kind/split` to evaluate for the manifest, read from the data directory.
+        conditions: whether to measure the conditions of photos.
     Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
     """
     if not re.fullmatch(r"\w[\w-]*", tag):
@@ -157,7 +161,8 @@ def export(
             released = ReleasedEnsemble(networks, temperatures, mirrored=mirrored)
         _write_and_check(released, staging, valid.crops)
         manifest = _manifest(staging, final.name, members, mirrored=mirrored)
-        describe(staging, manifest, valid, read_voted(chosen.valid, members[0].labels), other_splits)
+        voted = read_voted(chosen.valid, members[0].labels)
+        describe(staging, manifest, valid, voted, other_splits, conditions=conditions)
     return final
 
 
@@ -328,10 +333,6 @@ def describe_again(
     finish(folder, measure_agreement(manifest, open_released(folder, manifest).logits, voted))
 
 
-CARD_NAME: Final = "card.md"
-logger = logging.getLogger("mien.training")
-
-
 def describe(
     folder: Path,
     manifest: Manifest,
@@ -340,6 +341,7 @@ def describe(
     also: Sequence[Split],
     *,
     keep_operating_point: bool = False,
+    conditions: bool = True,
 ) -> None:
     """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card.
 
@@ -347,7 +349,8 @@ def describe(
         valid: the validation split that selected the weights.
         voted: its faces with votes, if it has some.
         also: further splits to evaluate.
-        keep_operating_point: keep temperature and correction; everything else is measured and fitted to what they serve.
+        keep_operating_point: keep temperature and correction; the rest is fitted to what they serve.
+        conditions: whether to measure the conditions of photos, minutes of work.
     """
     classify = open_released(folder, manifest).logits
     logits = classify(valid.crops)
@@ -361,8 +364,11 @@ def describe(
             update={"temperature": point.temperature, "prior_correction": point.prior_correction}
         )
         cross_fitted = point.cross_fitted
-    logger.info("measuring the conditions of photos")
-    fitted = measure_conditions(fitted, classify, valid, cross_fitted["balanced"])
+    if conditions:
+        fitted = measure_conditions(fitted, classify, valid, cross_fitted["balanced"])
+    else:
+        threshold = round(metrics.confidence_threshold(cross_fitted["balanced"], valid.labels), 4)
+        fitted = fitted.model_copy(update={"confidence_threshold": threshold, "conditions": None})
     logger.info("confidence threshold %.4f", fitted.confidence_threshold)
     if voted is not None:
         fitted = measure_agreement(fitted, classify, voted)
