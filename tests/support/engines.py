@@ -1,0 +1,132 @@
+"""The page in Firefox (WebDriver BiDi) and WebKitGTK (WebDriver): the engines that Playwright would download."""
+
+import itertools
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from tests.support import eventually
+
+# A function that runs a JavaScript expression in the page, and returns its value; promises are awaited.
+Script = Callable[[str], Any]
+_FIREFOX_SETTINGS = {
+    "media.autoplay.default": 0,
+    "media.navigator.permission.disabled": True,
+    "media.navigator.streams.fake": True,
+    "remote.active-protocols": 1,
+    "remote.prefs.recommended": True,
+}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _json(expression: str) -> str:
+    return f"(async () => JSON.stringify(await ({expression})) ?? null)()"
+
+
+@contextmanager
+def _running(*commands: list[str], **environment: str) -> Iterator[None]:
+    processes = []
+    try:
+        for command in commands:
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            processes.append(subprocess.Popen(command, env=os.environ | environment, **quiet))
+        yield
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait(20)
+
+
+@contextmanager
+def firefox(folder: Path, url: str, *, width: int = 1280, height: int = 800) -> Iterator[Script]:
+    """Open an address in Firefox, with its profile in `folder`; fails if the page logged an error."""
+    program = shutil.which("firefox-esr") or shutil.which("firefox")
+    if program is None:
+        pytest.skip("Firefox is not installed: `apt-get install firefox-esr`")
+    lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in _FIREFOX_SETTINGS.items()]
+    (folder / "user.js").write_text("\n".join(lines), encoding="utf-8")
+    port, numbers = _free_port(), itertools.count(1)
+    errors: list[str] = []
+
+    def is_up() -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return False
+
+    with _running([program, "--headless", "--profile", str(folder), f"--remote-debugging-port={port}"]):
+        eventually(is_up)
+        with connect(f"ws://127.0.0.1:{port}/session", max_size=None) as stream:
+
+            def ask(method: str, **params: object) -> Any:
+                number = next(numbers)
+                stream.send(json.dumps({"id": number, "method": method, "params": params}))
+                while (message := json.loads(stream.recv(timeout=120))).get("id") != number:
+                    if message["method"] == "log.entryAdded" and message["params"]["level"] == "error":
+                        errors.append(message["params"]["text"])
+                assert message["type"] == "success", message
+                return message["result"]
+
+            ask("session.new", capabilities={})
+            ask("session.subscribe", events=["log.entryAdded"])
+            context = ask("browsingContext.getTree")["contexts"][0]["context"]
+            ask("browsingContext.setViewport", context=context, viewport={"width": width, "height": height})
+            ask("browsingContext.navigate", context=context, url=url, wait="complete")
+
+            def run(expression: str) -> Any:
+                how = {"target": {"context": context}, "awaitPromise": True, "userActivation": True}
+                result = ask("script.evaluate", expression=_json(expression), **how)
+                assert result["type"] == "success", result
+                return json.loads(result["result"].get("value", "null"))
+
+            yield run
+    assert not errors
+
+
+@contextmanager
+def webkit(_folder: Path, url: str) -> Iterator[Script]:
+    """Open an address in the browser of WebKitGTK, on a display of its own."""
+    screen, driver = shutil.which("Xvfb"), shutil.which("WebKitWebDriver")
+    browser = next(Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser"), None)
+    if not (screen and driver and browser):
+        pytest.skip("WebKit is not installed: `apt-get install webkit2gtk-driver xvfb`")
+    port, display = _free_port(), f":{90 + os.getpid() % 1000}"
+    # in a container, WebKit cannot start its sandbox
+    environment = {"DISPLAY": display, "WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS": "1"}
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
+
+    def ask(path: str, **body: object) -> Any:
+        response = client.post(path, json=body)
+        assert response.is_success, response.text
+        return response.json()["value"]
+
+    def is_up() -> bool:
+        with suppress(httpx.TransportError):
+            return client.get("/status").is_success
+        return False
+
+    programs = [screen, display, "-screen", "0", "1400x900x24"], [driver, f"--port={port}"]
+    with client, _running(*programs, **environment):
+        eventually(is_up)
+        options = {"binary": str(browser), "args": ["--automation"]}
+        session = ask("/session", capabilities={"alwaysMatch": {"webkitgtk:browserOptions": options}})
+        address = f"/session/{session['sessionId']}"
+        ask(f"{address}/url", url=url)
+        yield lambda script: json.loads(
+            ask(f"{address}/execute/sync", script=f"return {_json(script)}", args=[]) or "null"
+        )
+        client.delete(address)
