@@ -22,7 +22,10 @@ self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim(
 // what the page loaded before this worker was there
 self.addEventListener("message", (event) => event.waitUntil(Promise.all(event.data.map((address) => respond(new Request(address)).catch(() => null)))));
 self.addEventListener("fetch", (event) => {
-  if (event.request.method === "GET" && isOurs(pathOf(new URL(event.request.url)))) event.respondWith(respond(event.request));
+  const { method, mode, url } = event.request;
+  const path = pathOf(new URL(url));
+  const isForeign = mode === "navigate" && !PAGES.includes(path); // a page in a folder `page/` of another app
+  if (method === "GET" && isOurs(path) && !isForeign) event.respondWith(respond(event.request));
 });
 
 async function respond(request) {

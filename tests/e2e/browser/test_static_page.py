@@ -13,7 +13,14 @@ from playwright.sync_api import Error
 from mien.app.service.static_page import write_page
 from mien.app.settings import load_settings
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.test_local import FOUR_CORES, SAMPLES, label_with_three_threads, labeled, needs_runtime
+from tests.e2e.browser.test_local import (
+    FOUR_CORES,
+    SAMPLES,
+    label_with_three_threads,
+    labeled,
+    needs_runtime,
+    wait_for_models,
+)
 from tests.support import output_of
 from tests.support.browser import WAIT_MS
 from tests.support.stores import serving_in_thread
@@ -119,6 +126,28 @@ def test_several_threads_label_in_a_static_page_that_its_service_worker_isolates
         tab.page.wait_for_timeout(100)
     tab.wait_until_ready()
     label_with_three_threads(tab)
+
+
+def test_the_service_worker_leaves_to_another_app_its_pages_and_then_its_address(
+    open_tab: Open, site_folder: Path, tmp_path: Path
+) -> None:
+    (root := tmp_path / "root").symlink_to(site_folder / "people" / "mien")
+    with files_at(root) as url:
+        tab = open_tab("", at=url, service_workers="allow")
+        tab.wait_until("Boolean(navigator.serviceWorker.controller)")
+        wait_for_models(tab)
+        root.unlink()
+        for name in ("index.html", "reports/index.html", "page/index.html"):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(
+                f"<link rel=icon href=data:,><title>Other</title><h1>{name}</h1>", encoding="utf-8"
+            )
+        for path in ("reports/", "page/", ""):
+            tab.page.goto(url + path)
+            assert tab.page.title() == "Other"
+            assert not tab.page.evaluate("crossOriginIsolated"), path
+        tab.wait_until("navigator.serviceWorker.getRegistrations().then((found) => found.length === 0)")
+        assert tab.page.evaluate("caches.keys()") == []
 
 
 def test_the_example_page_labels_with_the_installed_package(
