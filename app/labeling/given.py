@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,18 +32,15 @@ _POINTS: Final = tuple(f"{point}_{axis}" for point in LANDMARKS for axis in "xy"
 
 @dataclass(slots=True)
 class GivenFaces:
-    """The faces of a file, by name and frame of their image, and its SHA-256."""
+    """The faces of a file, by the name of their image and its frame, and the SHA-256 of the file."""
 
     sha256: str
-    faces: dict[tuple[str, int], list[Box | Detection]] = field(default_factory=dict)
+    faces: dict[str, dict[int, list[Box | Detection]]] = field(default_factory=dict)
 
     def of(self, item: Input) -> list[Box | Detection]:
-        """Faces of an image; none if the file does not name it."""
-        return self.faces.get((item.name, item.frame), [])
-
-    def names(self) -> set[str]:
-        """Names of the images."""
-        return {name for name, _ in self.faces}
+        """Faces of an image; none if the file does not name it. A still image has no frames: other tools count it."""
+        frames = self.faces.get(item.name, {})
+        return [*chain(*frames.values())] if item.frame == STILL else frames.get(item.frame, [])
 
 
 def read_given(path: Path) -> GivenFaces:
@@ -53,10 +51,10 @@ def read_given(path: Path) -> GivenFaces:
         rows = _coco(json.loads(text)) if text.lstrip().startswith("{") else _table(text)
         given = GivenFaces(hashlib.sha256(payload).hexdigest())
         for name, frame, face in rows:
-            given.faces.setdefault((name, frame), []).append(face)
+            given.faces.setdefault(name, {}).setdefault(frame, []).append(face)
     except OSError as error:
         raise LabelingError(f"--boxes {path}: cannot be read ({error.strerror}).") from error
-    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise LabelingError(
             f"--boxes {path}: {detail}. Expected a CSV with the columns file, x, y, width, height, or COCO JSON."
@@ -65,29 +63,36 @@ def read_given(path: Path) -> GivenFaces:
 
 
 def _table(text: str) -> Iterator[tuple[str, int, Box | Detection]]:
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    columns = set(rows.fieldnames or ())
+    header = text.partition("\n")[0]
+    delimiter = max(",;\t", key=header.count)  # spreadsheets write ; where the comma is the decimal sign
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+    columns = set(rows.fieldnames)
     has_box, has_points = columns.issuperset(_BOX), columns.issuperset(_POINTS)
     if "file" not in columns or not (has_box or has_points):
-        raise ValueError(f"columns {', '.join(rows.fieldnames or ()) or 'none'}")
+        raise ValueError(f"columns {', '.join(rows.fieldnames) or 'none'}")
     for row in rows:
+        if delimiter == ";":
+            row |= {name: row[name].replace(",", ".") for name in (*_BOX, *_POINTS) if row.get(name)}
         box = [_number(row[name]) for name in _BOX] if has_box else []
         points = [_number(row[name]) for name in _POINTS] if has_points else []
         if not any(row[name] for name in (_BOX if has_box else _POINTS)):  # an image without a face
             continue
-        frame = row.get("frame")
-        yield row["file"], int(frame) if frame else STILL, _face(box, points)
+        yield row["file"], _frame(row.get("frame"), f"line {rows.line_num}"), _face(box, points)
 
 
 def _coco(document: dict[str, Any]) -> Iterator[tuple[str, int, Box | Detection]]:
     images = {image["id"]: image for image in document["images"]}
     named = {category["id"] for category in document.get("categories", ()) if _has_landmarks(category)}
-    for annotation in document["annotations"]:
-        image = images[annotation["image_id"]]
-        points = annotation.get("keypoints", ()) if annotation.get("category_id") in named else ()
-        flat = [_number(value) for place, value in enumerate(points) if place % 3 < 2]
-        box = [_number(value) for value in annotation["bbox"]]
-        yield image["file_name"], image.get("frame", STILL), _face(box, flat)
+    for number, annotation in enumerate(document["annotations"]):
+        if (image := images.get(annotation["image_id"])) is None:
+            raise ValueError(f"annotations[{number}]: no image has the id {annotation['image_id']!r}")
+        points = _numbers(annotation.get("keypoints"), 3 * len(LANDMARKS))
+        if annotation.get("category_id") not in named or not all(points[2::3]):  # 0: not labeled
+            points = []
+        flat = [value for index, value in enumerate(points) if index % 3 < 2]
+        box = [] if flat and "bbox" not in annotation else _numbers(annotation.get("bbox"), len(_BOX))
+        yield image["file_name"], _frame(image.get("frame"), f"image {image['id']!r}"), _face(box, flat)
 
 
 def _has_landmarks(category: dict[str, Any]) -> bool:
@@ -99,6 +104,23 @@ def _face(box: list[float], points: list[float]) -> Box | Detection:
         return Box(*box)
     detection = detection_of(np.array(points, np.float32).reshape(-1, 2))
     return Detection(Box(*box), detection.landmarks_px, detection.score) if box else detection
+
+
+def _frame(value: object, where: str) -> int:
+    if value in (None, ""):
+        return STILL
+    if not (number := _number(value)).is_integer():
+        raise ValueError(f"{where}: the frame {value!r} is not a whole number")
+    return int(number)
+
+
+def _numbers(values: object, count: int) -> list[float]:
+    """So many numbers; all NaN for anything else."""
+    return (
+        [_number(value) for value in values]
+        if isinstance(values, list) and len(values) == count
+        else [math.nan] * count
+    )
 
 
 def _number(value: object) -> float:

@@ -24,7 +24,7 @@ from mien.app.labeling.batch import BatchResult
 from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container, page_count
 from mien.app.labeling.executors import Batch, Executor, open_executor
 from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
-from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
+from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.given import read_given
 from mien.app.labeling.images import ANNOTATED, ANONYMIZED, THUMBS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
@@ -32,7 +32,7 @@ from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
 from mien.app.labeling.progress import Reporter
 from mien.app.labeling.reading import CONTAINERS, TIFFS, failure_of, file_sha256, local_file
-from mien.app.labeling.records import Failure, Input
+from mien.app.labeling.records import STILL, Failure, Input
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
@@ -129,13 +129,22 @@ class _Run:
         outcome.suggest(self.options.out)
 
     def _name_unknown(self) -> None:
-        """Say which images of the given faces are not among the inputs."""
+        """Say which images of the given faces are not among the inputs. Raises: LabelingError, if none is."""
         if (boxes := self.options.boxes) is None:
             return
-        unknown = sorted(name for name in read_given(boxes).names() if not self.journal.has_input(name))
-        if unknown:
-            listed = ", ".join(unknown[:5] + (["..."] if len(unknown) > 5 else []))
-            self.report.say(f"{boxes} has faces of {counted(len(unknown), 'image')} not among the inputs: {listed}")
+        named = read_given(boxes).faces
+        unknown = sorted(name for name in named if not self.journal.has_input(name))
+        without_frame = [
+            f"{name} (a video needs the column frame)"
+            for name, frames in named.items()
+            if STILL in frames and name not in unknown and self.journal.image(name, STILL) is None
+        ]
+        if missing := unknown + without_frame:
+            listed = ", ".join(missing[:5] + (["..."] if len(missing) > 5 else []))
+            text = f"{boxes} has faces of {counted(len(missing), 'image')} not among the inputs: {listed}"
+            if len(missing) == len(named):
+                raise LabelingError(f"{text}. Name them as labels.csv does, and add --new-run.")
+            self.report.say(text)
 
     def _scan(self) -> list[str]:
         """Check the settings, and store the inputs of a scan.

@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.given import read_given
+from mien.app.labeling.records import Input
 from mien.app.settings import Settings, load_settings
 from tests.support import sample_photo
 from tests.support.albums import label_folder, rows_of
@@ -89,7 +91,11 @@ def test_coco_boxes_are_read_with_landmarks_that_have_their_names(tmp_path: Path
     names = ["left_eye", "right_eye", "nose", "mouth_left", "mouth_right"]
     points = [196, 117, 2, 247, 116, 2, 222, 148, 2, 205, 165, 2, 245, 164, 2]
     document = {
-        "images": [{"id": 3, "file_name": "a.jpg"}, {"id": 4, "file_name": "b.jpg", "frame": 7}],
+        "images": [
+            {"id": 3, "file_name": "a.jpg"},
+            {"id": 4, "file_name": "b.jpg", "frame": 7},
+            {"id": 5, "file_name": "c.jpg"},
+        ],
         "categories": [
             {"id": 1, "name": "face", "keypoints": names},
             {"id": 2, "name": "person", "keypoints": ["hip"]},
@@ -97,24 +103,76 @@ def test_coco_boxes_are_read_with_landmarks_that_have_their_names(tmp_path: Path
         "annotations": [
             {"image_id": 3, "category_id": 1, "bbox": BOX, "keypoints": points},
             {"image_id": 4, "category_id": 2, "bbox": BOX, "keypoints": [1, 2, 2]},
+            {"image_id": 5, "category_id": 1, "keypoints": points},
+            {"image_id": 5, "category_id": 1, "bbox": BOX, "keypoints": [0] * 15},
         ],
     }
     path = tmp_path / "coco.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     given = read_given(path)
-    (face,), (box,) = given.faces["a.jpg", -1], given.faces["b.jpg", 7]
+    (face,), (box,) = given.faces["a.jpg"][-1], given.faces["b.jpg"][7]
     assert face.landmarks_px.tolist()[0] == [196, 117]
     assert (tuple(face.box), tuple(box)) == (BOX, BOX)
+    of_landmarks, unlabeled = given.faces["c.jpg"][-1]
+    assert (of_landmarks.landmarks_px.tolist()[0], tuple(unlabeled)) == ([196, 117], BOX)
+
+
+ONE = '{"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [%s]}'
+ROW = "a.jpg,180,50,90,120"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "name,x,y\n", "file,x,y\na.jpg,1,2\n", "{", "{}", '{"images": [], "annotations": [{}]}']
+    "text",
+    [
+        f"\ufefffile,x,y,width,height\r\n{ROW}\r\n\r\n",
+        "file;x;y;width;height\na.jpg;180,0;50,0;90;120\n",
+        f"{ROW}\n".replace("a.jpg", "file,x,y,width,height\na.jpg").replace(",", "\t"),
+        f"file, x, y, width, height, frame\n{ROW.replace(',', ', ')}, 0\n",
+        ONE % '{"image_id": 1, "bbox": [180, 50, 90, 120]}',
+        ONE.replace('"id"', '"frame": 0, "id"') % '{"image_id": 1, "bbox": [180, 50, 90, 120], "keypoints": [1, 2]}',
+    ],
+    ids=["windows", "semicolons", "tabs", "spaces", "coco", "coco with other keypoints"],
 )
-def test_a_file_without_boxes_is_refused_with_what_is_expected(tmp_path: Path, text: str) -> None:
+def test_boxes_are_read_as_other_programs_write_them(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "boxes"
+    path.write_text(text, encoding="utf-8", newline="")
+    assert [tuple(box) for box in read_given(path).of(Input("a.jpg", "file", b"a.jpg", 1))] == [BOX]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "columns none"),
+        ("name,x,y\n", "columns name, x, y"),
+        ("file,x,y\na.jpg,1,2\n", "columns file, x, y"),
+        (f'file,x,y,width,height\n"{ROW}\n{ROW}\n', "unexpected end of data"),
+        (f"file,x,y,width,height,frame\n{ROW},first\n", "line 2: the frame 'first'"),
+        ("{", "Expecting property name"),
+        ('{"images":' + "[" * 100_000, "recursion"),
+        ("{}", "no 'images'"),
+        (ONE % "{}", "no 'image_id'"),
+        (ONE % '{"image_id": 9, "bbox": [1, 2, 3, 4]}', "no image has the id 9"),
+    ],
+)
+def test_a_file_without_boxes_is_refused_with_what_is_expected(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "boxes.csv"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(LabelingError, match="Expected a CSV with the columns file, x, y, width, height, or COCO"):
+    with pytest.raises(LabelingError, match=f"{reason}.*Expected a CSV with the columns file, x, y, width, height, or"):
         read_given(path)
+
+
+@pytest.mark.parametrize("bbox", ["", ', "bbox": null', ', "bbox": [180, 50]', ', "bbox": "180,50,90,120"'])
+def test_a_coco_annotation_without_a_box_is_a_message_of_its_image(tmp_path: Path, bbox: str) -> None:
+    path = tmp_path / "boxes.json"
+    path.write_text(ONE % f'{{"image_id": 1{bbox}}}, {{"image_id": 1, "bbox": [180, 50, 90, 120]}}', encoding="utf-8")
+    bad, good = read_given(path).of(Input("a.jpg", "file", b"a.jpg", 1))
+    assert (np.isnan(bad).all(), tuple(good)) == (True, BOX)
+
+
+def test_a_file_that_names_no_input_is_an_error(photos: Path, settings: Settings) -> None:
+    boxes = write_boxes(photos.parent / "boxes.csv", (f"{photos}/a.jpg", *BOX))
+    with pytest.raises(LabelingError, match="1 image not among the inputs"):
+        labeled(photos, settings, boxes=boxes)
 
 
 def test_crops_of_a_run_are_labeled_as_the_run_did_and_other_sizes_are_errors(photos: Path, settings: Settings) -> None:
