@@ -34,6 +34,10 @@ class VideoError(MienError):
     """A video, or a frame of it, that cannot be decoded."""
 
 
+class NoVideo(VideoError):
+    """A file with only sound, a cover picture or other data."""
+
+
 @dataclass(frozen=True, slots=True)
 class VideoFrame:
     """One decoded frame: its number from 0, and its time in seconds since the start of the file."""
@@ -77,6 +81,7 @@ class Video:
     Attributes:
         fps: the stated mean frame rate, or 25.
         duration_s: the stated length of the video stream itself, or None.
+        repeated_s: time of the last packet that only repeats a frame, which Theora has; such frames are left out.
     """
 
     def __init__(self, source: str | bytes, *, timeout_s: float | None = None) -> None:
@@ -97,22 +102,25 @@ class Video:
                 if not stream.disposition & Disposition.attached_pic and stream.codec_context is not None
             ]
             if not videos:
-                raise VideoError("no video: the file has only sound, a cover picture or other data")
+                raise NoVideo("no video: the file has only sound, a cover picture or other data")
             self._stream = next((stream for stream in videos if stream.disposition & Disposition.default), videos[0])
             self._stream.thread_type = "AUTO"
             self._cleanup = cleanup.pop_all()
         rate = float(self._stream.average_rate or self._stream.guessed_rate or 0)
         self.fps = rate if 0 < rate <= _MAX_FPS else _DEFAULT_FPS
-        self.duration_s = self._duration_s()
+        self.duration_s, self.repeated_s = self._duration_s(), 0.0
 
     def _duration_s(self) -> float | None:
-        if self._stream.duration and self._stream.time_base:
+        name, is_only = self._container.format.name, len(self._container.streams) == 1
+        if self._stream.duration and self._stream.time_base and (is_only or name != "asf"):
             return float(self._stream.duration * self._stream.time_base)
+        # Matroska states when a stream ends, not how long it is
+        start_s = (self._container.start_time or 0) / av.time_base if name.startswith("matroska") else 0.0
         stated = self._stream.metadata.get("DURATION", "")  # of Matroska, hours:minutes:seconds
         if len(parts := stated.split(":")) == 3:
-            return 3600 * float(parts[0]) + 60 * float(parts[1]) + float(parts[2])
-        if self._container.duration and len(self._container.streams) == 1:  # otherwise, maybe that of the sound
-            return self._container.duration / av.time_base
+            return 3600 * float(parts[0]) + 60 * float(parts[1]) + float(parts[2]) - start_s
+        if self._container.duration and is_only:  # otherwise, maybe that of the sound
+            return self._container.duration / av.time_base - start_s
         return None
 
     @property
@@ -142,8 +150,11 @@ class Video:
                 packet = next(packets, None)
                 if packet is None:
                     return
+                if not packet.size and packet.pts is not None:
+                    self.repeated_s = float(packet.pts * packet.time_base)
+                    continue
                 yield from packet.decode()
-            except av.error.InvalidDataError:
+            except (av.error.InvalidDataError, av.error.ArgumentError):  # of one packet
                 continue
             except (av.error.FFmpegError, OSError) as error:
                 raise VideoError(f"cannot be read to its end ({_reason(error)})") from error

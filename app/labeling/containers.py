@@ -25,7 +25,7 @@ import cv2
 from PIL import Image
 
 from mien.app.errors import PayloadTooLarge
-from mien.app.inference.video import Video, VideoError, VideoFrame
+from mien.app.inference.video import NoVideo, Video, VideoError, VideoFrame
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import (
     TIFFS,
@@ -77,11 +77,19 @@ _SPECIAL: Final = Failure("special_file", "a pipe or device in an archive", "ski
 
 
 class BrokenContainer(MienError):
-    """A container that cannot be read to its end."""
+    """A container that cannot be read to its end; `reason` is a stable code."""
+
+    def __init__(self, message: str, reason: str = "corrupt") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class NotAVideo(MienError):
-    """A file with the name of a video."""
+    """A file with the name of a video; `reason` is a stable code."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +108,10 @@ def open_container(
 ) -> Iterator[tuple[Input, bool]]:
     """Images of the container at a local path, and whether they are done; these are not decompressed.
 
-    Raises: BrokenContainer, NotAVideo, PayloadTooLarge.
+    Raises: BrokenContainer, NotAVideo, PayloadTooLarge, OSError.
     """
+    if not os.path.getsize(path):
+        raise BrokenContainer("empty file: no bytes to read", "empty")
     if container.kind == "video":
         return _frames(container, path, options, is_done)
     if container.kind == "pages":
@@ -311,11 +321,14 @@ def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: Is
 def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
     try:
         video = Video(path)
+    except NoVideo as error:
+        raise NotAVideo("no_video", str(error)) from error
     except VideoError as error:
         if container.name.lower().endswith(".ts"):
             with open_file(path) as file:
                 if file.read(1) != b"\x47":  # of a transport stream
-                    raise NotAVideo("a source file of TypeScript, or another file that is not a video") from error
+                    message = "a source file of TypeScript, or another file that is not a video"
+                    raise NotAVideo("not_an_image", message) from error
         raise BrokenContainer(f"video {error}") from error
     with video:
         frames, slot, time_s = 0, 0, 0.0
@@ -377,7 +390,7 @@ def _check_end(video: Video, frames: int, last_s: float) -> None:
         raise BrokenContainer("no frame of the video can be decoded")
     if video.duration_s is None:
         return
-    stated_s, read_s = video.duration_s, last_s + 1 / video.fps
+    stated_s, read_s = video.duration_s, max(last_s, video.repeated_s) + 1 / video.fps
     # Check both: some formats estimate the number of frames from the length, others the length from the frame rate.
     lacks_frames = frames < stated_s * video.fps * (1 - _MISSING_SHARE)
     if lacks_frames and stated_s - read_s > max(_MISSING_S, stated_s * _MISSING_SHARE):

@@ -260,9 +260,9 @@ class _Run:
                             yield Batch(batch)
                         batch, count, weight = [], 0, 0
         except NotAVideo as error:
-            failure = Failure("not_an_image", str(error), "skipped")
+            failure = Failure(error.reason, str(error), "skipped")
         except BrokenContainer as error:
-            failure = Failure("corrupt", str(error))
+            failure = Failure(error.reason, str(error))
         except PayloadTooLarge as error:
             failure = Failure("too_large", str(error))
         except OSError as error:

@@ -1,6 +1,5 @@
 """Decoding of videos as cameras, phones and broadcasts make them; the clips are made by FFmpeg."""
 
-import subprocess
 from pathlib import Path
 
 import cv2
@@ -10,13 +9,10 @@ import pytest
 from mien.app.inference.video import Video, VideoError
 from mien.data.contract import Array
 
-imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("imageio_ffmpeg")
+from tests.support.videos import ffmpeg
+
 QUARTERS = np.array([[40, 90], [140, 200]], np.uint8)  # gray levels of a picture's four quarters
-
-
-def ffmpeg(*arguments: str | Path) -> None:
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *map(str, arguments)]
-    subprocess.run(command, check=True, timeout=60)
 
 
 def picture(path: Path, quarters: Array = QUARTERS, *, width: int = 320, height: int = 240) -> Path:

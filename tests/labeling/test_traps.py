@@ -27,7 +27,7 @@ from tests.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image
 from tests.support.albums import face_photo, rows_of, write_video
 from tests.support.camera_raw import dng
-from tests.support.videos import with_index_first
+from tests.support.videos import ffmpeg, with_index_first
 
 
 def jpeg(variant: int) -> bytes:
@@ -58,6 +58,34 @@ def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, t
     frames = [row for row in rows if row["frame"]]
     assert 2 <= len(frames) <= 5
     assert {row["status"] for row in frames} == {"ok"}
+
+
+def test_videos_that_are_whole_have_no_error(mien: Mien, tmp_path: Path) -> None:
+    plain, base, folder = write_video(tmp_path / "a.mp4", frames=32, rate=8.0), tmp_path / "b.mp4", tmp_path / "in"
+    ffmpeg("-i", plain, "-c:v", "libx264", "-g", "8", base)
+    folder.mkdir()
+    cover = tmp_path / "cover.jpg"
+    cover.write_bytes(jpeg(0))
+    sound = ("-f", "lavfi", "-t", "9", "-i", "anullsrc")  # longer than the video
+    for name in ("long.mkv", "long.ts", "long.wmv", "long.mp4"):
+        codec = ("-c:v", "wmv2") if name.endswith("wmv") else ("-c:v", "copy")
+        ffmpeg("-i", base, *sound, *codec, folder / name)
+    for name in ("late.mp4", "late.mkv", "late.ts"):
+        ffmpeg("-i", base, "-c", "copy", "-output_ts_offset", "20", folder / name)
+    for name in ("trimmed.mp4", "trimmed.mkv"):
+        ffmpeg("-ss", "1.1", "-i", base, "-c", "copy", folder / name)
+    ffmpeg("-i", base, "-c", "copy", "-f", "segment", "-segment_time", "2", folder / "part%d.mkv")
+    ffmpeg("-i", base, "-vf", "tpad=stop_mode=clone:stop_duration=4", "-c:v", "libtheora", folder / "theora.ogv")
+    covers = ("-map", "0", "-map", "1", "-c", "copy", "-disposition:v:0", "attached_pic")
+    ffmpeg("-i", cover, "-i", base, *covers, folder / "cover.m4v")
+    ffmpeg(*sound, folder / "sound.mp4")
+    (folder / "empty.mp4").touch()
+    mien.label(folder, "--every", "4", "--write", "files", out=tmp_path / "out", exit_code=3)
+    rows = {row["file"]: row for row in rows_of(tmp_path / "out", "files.csv")}
+    assert (rows["sound.mp4"]["status"], rows.pop("sound.mp4")["reason"]) == ("skipped", "no_video")
+    assert (rows["empty.mp4"]["status"], rows.pop("empty.mp4")["reason"]) == ("error", "empty")
+    assert {name: row["error"] for name, row in rows.items() if row["status"] != "ok"} == {}
+    assert rows["cover.m4v"]["frames"] == "8"
 
 
 def test_scenes_give_one_frame_each(mien: Mien, tmp_path: Path) -> None:
