@@ -25,6 +25,7 @@ _NOT_SETTINGS: Final = frozenset(
 )
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
+Tiles = Literal["never", "wide", "always"]
 
 
 def _matching(pattern: str, expected: str) -> AfterValidator:
@@ -94,6 +95,11 @@ class InferenceSettings(BaseSettings):
     detection_max_px: Annotated[int, Field(ge=160, le=8192)] = Field(
         1600, description="long side of the second pass, which runs if the first found only small faces or none"
     )
+    detection_tiles: Tiles = Field(
+        "wide",
+        description="also search at full size, in tiles, photos larger than that: wide, from 3:1, such as panoramas; "
+        "always; or never",
+    )
     detect_rotated: bool = Field(True, description="if no upright face is certain, try 90, 180 and 270 degrees")
     min_face_px: Annotated[float, Field(ge=1)] = Field(10.0, description="shorter side of the smallest face, pixels")
     max_faces: Annotated[int, Field(ge=1, le=1000)] = Field(200, description="faces per image; the largest are kept")
@@ -147,6 +153,7 @@ class InferenceSettings(BaseSettings):
 class ServiceSettings(InferenceSettings):
     """Settings of a deployment of the service."""
 
+    detection_tiles: Tiles = Field("never", description="as above; of 50 megapixels, tiles take seconds")
     extra_models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="further models that requests may select: names or folders, separated by commas"
     )

@@ -45,6 +45,24 @@ ListOutputs = Annotated[
 ]
 
 
+MaxFaces = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1000,
+        metavar="N",
+        help="Label the N largest faces of an image (default: 200).",
+        rich_help_panel="Faces",
+    ),
+]
+SmallFaces = Annotated[
+    bool,
+    typer.Option(
+        "--small-faces", help="Search large photos at full size, which takes longer.", rich_help_panel="Faces"
+    ),
+]
+
+
 @with_label_options
 def label(
     list_outputs: ListOutputs = False,  # noqa: ARG001  # its callback acts
@@ -52,6 +70,8 @@ def label(
     device: OnDevice = None,
     detector: DetectorName = None,
     prior: PriorName = None,
+    max_faces: MaxFaces = None,
+    small_faces: SmallFaces = False,
     **values: Any,
 ) -> None:
     """Label every face in folders of photos.
@@ -71,7 +91,14 @@ def label(
     from mien.app.labeling.progress import json_stderr
     from mien.data.errors import MienError
 
-    settings = {"model": model, "device": device, "detector": detector, "prior": prior}
+    settings: dict[str, Any] = {
+        "model": model,
+        "device": device,
+        "detector": detector,
+        "prior": prior,
+        "max_faces": max_faces,
+    }
+    settings["detection_tiles"] = "always" if small_faces else None
     logging.basicConfig(level=logging.ERROR if options.quiet else logging.WARNING, format="mien: %(message)s")
     with Interrupts().installed() as signals:
         try:

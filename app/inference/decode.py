@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mien.app.errors import PayloadTooLarge
 from mien.app.inference import image_guard
+from mien.app.inference.detect.search import is_tiled
 from mien.app.settings import InferenceSettings
 from mien.data import contract
 from mien.data.contract import Array
@@ -49,6 +50,7 @@ def decode_image(
     else:
         size = image_guard.check(payload, max_pixels=settings.max_pixels)
         admit(size)
+    reduced = reduced and not is_tiled(size.width, size.height, settings)
     reduce_to_px = settings.detection_max_px if reduced else None
     image = contract.decode(payload, max_pixels=settings.max_pixels, reduce_to_px=reduce_to_px)
     return Decoded(image, size.width, size.height)

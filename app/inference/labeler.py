@@ -13,6 +13,7 @@ from mien.app.inference.boxes import detections_at, differs_in_framing, whole_fa
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import Decoded, decode_image
 from mien.app.inference.detect import Detector, create_detector
+from mien.app.inference.detect.search import is_tiled
 from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Photo, Prepared, with_ambiguity
 from mien.app.settings import InferenceSettings, ServiceSettings
 from mien.data.contract import CROP_PX, LANDMARKS, Array, align, fit, roll_degrees
@@ -117,8 +118,10 @@ class Labeler:
         smallest = max(min_face_px, self.settings.min_face_px)
         faces = [face.scaled(decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
         faces = [face for face in faces if face.box.short_side_px >= smallest]
-        limit = self.settings.max_faces
-        return tuple(faces[:limit]), ("max_faces",) if len(faces) > limit else ()
+        limit, size = self.settings.max_faces, (decoded.width, decoded.height)
+        is_reduced = max(size) > 2 * self.settings.detection_max_px and not is_tiled(*size, self.settings)
+        notes = {"max_faces": len(faces) > limit, "reduced_search": is_reduced}
+        return tuple(faces[:limit]), tuple(note for note, applies in notes.items() if applies)
 
     def _at_boxes(self, image: Array, boxes: Sequence[Box | Detection]) -> tuple[Detection, ...]:
         if len(boxes) > self.settings.max_faces:

@@ -11,7 +11,8 @@ from mien.data.quality import AMBIGUOUS_BELOW
 
 # Notes about a photo whose labels are valid, by their stable code
 NOTES: Final = {
-    "max_faces": "the photo has more faces than the limit (MIEN_MAX_FACES); the largest are labeled",
+    "max_faces": "the photo has more faces than the limit (--max-faces); the largest are labeled",
+    "reduced_search": "searched at reduced size, without faces below 1/160 of the long side; --small-faces finds these",
     "doubtful_faces": "places below the threshold of the detector are covered, too; check these copies first",
     "framing": "the face fills less of the image, or another part of it, than in the faces that the model learned from",
 }

@@ -1,9 +1,8 @@
 """Labeling of one batch of images: read, decode, detect, align, classify all faces at once, write copies and crops."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -48,11 +47,10 @@ Earlier = Callable[[Input, str], Result | None]  # the earlier result of a moved
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """Results of a batch, milliseconds per stage, and images per note (`app/inference/records.py`)."""
+    """Results of a batch, and milliseconds per stage."""
 
     results: list[Result]
     timings_ms: dict[str, float]
-    notes: Counter[str] = field(default_factory=Counter)
 
 
 class BatchLabeler:
@@ -72,9 +70,7 @@ class BatchLabeler:
         timings_ms = dict.fromkeys(STAGES, 0.0)
         prepared = [self._prepare(item, earlier, timings_ms) for item in batch]
         analyses = self._classify([photo for _, photo, _ in prepared if isinstance(photo, Prepared)])
-        notes = Counter[str]()
         for labeled_photo in analyses:
-            notes.update(labeled_photo.notes if isinstance(labeled_photo, Photo) else ())
             for stage, milliseconds in labeled_photo.timings_ms.items() if isinstance(labeled_photo, Photo) else ():
                 timings_ms[stage] += milliseconds
         labeled = iter(analyses)
@@ -92,11 +88,10 @@ class BatchLabeler:
                     continue
                 if outcome.reused:
                     copy_images(self.options.out, outcome, item)
-                notes["doubtful_faces"] += outcome.reason == "doubtful_faces"
                 if problem:
                     outcome = replace(outcome, reason="invalid_face", error=problem)
                 results.append(replace(outcome, input=bare, sha256=sha256))
-        return BatchResult(results, timings_ms, +notes)
+        return BatchResult(results, timings_ms)
 
     def _prepare(
         self, item: Input, earlier: Earlier, timings_ms: dict[str, float]
@@ -174,7 +169,9 @@ class BatchLabeler:
             return error
         status: Status = "ok" if faces else "no_face"
         reason = "doubtful_faces" if doubtful else None
-        return Result(item, status, reason, doubtful or None, width=analysis.width, height=analysis.height, faces=faces)
+        notes = (*item.notes, *analysis.notes, *([reason] if reason else []))
+        size = None, analysis.width, analysis.height
+        return Result(item, status, reason, doubtful or None, *size, faces, notes)
 
     def _write_images(self, item: Input, analysis: Photo) -> None:
         """Write the annotated copy and the crops of an image.

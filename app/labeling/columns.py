@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
 
-from mien.app.inference.records import Face
+from mien.app.inference.records import NOTES, Face
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result, uncertainty
@@ -27,6 +27,7 @@ class Column:
     meaning: str
 
 
+NOTES_MEANING: Final = f"codes of what to know about the image, separated by spaces: {', '.join(NOTES)}"
 FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the input, relative to the folder given; members as `archive.zip/member`"),
     Column(
@@ -76,6 +77,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
         "0..1",
         "expected share of people who would choose `label`; empty if the model cannot tell",
     ),
+    Column("notes", "text", "", NOTES_MEANING),
 )
 
 FILE_COLUMNS: Final[tuple[Column, ...]] = (
@@ -95,6 +97,7 @@ FILE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("model", "text", "", "artifact of the run"),
     Column("duplicate_of", "text", "", "first input, by name, with the same bytes"),
     Column("precision", "text", "", "precision of the run"),
+    Column("notes", "text", "", NOTES_MEANING),
 )
 
 
@@ -136,6 +139,7 @@ def face_rows(journal: Journal) -> Iterator[Row]:
             "file_sha256": image.sha256,
             "duplicate_of": _duplicate_of(journal, image),
             "precision": journal.precision,
+            "notes": " ".join(image.notes) or None,
         }
         if not image.faces:
             yield shared
@@ -206,4 +210,5 @@ def _file_row(journal: Journal, parts: list[Result]) -> Row:
         "model": journal.model,
         "duplicate_of": _duplicate_of(journal, parts[0]) if len(parts) == 1 else None,
         "precision": journal.precision,
+        "notes": " ".join(dict.fromkeys(note for part in parts for note in part.notes)) or None,
     }

@@ -43,7 +43,7 @@ class OtherRun(LabelingError):
 
 def with_limits(settings: Settings) -> Settings:
     """Settings with raised limits: the default ones are for untrusted uploads. Limits that are set are kept."""
-    raised = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
+    raised = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS, "detection_tiles": "wide"}
     limits = {name: value for name, value in raised.items() if name not in settings.model_fields_set}
     return settings.model_copy(update=limits)
 
@@ -82,7 +82,8 @@ def facts_of(pipeline: Labeler, options: LabelOptions, given: GivenFaces | None)
         "faces": "aligned" if options.aligned else "whole" if options.whole else given.sha256[:16] if given else "",
         "detector_file": getattr(pipeline.detector, "sha256", "")[:16],
         "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
-        f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode}",
+        f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode} "
+        f"{settings.detection_tiles}",
     }
 
 

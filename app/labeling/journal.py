@@ -91,8 +91,8 @@ class Journal:
 
     def check_version(self) -> None:
         """Check that the tables are those of this version. Raises: OutputRefused."""
-        columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
-        if columns and "votes" not in columns:
+        columns = {row[1] for row in self._db.execute("PRAGMA table_info(items)")}
+        if columns and "notes" not in columns:
             raise OutputRefused(f"{self.out} was labeled by an earlier version of Mien. Choose another --out.")
 
     def _create(self) -> None:
@@ -201,9 +201,9 @@ class Journal:
                 unpack_face(row[FACE_COLUMN:], self.expressions) for row in rows if row[FACE_COLUMN] is not None
             )
             image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame, time_s=time_s)
-            status, reason, error, sha256, width, height = result
+            status, reason, error, sha256, width, height, notes = result
             shown: Status = "filtered" if status == "ok" and not faces else status
-            yield Result(image, shown, reason, error, sha256, width, height, faces)
+            yield Result(image, shown, reason, error, sha256, width, height, faces, tuple(notes.split()))
 
     def thumb(self, row: int, face: int) -> bytes | None:
         """JPEG thumbnail of a face, or None if there is none."""
@@ -231,6 +231,14 @@ class Journal:
             f"{self._shown}), 'filtered', i.status), COUNT(*) FROM items i WHERE {IMAGES} GROUP BY 1"
         )
         return Counter(dict(self._db.execute(sql, {"session": self.session})))
+
+    def notes(self) -> Counter[str]:
+        """Images per note; an image can have several."""
+        counts = Counter[str]()
+        sql = f"SELECT i.notes, COUNT(*) FROM items i WHERE {IMAGES} AND i.notes != '' GROUP BY 1"  # noqa: S608
+        for notes, count in self._db.execute(sql, {"session": self.session}):
+            counts.update(dict.fromkeys(notes.split(), count))
+        return counts
 
     def missing_packages(self) -> Counter[str]:
         """Files that could be read after a command, such as `pip install pillow-heif`, by command."""
@@ -568,13 +576,16 @@ class Journal:
         """Store the results of a batch and their faces in one transaction."""
         results = list(results)
         rows = [
-            (result.status, result.reason, result.error, result.sha256, result.width, result.height, result.input.row)
+            (
+                result.status, result.reason, result.error, result.sha256, result.width, result.height,
+                " ".join(result.notes), result.input.row,
+            )
             for result in results
-        ]
+        ]  # fmt: skip
         faces = [(result.input.row, face) for result in results for face in result.faces]
         thumbs = [(row, face.index, face.thumb) for row, face in faces if face.thumb]
         with self._transaction():
-            sql = "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=? WHERE id=?"
+            sql = "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=?, notes=? WHERE id=?"
             self._db.executemany(sql, rows)
             for table in ("faces", "thumbs"):
                 self._db.executemany(f"DELETE FROM {table} WHERE item=?", [row[-1:] for row in rows])  # noqa: S608

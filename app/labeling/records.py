@@ -40,7 +40,7 @@ class Input:
         member: position in its archive.
         frame: number from 0 in its video or TIFF, otherwise `STILL`; time_s: seconds since the start of the video.
         images: bit mask of the images to write; on_disk: of those that an earlier run has written or begun.
-        payload: encoded bytes of a member; pixels: a decoded frame.
+        payload: encoded bytes of a member; pixels: a decoded frame; notes: about its decoding.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Input:
     sha256: str = ""
     payload: bytes | None = None
     pixels: Array | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def is_frame(self) -> bool:
@@ -68,7 +69,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """Result of one input; width and height of the upright image, pixels."""
+    """Result of one input; width and height of the upright image, pixels, and codes of `NOTES`."""
 
     input: Input
     status: Status
@@ -78,6 +79,7 @@ class Result:
     width: int | None = None
     height: int | None = None
     faces: tuple[Face, ...] = ()
+    notes: tuple[str, ...] = ()
     reused: bool = False  # a moved input, with its earlier result
 
     @property

@@ -211,7 +211,6 @@ class _Run:
         outcome.reused += reused
         for stage, milliseconds in result.timings_ms.items():
             outcome.stage_seconds[stage] += milliseconds / 1000
-        outcome.notes.update(result.notes)
         errors = [
             (result.input.name, result.reason, result.error)
             for result in results

@@ -20,11 +20,11 @@ BOX: Final = struct.Struct("<4d")
 _POINTS: Final = struct.Struct("<2f")
 COLUMNS: Final = (
     "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, "
-    "i.status, i.reason, i.error, i.sha256, i.width, i.height, "
+    "i.status, i.reason, i.error, i.sha256, i.width, i.height, i.notes, "
     "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness, "
     "f.reasons, f.votes"
 )
-FACE_COLUMN: Final = 15  # first column of a face
+FACE_COLUMN: Final = 16  # first column of a face
 # A container has its own row only if it failed as a whole.
 IMAGES: Final = (
     f"i.found=:session AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS items(
   id INTEGER PRIMARY KEY, name TEXT NOT NULL, frame INTEGER NOT NULL, parent INTEGER, kind TEXT NOT NULL,
   path BLOB NOT NULL, member INTEGER, size INTEGER NOT NULL, signature TEXT NOT NULL, found INTEGER NOT NULL,
   status TEXT, reason TEXT, error TEXT, sha256 TEXT, width INTEGER, height INTEGER, time_s REAL,
-  products INTEGER NOT NULL DEFAULT 0, opened TEXT, UNIQUE(name, frame));
+  products INTEGER NOT NULL DEFAULT 0, opened TEXT, notes TEXT NOT NULL DEFAULT '', UNIQUE(name, frame));
 CREATE INDEX IF NOT EXISTS by_parent ON items(parent) WHERE parent IS NOT NULL;
 CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha256 IS NOT NULL;
 CREATE TABLE IF NOT EXISTS faces(
@@ -61,7 +61,8 @@ ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=ex
   status=COALESCE(excluded.status, CASE WHEN {_UNCHANGED} THEN items.status END),
   reason=IIF(excluded.status IS NULL, items.reason, excluded.reason),
   error=IIF(excluded.status IS NULL, items.error, excluded.error),
-  width=IIF(excluded.status IS NULL, items.width, NULL), height=IIF(excluded.status IS NULL, items.height, NULL)
+  width=IIF(excluded.status IS NULL, items.width, NULL), height=IIF(excluded.status IS NULL, items.height, NULL),
+  notes=IIF(excluded.status IS NULL, items.notes, '')
 WHERE items.found != excluded.found OR items.path = excluded.path
 """
 UPSERT_CHILD: Final = """

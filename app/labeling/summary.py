@@ -35,7 +35,7 @@ class Outcome:
         statuses: images per status; labels: faces per label; uncertain: faces below the confidence threshold.
         reviewed, corrected: faces with a decision of a person, and with another label than the predicted one.
         reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
-        notes: images of this run per note.
+        notes: images per note.
         missing_packages: files that need another package, by the command that installs it.
         next_steps: what to look at next, and where or with which command.
     """
@@ -67,7 +67,7 @@ class Outcome:
         """Count the results of a journal; images: a bit mask of those that are written."""
         self.statuses, self.labels, self.remaining = journal.counts(), journal.labels(), journal.remaining(images)
         self.uncertain, self.reasons = journal.uncertain(), journal.reasons()
-        self.missing_packages = journal.missing_packages()
+        self.notes, self.missing_packages = journal.notes(), journal.missing_packages()
         self.reviewed, self.corrected = Corrections(journal.out).count(journal)
 
     def suggest(self, out: Path) -> None:

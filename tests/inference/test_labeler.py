@@ -156,6 +156,25 @@ def test_a_large_photo_of_a_large_face_is_decoded_at_reduced_size(labeler: Label
     assert np.abs(photo.crops[0].astype(int) - same_landmarks).mean() < 3
 
 
+@pytest.mark.parametrize(
+    ("size", "tiles", "notes"),
+    [
+        ((3200, 300), "never", ()), ((3201, 300), "never", ("reduced_search",)), ((3201, 300), "wide", ()),
+        ((3201, 2000), "wide", ("reduced_search",)), ((3201, 2000), "always", ()),
+    ],
+)  # fmt: skip
+def test_a_large_photo_is_searched_in_tiles_or_says_that_it_was_not(
+    artifact: Path, size: tuple[int, int], tiles: str, notes: tuple[str, ...]
+) -> None:
+    photo = encoded(np.zeros((*size[::-1], 3), np.uint8), "JPEG")
+    detected = Mock(return_value=[])
+    labeler = drawn(artifact, detection_tiles=tiles)
+    labeler.detector.detect = detected  # type: ignore[method-assign]
+    assert labeler.label(photo).notes == notes
+    side_px = max(size) / 2 if notes or tiles == "never" else max(size)
+    assert max(detected.call_args.args[0].shape) == pytest.approx(side_px, abs=0.5)
+
+
 def test_keeping_the_image_changes_neither_crops_nor_decoding(labeler: Labeler) -> None:
     payload = large_photo(face_px=500)
     without, kept = labeler.prepare(payload), labeler.prepare(payload, keep_pixels=True)

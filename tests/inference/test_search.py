@@ -9,6 +9,7 @@ from mien.app.inference.detect.search import (
     ROTATED_MARGIN,
     _halved,
     find_faces,
+    is_tiled,
     merge,
     one_pass,
     rotation_scores,
@@ -18,6 +19,7 @@ from mien.app.settings import Settings
 from mien.data.contract import Array, roll_degrees
 
 SETTINGS = Settings(detection_px=640, detection_max_px=1600, detect_rotated=True)
+SETTINGS_TILED = SETTINGS.model_copy(update={"detection_tiles": "wide"})
 # A drawn "face" is a red square; the upper half of an upright one is blue.
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -73,6 +75,42 @@ def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:
     (face,) = find_faces(photo(3200, 2400, (1000, 1000, 60)), network, SETTINGS)
     assert face.box == pytest.approx((1000, 1000, 60, 60), abs=4)
     assert (1600, 1200) in network.sizes
+
+
+def in_a_row(width: int, height: int, *, pitch: int, side: int) -> tuple[Array, list[tuple[int, int, int]]]:
+    """A photo with faces at all positions relative to the tiles."""
+    squares = [(x, 3 + x % (height - side - 6), side) for x in range(0, width - side, pitch)]
+    return photo(width, height, *squares), squares
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["panorama", "screenshot"])
+def test_every_small_face_of_a_wide_image_is_found_once_in_tiles(turned: bool) -> None:
+    image, squares = in_a_row(9600, 700, pitch=97, side=40)
+    network = MarkFinder()
+    found = find_faces(np.ascontiguousarray(image.swapaxes(0, 1)) if turned else image, network, SETTINGS_TILED)
+    expected = [(y, x, side) if turned else (x, y, side) for x, y, side in squares]
+    boxes = sorted((round(face.box.x), round(face.box.y), round(face.box.width)) for face in found)
+    assert boxes == sorted(expected)
+    assert max(max(size) for size in network.sizes) <= 1600, "memory does not depend on the size of the image"
+
+
+@pytest.mark.parametrize("side", [25, 90, 300, 500, 1000, 1900])
+def test_faces_of_all_sizes_are_found_in_tiles(side: int) -> None:
+    chosen = SETTINGS.model_copy(update={"detection_tiles": "always"})
+    (face,) = find_faces(photo(4300, 2900, (1400, 700, side)), MarkFinder(), chosen)
+    assert face.box == pytest.approx((1400, 700, side, side), abs=max(2, side / 40))
+
+
+@pytest.mark.parametrize(
+    ("size", "tiles", "tiled"),
+    [
+        ((4800, 1600), "wide", True), ((1600, 4800), "wide", True), ((4800, 1601), "wide", False),
+        ((1600, 100), "wide", False), ((1601, 1600), "always", True), ((1600, 1600), "always", False),
+        ((24_000, 1500), "never", False),
+    ],
+)  # fmt: skip
+def test_wide_images_and_on_request_all_large_ones_are_tiled(size: tuple[int, int], tiles: str, tiled: bool) -> None:
+    assert is_tiled(*size, SETTINGS.model_copy(update={"detection_tiles": tiles})) is tiled
 
 
 def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down() -> None:

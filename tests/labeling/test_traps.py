@@ -24,7 +24,7 @@ from mien.app.labeling.batch import BatchLabeler
 from mien.app.labeling.executors import Threads
 from mien.data.contract.decode import formats
 from tests.labeling.conftest import Mien, resize
-from tests.support import encoded, gradient_image
+from tests.support import encoded, gradient_image, sample_photo
 from tests.support.albums import face_photo, rows_of, write_video
 from tests.support.camera_raw import dng
 from tests.support.videos import ffmpeg, with_index_first
@@ -302,6 +302,31 @@ def test_small_and_uncertain_faces_are_left_out_and_come_back(mien: Mien, photos
     assert json.loads(chosen.stderr.splitlines()[-1])["statuses"] == {"ok": len(kept), "filtered": 5 - len(kept)}
     assert {row["status"] for row in mien.label(photos, "--min-face", str(side + 500), out=out)} == {"filtered"}
     assert mien.label(photos, out=out) == faces
+
+
+def test_faces_that_may_be_missing_are_told_in_row_and_summary(mien: Mien, tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    with Image.open(sample_photo()) as portrait:
+        person = np.asarray(portrait.resize((220, 220)))
+    for name, width, height in (("large.png", 3600, 2400), ("panorama.png", 8000, 1000)):
+        image = np.full((height, width, 3), 90, np.uint8)
+        for x in (40, width // 2, width - 300):
+            image[700:920, x : x + 220] = person
+        Image.fromarray(image).save(folder / name, compress_level=1)
+    done = mien("label", folder, "--out", out, "--write", "csv,files")
+    assert "1 image: searched at reduced size" in done.stdout
+    for table in ("labels.csv", "files.csv"):
+        assert {row["file"]: row["notes"] for row in rows_of(out, table)} == {
+            "large.png": "reduced_search",
+            "panorama.png": "",
+        }
+    assert sum(row["file"] == "panorama.png" for row in rows_of(out)) == 3
+    found = mien.label(folder, "--small-faces", "--max-faces", "2", out=tmp_path / "small")
+    assert [row["file"] for row in found] == ["large.png"] * 2 + ["panorama.png"] * 2
+    assert {row["notes"] for row in found} == {"max_faces"}
+    again = mien("label", folder, "--out", tmp_path / "small", "--small-faces", "--max-faces", "2")
+    assert "2 images: the photo has more faces than the limit" in again.stdout, "also in a run that labels nothing"
 
 
 # Formats

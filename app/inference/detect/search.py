@@ -3,9 +3,12 @@
 The network works best on upright faces of about 10 to 300 px. The first pass reduces the image to one size. If it finds
 no faces or small ones, there is a larger pass, and a very small one for faces that fill the image. If no face has a
 high score, rotated copies are searched: faces on their side have lower scores and wrong landmarks.
+Wide images, or all large ones if the settings say so, are searched at full size in overlapping tiles, so that the
+memory does not depend on their size.
 Boxes and landmarks are in pixels of the original image.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -34,6 +37,15 @@ MAX_COMPARED: Final = 8
 ROTATED_MARGIN: Final = 0.01
 ROTATED_SCORE: Final = 0.7
 MIN_CANVAS_PX: Final = 64
+# Long side over short side of an image of which the second pass, whose long side is limited, would see too little
+TILED_ASPECT: Final = 3.0
+# Part of a tile that the next one shares, and how many times smaller the next level is: a face that is cut at an edge
+# is whole in the next tile, or smaller in the next level. The network finds faces from about 1/160 of a tile's side.
+_TILE_OVERLAP: Final = 0.2
+_LEVEL_RATIO: Final = 4
+# Part of a tile's side from which a face is left to the next level; smaller ones are whole in a tile.
+_LARGE_SHARE: Final = 0.14
+_EDGE_PX: Final = 2
 # Of 200 FERPlus faces of 48 px, the network finds 79 % at original size and 98 % enlarged to this size.
 TINY_PX: Final = 144
 MAX_ENLARGEMENT: Final = 4.0
@@ -52,7 +64,67 @@ def _same(face: Detection, other: Detection) -> bool:
     return iou(face.box, other.box) >= MERGE_IOU
 
 
+def is_tiled(width: int, height: int, settings: InferenceSettings) -> bool:
+    """Whether an image of this size is searched at full size, in tiles."""
+    longer, shorter = max(width, height), min(width, height)
+    is_chosen = {"never": False, "wide": longer >= TILED_ASPECT * shorter, "always": True}[settings.detection_tiles]
+    return is_chosen and longer > settings.detection_max_px
+
+
+def _in_tiles(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
+    """Search the whole image, tiles of it at full size, tiles at a quarter of it, and so on."""
+    height, width = image.shape[:2]
+    px = settings.detection_max_px
+    whole = [face for side in (CLOSE_UP_PX, settings.detection_px, px) for face in one_pass(image, network, side)]
+    in_tiles, level, smallest = list[Detection](), image, 0.0
+    while max(level.shape[:2]) > px:
+        scale = (width / level.shape[1], height / level.shape[0])
+        for top in _tile_starts(level.shape[0], px):
+            for left in _tile_starts(level.shape[1], px):
+                tile = level[top : top + px, left : left + px]
+                found = (face for face in one_pass(tile, network, px) if _is_whole(face, tile, left, top, level))
+                moved = (_moved(face, left, top).scaled(*scale) for face in found)
+                in_tiles += [face for face in moved if face.box.short_side_px >= smallest]
+        smallest = _LARGE_SHARE * px * scale[0]
+        level = _resized(level, max(level.shape[:2]) // _LEVEL_RATIO)
+    # a cheek or a mouth of a large face can look like a face in a tile
+    return merge(whole + [face for face in in_tiles if not any(_is_part(face, other) for other in whole)])
+
+
+def _is_part(face: Detection, larger: Detection) -> bool:
+    """Return whether the center of a face is in another one with a higher score."""
+    x, y, width, height = face.box
+    left, top, larger_width, larger_height = larger.box
+    inside = 0 < x + width / 2 - left < larger_width and 0 < y + height / 2 - top < larger_height
+    return inside and larger.score > face.score
+
+
+def _tile_starts(length: int, px: int) -> list[int]:
+    count = math.ceil((length - px) / (px * (1 - _TILE_OVERLAP))) + 1 if length > px else 1
+    return [round(start) for start in np.linspace(0, max(0, length - px), count)]
+
+
+def _is_whole(face: Detection, tile: Array, left: int, top: int, image: Array) -> bool:
+    """Return whether a face does not touch an edge of its tile, except where the image ends."""
+    x, y, width, height = face.box
+    right, bottom = left + tile.shape[1], top + tile.shape[0]
+    return (
+        (x > _EDGE_PX or left == 0)
+        and (y > _EDGE_PX or top == 0)
+        and (x + width < tile.shape[1] - _EDGE_PX or right == image.shape[1])
+        and (y + height < tile.shape[0] - _EDGE_PX or bottom == image.shape[0])
+    )
+
+
+def _moved(face: Detection, left: int, top: int) -> Detection:
+    x, y, width, height = face.box
+    points = (face.landmarks_px + np.array([left, top])).astype(np.float32)
+    return Detection(Box(x + left, y + top, width, height), points, face.score)
+
+
 def _upright(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
+    if is_tiled(image.shape[1], image.shape[0], settings):
+        return _in_tiles(image, network, settings)
     faces = one_pass(image, network, settings.detection_px)
     long_side = max(image.shape[:2])
     scale = min(1.0, settings.detection_px / long_side)
