@@ -4,6 +4,7 @@ import pytest
 
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, heading, person, show, start_scene
+from tests.e2e.browser.test_access import violations
 from tests.support.browser import Tab
 
 pytestmark = pytest.mark.timeout(240)
@@ -32,6 +33,7 @@ def test_more_than_four_people_have_compact_cards(open_tab: Open) -> None:
     tab = start_scene(open_tab(script=SCENE), *group)
     tab.wait_until("document.querySelectorAll('#faces.compact .face').length === 12")
     assert tab.page.get_by_role("heading", name="Person 12").count() == 1, "screen readers say whose card it is"
+    assert violations(tab.page) == []
     for width, height in ((1280, 800), (768, 1024), (640, 360), (360, 740)):
         tab.page.set_viewport_size({"width": width, "height": height})
         tab.wait_until(f"!{SQUEEZED}.length")
