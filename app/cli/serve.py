@@ -1,5 +1,6 @@
 """Command `mien serve`: the HTTP service."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -21,7 +22,8 @@ def serve(
         from mien.app.service import server
         from mien.app.settings import load_settings
 
-        settings = load_settings(
-            host=host, port=port, workers=workers, model=model, device=device, detector=detector, prior=prior
-        )
+        with server.json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
+            settings = load_settings(
+                host=host, port=port, workers=workers, model=model, device=device, detector=detector, prior=prior
+            )
         server.run(settings)

@@ -65,7 +65,7 @@ def run(settings: Settings) -> None:
     """
     options = uvicorn_options(settings)
     logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
-    with _logged_errors(settings), reserved_port(settings) as listeners:
+    with json_errors(settings.log_format), reserved_port(settings) as listeners:
         _raise_file_limit(settings)
         if settings.detector == "auto" and settings.models_dir is not None and best_detector(settings) != "yunet":
             _log.warning(
@@ -95,13 +95,14 @@ def run(settings: Settings) -> None:
 
 
 @contextmanager
-def _logged_errors(settings: Settings) -> Iterator[None]:
+def json_errors(log_format: str) -> Iterator[None]:
     """Log an error that ends the start as JSON if the log is JSON; otherwise, the command prints it."""
     try:
         yield
     except (MienError, OSError) as error:
-        if settings.log_format != "json":
+        if log_format != "json":
             raise
+        logging.config.dictConfig(log_config("json"))
         _log.critical("%s", error)  # without the traceback
         raise SystemExit(1) from None
 

@@ -16,6 +16,7 @@ from mien.app.inference.detect import weights
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.service import server
 from mien.app.settings import Settings
+from tests.support import ROOT, environment_of
 
 
 def pipeline(precision: str = "fp32", graphs: tuple[str, ...] = ("fp32",)) -> SimpleNamespace:
@@ -100,6 +101,15 @@ def test_an_error_that_ends_the_start_is_json_if_the_log_is(caplog: pytest.LogCa
     assert ended.value.code == 1
     assert [(record.levelname, record.exc_info) for record in caplog.records] == [("CRITICAL", None)]
     assert "Address already in use" in caplog.text
+
+
+def test_a_wrong_setting_is_json_if_the_log_is() -> None:
+    variables = environment_of(prior="wrong", log_format="json") | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mien", "serve"]
+    ended = subprocess.run(command, env=variables, capture_output=True, check=False, timeout=60)
+    error = json.loads(ended.stderr)
+    assert (ended.returncode, error["level"]) == (1, "critical")
+    assert error["message"].startswith("MIEN_PRIOR='wrong': ")
 
 
 def test_other_packages_log_in_the_format_of_the_service(capfd: pytest.CaptureFixture[str]) -> None:
