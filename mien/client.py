@@ -5,6 +5,7 @@ Needs httpx: `pip install 'mien[client]'`.
 
 import base64
 import io
+import json
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 import PIL.Image
 
 from mien.analyzer import BatchError, Faces, Image, checked_pixels, read_file, require_several
-from mien.app.inference.records import Face, Photo
+from mien.app.inference.records import Box, Face, Photo
 from mien.data.contract import decode
 from mien.data.errors import MienError
 
@@ -64,15 +65,21 @@ class Client:
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s)
         self._retries = retries
 
-    def analyze(self, image: Image, **options: str | float | bool) -> Faces:
+    def analyze(
+        self, image: Image, *, boxes: Iterable[Sequence[float]] | None = None, **options: str | float | bool
+    ) -> Faces:
         """Label the faces of one photo.
 
         Args:
             image: as for `Analyzer`: a path, the bytes of a file, a binary file, an image of Pillow, or RGB pixels.
+            boxes: the faces instead of detected ones: (x, y, width, height), in pixels of the upright photo.
             options: of `POST /v1/expressions`, such as min_face_px=24 or crops=True, which fills `face.crop`.
         Raises: ServiceError; httpx.TransportError, if the service cannot be reached; OSError, for a path.
         """
-        (result,) = self._label([_encoded(image)], options)
+        given = None
+        if boxes is not None:
+            given = json.dumps([[dict(zip(Box._fields, map(float, box), strict=True)) for box in boxes]])
+        (result,) = self._label([_encoded(image)], options, given)
         if isinstance(result, ServiceError):
             raise result
         return result
@@ -104,9 +111,11 @@ class Client:
             raise BatchError(errors, list(results.values()))
         return [faces for faces in results.values() if faces is not None]
 
-    def _label(self, images: Sequence[_Encoded], options: _Options) -> list[Faces | ServiceError]:
+    def _label(
+        self, images: Sequence[_Encoded], options: _Options, boxes: str | None = None
+    ) -> list[Faces | ServiceError]:
         """Results of encoded images, each with its source. Raises: ServiceError, if it concerns the request."""
-        response = self._post([("images", payload) for payload, _ in images], options)
+        response = self._post([("images", payload) for payload, _ in images], options, boxes)
         if response.is_success:
             content = response.json()
             return [
@@ -120,11 +129,12 @@ class Client:
         half = len(images) // 2
         return self._label(images[:half], options) + self._label(images[half:], options)
 
-    def _post(self, files: list[tuple[str, bytes]], options: _Options) -> httpx.Response:
+    def _post(self, files: list[tuple[str, bytes]], options: _Options, boxes: str | None) -> httpx.Response:
+        data = {} if boxes is None else {"boxes": boxes}
         for attempt in range(self._retries + 1):
             wait_s = 0.1 * 2**attempt
             try:
-                response = self._http.post("/v1/expressions", files=files, params=options)
+                response = self._http.post("/v1/expressions", files=files, data=data, params=options)
             except httpx.TransportError:
                 if attempt == self._retries:
                     raise

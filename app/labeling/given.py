@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -46,20 +46,39 @@ class GivenFaces:
 def read_given(path: Path) -> GivenFaces:
     """Read a CSV or COCO file; values that are not numbers become NaN, reported later. Raises: LabelingError."""
     try:
-        payload = path.read_bytes()
+        return parse_given(path.read_bytes())
+    except OSError as error:
+        raise LabelingError(f"--boxes {path}: cannot be read ({error.strerror}).") from error
+    except LabelingError as error:
+        raise LabelingError(f"--boxes {path}: {error}") from error
+
+
+def parse_given(payload: bytes) -> GivenFaces:
+    """The faces of a CSV or COCO file. Raises: LabelingError."""
+    try:
         text = payload.decode("utf-8-sig")
         rows = _coco(json.loads(text)) if text.lstrip().startswith("{") else _table(text)
         given = GivenFaces(hashlib.sha256(payload).hexdigest())
         for name, frame, face in rows:
             given.faces.setdefault(name, {}).setdefault(frame, []).append(face)
-    except OSError as error:
-        raise LabelingError(f"--boxes {path}: cannot be read ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise LabelingError(
-            f"--boxes {path}: {detail}. Expected a CSV with the columns file, x, y, width, height, or COCO JSON."
+            f"{detail}. Expected a CSV with the columns file, x, y, width, height, or COCO JSON."
         ) from error
     return given
+
+
+def write_given(path: Path, faces: Mapping[str, Mapping[int, Sequence[Box | Detection]]]) -> None:
+    """Write faces as a CSV that is read as the same faces."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(("file", "frame", *_BOX, *_POINTS))
+        for name, frames in faces.items():
+            for frame, face in ((frame, face) for frame, values in frames.items() for face in values):
+                points = face.landmarks_px.ravel().tolist() if isinstance(face, Detection) else ()
+                box = face.box if isinstance(face, Detection) else face
+                table.writerow((name, "" if frame == STILL else frame, *box, *points))
 
 
 def _table(text: str) -> Iterator[tuple[str, int, Box | Detection]]:

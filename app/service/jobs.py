@@ -27,6 +27,7 @@ from mien.app.errors import NoSuchJob, QueueFull, SettingsError
 from mien.app.labeling.images import CROPS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
 from mien.app.service.schemas import JobOptions, JobState
+from mien.app.service.uploads import BOXES_FILE
 from mien.app.settings import Settings, environment
 
 JOBS_PATH: Final = "/v1/jobs"
@@ -252,6 +253,7 @@ class Jobs:
         command = [sys.executable, "-m", "mien", "label", str(folder / "input"), "--out", str(folder / "out")]
         command += ["--write", "csv", "--limit", str(self._settings.max_job_images), "--quiet"]
         command += json.loads(job.arguments)
+        command += ["--boxes", str(folder / BOXES_FILE)] if (folder / BOXES_FILE).exists() else []
         if nice := shutil.which("nice"):
             command = [nice, *command]
         # limits that are set are kept: the others of `mien label` are for files of the user's own

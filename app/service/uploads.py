@@ -8,23 +8,29 @@ import base64
 import io
 import re
 import zipfile
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Final, Generic, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from mien.app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
-from mien.app.inference.records import Box
+from mien.app.inference.records import Box, Detection
+from mien.app.labeling.files import LabelingError
+from mien.app.labeling.given import parse_given, write_given
 from mien.app.service.problems import summary
-from mien.app.service.schemas import EncodedImages
+from mien.app.service.schemas import EncodedImages, GivenBox
 from mien.app.settings import Settings
 
 FIELD: Final = "images"
+BOXES: Final = "boxes"  # part of a form with given faces, besides its images
+_MAX_BOXES_BYTES: Final = 2_000_000
+_MAX_BOXES_VALUES: Final = 500_000
 _MULTIPART: Final = "multipart/form-data"
 _JSON: Final = "application/json"
 _OCTETS: Final = "application/octet-stream"
@@ -58,6 +64,8 @@ _SIGNATURES: Final = (
     (0, b"\x00\x00\x01\xba", ".mpg"),
 )
 _MAX_LENGTH_DIGITS: Final = 18
+_BOXES_OF_FORM: Final = TypeAdapter(list[list[GivenBox] | None])
+BOXES_FILE: Final = "boxes.csv"  # of a job
 
 
 class Upload(io.BytesIO):
@@ -106,7 +114,11 @@ async def read_uploads(
     chunks = _bounded(stream, settings.max_body_bytes, reserve)
     if media_type == _MULTIPART:
         new_file = lambda _index, name: Upload(name, settings.max_bytes)  # noqa: E731
-        return await _ImageParser(headers, chunks, settings.max_images, new_file).files()
+        parser = _ImageParser(headers, chunks, settings.max_images, new_file)
+        uploads = await parser.files()
+        if parser.boxes is not None:
+            _set_boxes(uploads, bytes(parser.boxes))
+        return uploads
     upload = Upload(None, settings.max_bytes)
     async for chunk in chunks:
         upload.write(chunk)
@@ -120,7 +132,7 @@ async def read_uploads(
 async def save_uploads(
     headers: Headers, stream: AsyncIterator[bytes], settings: Settings, folder: Path
 ) -> dict[str, str]:
-    """Write the images of a job, or its zip file or video, to a folder.
+    """Write the images of a job, or its zip file or video, to a folder, and its given faces beside that folder.
 
     Returns: the names that the client gave, by file name. Raises: see `read_uploads`.
     """
@@ -146,8 +158,49 @@ async def save_uploads(
         suffix = Path(name or "").suffix.lower()
         return _DiskFile(name, folder / f"{index:06}{suffix if _SUFFIX.fullmatch(suffix) else ''}")
 
-    files = await _ImageParser(headers, chunks, settings.max_job_images, new_file).files()
-    return {file.path.name: file.name for file in files if file.name}
+    parser = _ImageParser(headers, chunks, settings.max_job_images, new_file)
+    names = {file.path.name: file.name for file in await parser.files() if file.name}
+    if parser.boxes is not None:
+        await asyncio.to_thread(_save_boxes, bytes(parser.boxes), names, folder.with_name(BOXES_FILE))
+    return names
+
+
+def _set_boxes(uploads: list[Upload], payload: bytes) -> None:
+    """Give each image of a form its boxes. Raises: InvalidRequest."""
+    _check_values(payload, _MAX_JSON_VALUES)
+    try:
+        boxes = _BOXES_OF_FORM.validate_json(payload)
+    except ValidationError as error:
+        raise InvalidRequest(f"form part {BOXES!r}: {summary(error.errors())}") from error
+    if len(boxes) != len(uploads):
+        raise InvalidRequest(f"form part {BOXES!r}: lists for {len(boxes)} images, expected {len(uploads)}")
+    for upload, given in zip(uploads, boxes, strict=True):
+        upload.boxes = _boxes(given)
+
+
+def _boxes(given: list[GivenBox] | None) -> list[Box] | None:
+    return None if given is None else [Box(box.x, box.y, box.width, box.height) for box in given]
+
+
+def _save_boxes(payload: bytes, names: dict[str, str], path: Path) -> None:
+    """Write given faces with the names of stored files instead of the client's. Raises: InvalidRequest."""
+    _check_values(payload, _MAX_BOXES_VALUES)
+    try:
+        given = parse_given(payload)
+    except LabelingError as error:
+        raise InvalidRequest(f"form part {BOXES!r}: {error}") from error
+    stored = defaultdict[str, list[str]](list)
+    for file, name in names.items():
+        stored[name].append(file)
+    faces: dict[str, dict[int, list[Box | Detection]]] = {}
+    for name, frames in given.faces.items():
+        # an image, or a member of an archive, whose name may have slashes too
+        ends = (index for index in range(len(name) + 1) if index == len(name) or name[index] == "/")
+        targets = [f"{file}{name[end:]}" for end in ends for file in stored.get(name[:end], ())]
+        if not targets:
+            raise InvalidRequest(f"form part {BOXES!r}: no image is named {name[:100]}")
+        faces |= dict.fromkeys(targets, frames)
+    write_given(path, faces)
 
 
 def _with_suffix(path: Path) -> Path:
@@ -189,8 +242,7 @@ async def _bounded(
 
 def _decoded(body: bytes, settings: Settings) -> list[Upload]:
     """The images of a JSON body."""
-    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MAX_JSON_VALUES:
-        raise InvalidRequest(f"JSON body of more than {_MAX_JSON_VALUES:,} values: expected images in base64")
+    _check_values(body, _MAX_JSON_VALUES)
     try:
         images = EncodedImages.model_validate_json(body).images
     except ValidationError as error:
@@ -199,14 +251,19 @@ def _decoded(body: bytes, settings: Settings) -> list[Upload]:
         raise _too_many(settings.max_images)
     uploads = [Upload(image.name, settings.max_bytes) for image in images]
     for index, (image, upload) in enumerate(zip(images, uploads, strict=True)):
-        if image.boxes is not None:
-            upload.boxes = [Box(box.x, box.y, box.width, box.height) for box in image.boxes]
+        upload.boxes = _boxes(image.boxes)
         try:
             upload.write(base64.b64decode(_DATA_URL.sub("", image.base64, count=1), validate=True))
         except ValueError as error:
             where = f"{FIELD}/{index}/base64"
             raise InvalidRequest(f"{where}: {error}. Send base64 without line breaks") from error
     return uploads
+
+
+def _check_values(text: bytes, limit: int) -> None:
+    """Raises: InvalidRequest, for more values than a body of so many bytes may unpack to."""
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > limit:
+        raise InvalidRequest(f"more than {limit:,} values: expected images in base64, and boxes of their faces")
 
 
 def _too_many(limit: int) -> TooManyImages:
@@ -235,7 +292,7 @@ _File = TypeVar("_File", Upload, _DiskFile)
 
 
 class _ImageParser(MultiPartParser, Generic[_File]):
-    """Starlette's parser for forms with images only, with or without file names."""
+    """Starlette's parser for forms with images, with or without file names, and at most one part of given faces."""
 
     def __init__(
         self,
@@ -244,8 +301,9 @@ class _ImageParser(MultiPartParser, Generic[_File]):
         max_images: int,
         new_file: Callable[[int, str | None], _File],
     ) -> None:
-        super().__init__(headers, chunks)
+        super().__init__(headers, chunks, max_part_size=_MAX_BOXES_BYTES)
         self._max_images = max_images
+        self.boxes: bytearray | None = None
         self._new_file: Callable[[int, str | None], _File] = new_file
         self._files: list[_File] = []
         self._ended = False
@@ -262,19 +320,21 @@ class _ImageParser(MultiPartParser, Generic[_File]):
             raise InvalidRequest(f"no image: expected at least one part named {FIELD!r}")
         return self._files
 
-    def on_part_begin(self) -> None:
-        if len(self._files) >= self._max_images:
-            raise _too_many(self._max_images)
-        super().on_part_begin()
-
     def on_headers_finished(self) -> None:
         disposition = self._current_part.content_disposition or b""
         _, options = parse_options_header(disposition)
         field = options.get(b"name", b"").decode("utf-8", "replace")
+        if field == BOXES and self.boxes is None:
+            self._current_part.field_name = field
+            self.boxes = self._current_part.data
+            return
         if field != FIELD:
             raise InvalidRequest(
-                f"multipart part {field[:40]!r}: send images as {FIELD!r}, and options as query parameters"
+                f"multipart part {field[:40]!r}: send images as {FIELD!r}, given faces as one part {BOXES!r}, and "
+                "options as query parameters"
             )
+        if len(self._files) >= self._max_images:
+            raise _too_many(self._max_images)
         name = options[b"filename"].decode("utf-8", "replace") if b"filename" in options else None
         if extended := _EXTENDED_NAME.search(disposition):
             name = unquote_to_bytes(extended[1]).decode("utf-8", "replace")

@@ -58,6 +58,19 @@ def test_any_image_of_an_analyzer_can_be_sent(open_client: Open, tmp_path: Path)
             assert faces.draw().size == (320, 240)
 
 
+def test_given_boxes_are_labeled_as_by_an_analyzer(open_client: Open, artifact: Path) -> None:
+    boxes = [(170, 40, 110, 130), (10, 20, 60, 60)]
+    with Analyzer(model=artifact, device="cpu", detector="builtin") as analyzer:
+        expected = analyzer.analyze(sample_photo(), boxes=boxes)
+        client = open_client(detector=analyzer._labeler().detector)
+    assert [face.to_dict() for face in client.analyze(sample_photo(), boxes=boxes)] == [
+        face.to_dict() for face in expected
+    ]
+    assert client.analyze(sample_photo(), boxes=[]) == []
+    with pytest.raises(ServiceError, match="outside the image"):
+        client.analyze(sample_photo(), boxes=[(900, 900, 10, 10)])
+
+
 def test_batches_name_the_images_that_cannot_be_used(open_client: Open) -> None:
     client = open_client(max_images=3)  # fewer than the client sends at first
     assert [len(faces) for faces in client.analyze_batch([PHOTO] * 7)] == [1] * 7

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -162,20 +163,45 @@ def test_a_crop_from_the_response_classified_again_has_the_same_probabilities(cl
     assert {"decode", "classify"} <= set(body["images"][0]["timings_ms"])
 
 
-def test_boxes_of_a_json_request_are_labeled_instead_of_detected_faces(client: TestClient) -> None:
+@pytest.mark.parametrize("form", [False, True])
+def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient, form: bool) -> None:
     face, other = (280.0, 200.0, 80.0, 80.0), (50.0, 60.0, 70.0, 90.0)
     image = {"base64": base64.b64encode(PHOTO).decode()}
 
     def with_boxes(*boxes: tuple[float, ...]) -> httpx.Response:
         given = [dict(zip(("x", "y", "width", "height"), box, strict=True)) for box in boxes]
-        return client.post("/v1/expressions", json={"images": [image | {"boxes": given}]})
+        if form:
+            parts = [("images", PHOTO), ("images", PHOTO)]
+            return client.post("/v1/expressions", data={"boxes": json.dumps([given, None])}, files=parts)
+        return client.post("/v1/expressions", json={"images": [image | {"boxes": given}, image]})
 
-    found = with_boxes(other, face).json()["images"][0]["faces"]
-    assert [tuple(each["box"].values()) for each in found] == [other, face]
-    assert found[0]["probabilities"] != found[1]["probabilities"]
+    first, second = with_boxes(other, face).json()["images"]
+    assert [tuple(each["box"].values()) for each in first["faces"]] == [other, face]
+    assert first["faces"][0]["probabilities"] != first["faces"][1]["probabilities"]
+    assert [tuple(each["box"].values()) for each in second["faces"]] == [face], "detected"
     assert with_boxes().json()["images"][0]["faces"] == []
-    detail = problem(with_boxes(face, (900, 200, 80, 80)), 422, "invalid-request")
-    assert detail.startswith("boxes[1]: 900, 200, 80, 80 is outside the image of 640x480 px")
+    error = with_boxes(face, (900, 200, 80, 80)).json()["images"][0]["error"]
+    assert error["detail"].startswith("boxes[1]: 900, 200, 80, 80 is outside the image of 640x480 px")
+
+
+@pytest.mark.parametrize(
+    ("boxes", "detail"),
+    [
+        (["[[]]"], "lists for 1 images, expected 2"),
+        (["[[], 3]"], "1"),
+        (["[[{}], null]"], "x"),
+        (["no JSON"], "Invalid JSON"),
+        (["[" * 9000], "Invalid JSON"),
+        (["[" * 20_000], "values"),
+        (["[null, null]"] * 2, "one part 'boxes'"),
+        ([" " * 3_000_000], "Part exceeded"),
+    ],
+)
+def test_boxes_of_a_form_that_do_not_fit_its_images_are_rejected(
+    client: TestClient, boxes: list[str], detail: str
+) -> None:
+    parts = [*(("images", PHOTO) for _ in range(2)), *(("boxes", (None, text)) for text in boxes)]
+    assert detail in problem(client.post("/v1/expressions", files=parts), 422, "invalid-request")
 
 
 def test_an_image_of_another_size_is_not_an_aligned_face(client: TestClient) -> None:

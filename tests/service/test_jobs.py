@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import httpx
 import pytest
 
 from mien.app.errors import NoSuchJob, QueueFull
@@ -25,7 +26,7 @@ from mien.app.service.schemas import JobOptions
 from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.support import encoded, gradient_image, sample_photo
-from tests.support.app import Connect
+from tests.support.app import Connect, problem
 
 PHOTO = encoded(gradient_image(160, 120), "PNG")
 
@@ -270,6 +271,34 @@ def test_a_job_returns_ranked_expressions_and_crops_on_request(
     assert [(len(face["top"]), "crop" in face) for face in faces] == [(1, False), (3, True)]
     assert decode(base64.b64decode(faces[1]["crop"]["base64"])).shape == (112, 112, 3)
     assert faces[0]["probabilities"] == faces[1]["probabilities"]
+
+
+def test_given_boxes_of_a_job_are_found_by_the_names_of_the_client(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: Path
+) -> None:
+    monkeypatch.setattr(Jobs, "start_next", lambda _: None)  # it is labeled below
+    settings = {"model": artifact, "detector": "builtin", "device": "cpu"}
+    client, jobs = connect(jobs_dir=tmp_path), Jobs(tmp_path, Settings(**settings))
+    images = [("images", (name, PHOTO)) for name in ("me.png", "other.png", "a/b.png")]
+    images += [("images", ("all.zip", zipped(PHOTO)))]
+
+    def post(table: str) -> httpx.Response:
+        return client.post("/v1/jobs", files=[*images, ("boxes", ("boxes.csv", table))])
+
+    rows = ["file,x,y,width,height", "me.png,10,20,60,60", "me.png,80,20,60,60", "a/b.png,1,2,50,50"]
+    response = post("\n".join([*rows, "all.zip/a.png,5,6,40,40"]))
+    asyncio.run(jobs.label(jobs.get(response.json()["id"])))
+    found = client.get(f"{response.headers['location']}/results").json()["images"]
+    assert {image["name"]: [list(face["box"].values()) for face in image["faces"]] for image in found} == {
+        "me.png": [[10, 20, 60, 60], [80, 20, 60, 60]],
+        "other.png": [],
+        "a/b.png": [[1, 2, 50, 50]],
+        "all.zip/a.png": [[5, 6, 40, 40]],
+    }
+    wrong = ("\n".join([*rows, "gone.png,1,2,3,4"]), "file,x\nme.png,1", '{"images": ' + "[" * 9000, "[" * 600_000)
+    for table, detail in zip(wrong, ("gone.png", "columns file, x", "COCO", "500,000 values"), strict=True):
+        assert detail in problem(post(table), 422, "invalid-request")
+    assert len(jobs.of_client("testclient")) == 1
 
 
 def test_crops_of_a_job_count_as_its_bytes(tmp_path: Path, artifact: Path) -> None:

@@ -25,7 +25,7 @@ from mien.app.service.problems import MEDIA_TYPE
 from mien.app.service.routes import TheService, accepts_gzip, check_unique
 from mien.app.service.schemas import EncodedImages, ExpressionsResponse, ImageResult, LabelOptions
 from mien.app.service.state import Service
-from mien.app.service.uploads import FIELD, Upload, read_uploads
+from mien.app.service.uploads import BOXES, FIELD, Upload, read_uploads
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
 from mien.data.contract.decode import formats
@@ -33,6 +33,7 @@ from mien.data.contract.decode import formats
 T = TypeVar("T")
 router = APIRouter()
 _BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
+_GIVEN_BOX: Final = {"$ref": "#/components/schemas/GivenBox"}
 _KINDS: Final = tuple(f"image/{name.lower()}" for name in formats() if name not in FILES_ONLY)
 # A small photo with one face, so that the example of the API description can be sent
 _PHOTO: Final = base64.b64encode((Path(__file__).parents[2] / "static" / "example.jpg").read_bytes()).decode()
@@ -44,9 +45,16 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
                 "type": "object",
                 "required": [FIELD],
                 "additionalProperties": False,
-                "properties": {FIELD: {"type": "array", "minItems": 1, "items": _BINARY}},
+                "properties": {
+                    FIELD: {"type": "array", "minItems": 1, "items": _BINARY},
+                    BOXES: {
+                        "type": "array",
+                        "items": {"anyOf": [{"type": "array", "items": _GIVEN_BOX}, {"type": "null"}]},
+                        "description": "for each image, in order: boxes to label instead of detected faces, or null",
+                    },
+                },
             },
-            "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}},
+            "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}, BOXES: {"contentType": "application/json"}},
         },
         "application/json": {
             "schema": {"$ref": "#/components/schemas/EncodedImages"},

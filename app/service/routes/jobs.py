@@ -28,7 +28,7 @@ from mien.app.service.routes import TheService, accepts_gzip, check_unique
 from mien.app.service.routes.expressions import problem_docs
 from mien.app.service.schemas import ImageData, JobImage, JobList, JobOptions, JobResults, JobStatus, PageOptions
 from mien.app.service.state import Service
-from mien.app.service.uploads import CONTAINERS, FIELD, save_uploads
+from mien.app.service.uploads import BOXES, CONTAINERS, FIELD, save_uploads
 from mien.data.contract import EIGHT_LABELS
 
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
@@ -41,7 +41,14 @@ _BODY: Final = {
     "required": True,
     "content": {
         "multipart/form-data": {
-            "schema": {"type": "object", "properties": {FIELD: {"type": "array", "minItems": 1, "items": _FILE}}}
+            "schema": {
+                "type": "object",
+                "required": [FIELD],
+                "properties": {
+                    FIELD: {"type": "array", "minItems": 1, "items": _FILE},
+                    BOXES: {**_FILE, "description": "CSV or COCO file with faces to label instead of detected ones"},
+                },
+            }
         },
         **{kind: {"schema": _FILE} for kind in CONTAINERS},
     },
