@@ -16,7 +16,8 @@ from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.detect.search import is_tiled
 from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Photo, Prepared, with_ambiguity
 from mien.app.settings import InferenceSettings, ServiceSettings
-from mien.data.contract import CROP_PX, LANDMARKS, Array, align, fit, roll_degrees
+from mien.data.contract import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
+from mien.data.contract.align import similarity
 from mien.data.contract.decode import Probe
 from mien.data.quality import measure
 from mien.models.manifest import artifact_dir
@@ -65,8 +66,8 @@ class Labeler:
                 ignored.
             keep_pixels: keep the pixels in the result.
             admit: for the bytes of an untrusted sender: see `decode_image`.
-        Raises: PayloadTooLarge, DecodeError and its subclasses; InvalidRequest, for an aligned image of another size
-            or options that exclude each other; InvalidBox.
+        Raises: PayloadTooLarge, DecodeError and its subclasses; InvalidRequest, for an aligned image of another size,
+            a whole one of a pixel, or options that exclude each other; InvalidBox.
         """
         if aligned + whole + (boxes is not None) > 1:
             raise InvalidRequest("aligned, whole and boxes: choose one of them")
@@ -80,7 +81,7 @@ class Labeler:
             if aligned:
                 detections = (_aligned_face(decoded.image),)
             elif whole:
-                detections = (whole_face(decoded.image),)
+                detections = (_whole_face(decoded.image),)
                 notes = ("framing",) if differs_in_framing(decoded.image, self.detector) else ()
             elif boxes is not None:
                 detections = self._at_boxes(decoded.image, boxes)
@@ -197,6 +198,15 @@ def _aligned_face(crop: Array) -> Detection:
         size = f"{crop.shape[1]}x{crop.shape[0]}"
         raise InvalidRequest(f"aligned: image of {size} px, expected a face of {CROP_PX}x{CROP_PX} px")
     return whole_face(crop)
+
+
+def _whole_face(image: Array) -> Detection:
+    face = whole_face(image)
+    try:
+        similarity(face.landmarks_px)
+    except DegenerateLandmarks as error:
+        raise InvalidRequest(f"whole: image of {image.shape[1]}x{image.shape[0]} px, too small for a face") from error
+    return face
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class BrokenContainer(MienError):
 
 
 class NotAVideo(MienError):
-    """A file with the name of a video; `reason` is a stable code."""
+    """A file with the name of a video, but nothing to label; `reason` is a stable code."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -318,9 +318,10 @@ def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: Is
         yield page, done
 
 
-def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+def _open_video(container: Input, path: bytes) -> Video:
+    """Open a video. Raises: NotAVideo, BrokenContainer."""
     try:
-        video = Video(path)
+        return Video(path)
     except NoVideo as error:
         raise NotAVideo("no_video", str(error)) from error
     except VideoError as error:
@@ -330,7 +331,10 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
                     message = "a source file of TypeScript, or another file that is not a video"
                     raise NotAVideo("not_an_image", message) from error
         raise BrokenContainer(f"video {error}") from error
-    with video:
+
+
+def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+    with _open_video(container, path) as video:
         frames, slot, time_s = 0, 0, 0.0
         scenes = Scenes() if options.scenes else None
         try:
@@ -339,7 +343,7 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
                 if time_s < options.start:
                     continue
                 if options.end is not None and time_s >= options.end:
-                    return
+                    break
                 # At most one frame per time slot, even if the frame rate varies.
                 per_second = options.per_second
                 due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // options.every
@@ -348,9 +352,13 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
                     child = replace(container, frame=frame.number, time_s=time_s, parent=container.row, row=None)
                     done = is_done(child)
                     yield child if done else _with_pixels(frame, child), done
+            else:
+                _check_end(video, frames, time_s)
         except VideoError as error:
             raise BrokenContainer(f"video {error}. Earlier frames are labeled") from error
-        _check_end(video, frames, time_s)
+    if not slot:
+        last = f"the last one that was read is at {time_s:g} s"
+        raise NotAVideo("outside_part", f"no frame between --start and --end: {last}")
 
 
 class Scenes:

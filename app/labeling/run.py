@@ -134,11 +134,8 @@ class _Run:
             return
         named = read_given(boxes).faces
         unknown = sorted(name for name in named if not self.journal.has_input(name))
-        without_frame = [
-            f"{name} (a video needs the column frame)"
-            for name, frames in named.items()
-            if STILL in frames and name not in unknown and self.journal.image(name, STILL) is None
-        ]
+        videos = (name for name in self.journal.videos() if STILL in named.get(name, {}))
+        without_frame = [f"{name} (a video needs the column frame)" for name in videos]
         if missing := unknown + without_frame:
             listed = ", ".join(missing[:5] + (["..."] if len(missing) > 5 else []))
             text = f"{boxes} has faces of {counted(len(missing), 'image')} not among the inputs: {listed}"

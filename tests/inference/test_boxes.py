@@ -114,6 +114,8 @@ def test_an_aligned_face_is_classified_as_it_is(labeler: Labeler, photo: Array, 
     assert np.allclose(prepared.detections[0].landmarks_px, TEMPLATE_PX)
     with pytest.raises(InvalidRequest, match=f"expected a face of {CROP_PX}x{CROP_PX}"):
         blind(labeler).prepare(photo, aligned=True)
+    with pytest.raises(InvalidRequest, match="1x1 px, too small for a face"):
+        blind(labeler).prepare(photo[:1, :1], whole=True)
     for options in ({"aligned": True, "whole": True}, {"whole": True, "boxes": [detected.box]}):
         with pytest.raises(InvalidRequest, match="choose one"):
             labeler.prepare(crop, **options)

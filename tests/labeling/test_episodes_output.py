@@ -86,3 +86,9 @@ def test_only_the_chosen_part_of_a_video_is_labeled(clip: Path, tmp_path: Path) 
     settings = load_settings(detector="builtin", device="cpu")
     label_folder(clip, tmp_path / "out", settings, "csv", start=2.5, end=3.25)
     assert [row["time_s"] for row in rows_of(tmp_path / "out")] == ["2.5", "2.625", "2.75", "2.875", "3.0", "3.125"]
+
+
+def test_a_video_shorter_than_the_start_has_a_row(clip: Path, tmp_path: Path) -> None:
+    label_folder(clip, tmp_path / "out", load_settings(detector="builtin", device="cpu"), "csv", "episodes", start=60.0)
+    (row,) = rows_of(tmp_path / "out")
+    assert (row["file"], row["status"], row["reason"]) == ("my smile.mp4", "skipped", "outside_part")

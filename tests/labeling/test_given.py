@@ -13,7 +13,7 @@ from mien.app.labeling.given import read_given
 from mien.app.labeling.records import Input
 from mien.app.settings import Settings, load_settings
 from tests.support import sample_photo
-from tests.support.albums import label_folder, rows_of
+from tests.support.albums import label_folder, rows_of, write_video
 
 BOX = (180, 50, 90, 120)  # around the face of the sample
 
@@ -169,9 +169,11 @@ def test_a_coco_annotation_without_a_box_is_a_message_of_its_image(tmp_path: Pat
     assert (np.isnan(bad).all(), tuple(good)) == (True, BOX)
 
 
-def test_a_file_that_names_no_input_is_an_error(photos: Path, settings: Settings) -> None:
-    boxes = write_boxes(photos.parent / "boxes.csv", (f"{photos}/a.jpg", *BOX))
-    with pytest.raises(LabelingError, match="1 image not among the inputs"):
+@pytest.mark.parametrize(("name", "reason"), [("photos/a.jpg", ""), ("clip.mp4", r" \(a video needs .* frame\)")])
+def test_a_file_that_names_no_input_is_an_error(photos: Path, settings: Settings, name: str, reason: str) -> None:
+    write_video(photos / "clip.mp4", frames=2)
+    boxes = write_boxes(photos.parent / "boxes.csv", (name, *BOX))
+    with pytest.raises(LabelingError, match=f"1 image not among the inputs: {name}{reason}"):
         labeled(photos, settings, boxes=boxes)
 
 
