@@ -50,6 +50,8 @@ class TrackingRules:
         return_s: within this time.
         merge_s: in this time after its start, a track is given up for that of a person who is gone
         gone_face: if its face comes to look like that person's, as when only a part was visible at first.
+        cut_face: after a cut, a face is a person from before it only if it is at least so similar: of the faces of 60
+            photos, one pair of different people in 2,000 is.
         pause_s: time without frames that counts toward `return_s` at most; after more, only the same face matches.
         head: width of a head in face widths;
         covered: two heads that share more than this part of the smaller one hide each other: they can look different.
@@ -71,6 +73,7 @@ class TrackingRules:
     return_s: float = 10.0
     merge_s: float = 1.0
     gone_face: float = 0.8
+    cut_face: float = 0.9
     pause_s: float = 1.0
     head: float = 1.4
     covered: float = 0.15
@@ -121,18 +124,21 @@ class Tracker:
     _tracks: list[_Track] = field(default_factory=list)
     _next: int = 1
     _updated_s: float = -math.inf
+    _cut_s: float = -math.inf  # time of the newest cut
     _clock_s: float = 0.0  # runs with the frames, but at most `pause_s` from one to the next
 
-    def update(self, faces: tuple[Face, ...], at_s: float) -> list[Face]:
+    def update(self, faces: tuple[Face, ...], at_s: float, *, cut: bool = False) -> list[Face]:
         """Match the faces of the next frame to tracks.
 
         Args:
             faces: faces of the frame, from the pipeline. Faces without a crop are matched by position only.
             at_s: time of the frame in seconds, on a monotonic clock.
+            cut: whether another scene has begun since the frame before.
         Returns: the faces in the same order, with the number, the smoothed probabilities and the label of their track;
             without those that are not confirmed as people yet.
         """
         rules = self.rules
+        self._cut_s = at_s if cut else self._cut_s
         self._clock_s += min(max(at_s - self._updated_s, 0.0), rules.pause_s)
         kept_s = max(rules.return_s, rules.lost_s, rules.slow_s)
         self._tracks = [track for track in self._tracks if self._clock_s - track.seen_clock_s <= kept_s]
@@ -177,9 +183,12 @@ class Tracker:
         in_last_frame = track.seen_s == self._updated_s
         held_s = rules.slow_s if in_last_frame else rules.lost_s
         is_near = distance <= 1 and passed_s <= held_s and 1 / rules.max_growth <= size / track_size <= rules.max_growth
+        same_face = rules.same_face
+        if track.seen_s < self._cut_s:
+            is_near, same_face = False, rules.cut_face
         if similarity is None:
             return distance if is_near else math.inf
-        is_same = similarity >= rules.same_face and self._clock_s - track.seen_clock_s <= rules.return_s
+        is_same = similarity >= same_face and self._clock_s - track.seen_clock_s <= rules.return_s
         continues = in_last_frame and passed_s <= rules.pause_s and similarity >= rules.other_face
         if not (is_same or (is_near and (continues or seen.covered))):
             return math.inf
@@ -196,7 +205,8 @@ class Tracker:
             if old.seen_s < track.begun_s
             and self._clock_s - old.seen_clock_s <= rules.return_s
             and all(old is not other for other in tracks)
-            and (similarity := old.similarity(seen) or 0.0) >= rules.gone_face
+            and (similarity := old.similarity(seen) or 0.0)
+            >= (rules.cut_face if old.seen_s < self._cut_s else rules.gone_face)
         ]
         if not gone:
             return track

@@ -27,6 +27,7 @@ _DEFAULT_FPS: Final = 25.0
 _MAX_FPS: Final = 240.0
 # FFmpeg's -dts_delta_threshold: a larger step is the seam of two recordings, as in joined transport streams
 _SEAM_S: Final = 10.0
+_CUT: Final = 27.0
 _WITH_SEAMS: Final = frozenset(("mpegts", "mpeg", "rtsp", "rtp"))
 
 
@@ -63,6 +64,32 @@ class VideoFrame:
         if shown != (pixels.shape[1], pixels.shape[0]):
             pixels = cv2.resize(np.ascontiguousarray(pixels), shown, interpolation=cv2.INTER_CUBIC)
         return _turned(pixels, self._decoded.side_data.get(SideData.DISPLAYMATRIX))
+
+    def thumbnail(self) -> Array:
+        """The frame at 64x36 pixels, stretched and not turned, (36, 64, 3) uint8 RGB. Raises: see `pixels`."""
+        if self._decoded.is_corrupt:
+            raise VideoError(f"frame {self.number} is damaged")
+        pixels: Array = self._decoded.to_ndarray(format="rgb24", width=64, height=36, interpolation="AREA")
+        return pixels
+
+
+class Cuts:
+    """Cuts of a video, by the mean change of hue, saturation and value from one frame to the next.
+
+    Source: the content detector of PySceneDetect, with its threshold of 27.
+    """
+
+    def __init__(self) -> None:
+        self._last: Array | None = None
+
+    def is_cut(self, frame: VideoFrame) -> bool:
+        """Return whether another scene begins with the next frame; a damaged one is left out."""
+        try:
+            hsv = cv2.cvtColor(frame.thumbnail(), cv2.COLOR_RGB2HSV)
+        except VideoError:
+            return False
+        last, self._last = self._last, hsv
+        return last is not None and bool(cv2.absdiff(hsv, last).mean() >= _CUT)
 
 
 def _turned(pixels: Array, side_data: Any) -> Array:

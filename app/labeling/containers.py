@@ -21,11 +21,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, Final
 
-import cv2
 from PIL import Image
 
 from mien.app.errors import PayloadTooLarge
-from mien.app.inference.video import NoVideo, Video, VideoError, VideoFrame
+from mien.app.inference.video import Cuts, NoVideo, Video, VideoError, VideoFrame
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import (
     TIFFS,
@@ -66,8 +65,7 @@ _ARCHIVE_ERRORS: Final = (
 # A video is truncated if more than this share of its stated length, and more than this many seconds, are missing.
 _MISSING_SHARE: Final = 0.1
 _MISSING_S: Final = 0.5
-_CUT: Final = 27.0
-_SCENE_S: Final = 0.6
+_SCENE_S: Final = 0.6  # from one scene to the next, with `--scenes`
 _ENCRYPTED: Final = Failure("encrypted", "the member is encrypted; no password can be given")
 _UTF8_FLAG: Final = 0x800
 _DOS: Final = (0, 10, 14)  # FAT, NTFS and VFAT, as the systems that made an archive
@@ -318,14 +316,14 @@ def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: Is
         yield page, done
 
 
-def _open_video(container: Input, path: bytes) -> Video:
+def _open_video(name: str, path: bytes) -> Video:
     """Open a video. Raises: NotAVideo, BrokenContainer."""
     try:
         return Video(path)
     except NoVideo as error:
         raise NotAVideo("no_video", str(error)) from error
     except VideoError as error:
-        if container.name.lower().endswith(".ts"):
+        if name.lower().endswith(".ts"):
             with open_file(path) as file:
                 if file.read(1) != b"\x47":  # of a transport stream
                     message = "a source file of TypeScript, or another file that is not a video"
@@ -333,10 +331,32 @@ def _open_video(container: Input, path: bytes) -> Video:
         raise BrokenContainer(f"video {error}") from error
 
 
+class _Sampling:
+    """The choice of frames; `scene` is the number of cuts so far, and `slot` the next one to fill."""
+
+    def __init__(self, options: LabelOptions) -> None:
+        self._options, self._cuts = options, Cuts()
+        self.scene = self.slot = 0
+        self._taken_s = -math.inf
+
+    def takes(self, frame: VideoFrame, time_s: float) -> bool:
+        """Return whether to label the next frame."""
+        is_cut = self._cuts.is_cut(frame)
+        self.scene += is_cut
+        # At most one frame per time slot, even if the frame rate varies.
+        per_second = self._options.per_second
+        due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // self._options.every
+        if self._options.scenes:
+            due = self.slot if (is_cut or not self.slot) and time_s - self._taken_s >= _SCENE_S else -1
+        if due < self.slot:
+            return False
+        self.slot, self._taken_s = due + 1, time_s
+        return True
+
+
 def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
-    with _open_video(container, path) as video:
-        frames, slot, time_s = 0, 0, 0.0
-        scenes = Scenes() if options.scenes else None
+    with _open_video(container.name, path) as video:
+        sampling, frames, time_s = _Sampling(options), 0, 0.0
         try:
             for frame in video:
                 frames, time_s = frame.number + 1, round(frame.time_s, 3)
@@ -344,45 +364,18 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
                     continue
                 if options.end is not None and time_s >= options.end:
                     break
-                # At most one frame per time slot, even if the frame rate varies.
-                per_second = options.per_second
-                due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // options.every
-                if scenes.begins(frame, time_s) if scenes else due >= slot:
-                    slot = due + 1
-                    child = replace(container, frame=frame.number, time_s=time_s, parent=container.row, row=None)
+                if sampling.takes(frame, time_s):
+                    child = replace(container, frame=frame.number, time_s=time_s, scene=sampling.scene)
+                    child = replace(child, parent=container.row, row=None)
                     done = is_done(child)
                     yield child if done else _with_pixels(frame, child), done
             else:
                 _check_end(video, frames, time_s)
         except VideoError as error:
             raise BrokenContainer(f"video {error}. Earlier frames are labeled") from error
-    if not slot:
+    if not sampling.slot:
         last = f"the last one that was read is at {time_s:g} s"
         raise NotAVideo("outside_part", f"no frame between --start and --end: {last}")
-
-
-class Scenes:
-    """Cuts of a video, by the mean change of hue, saturation and value from one frame to the next.
-
-    Source: the content detector of PySceneDetect, with its threshold of 27, and at least 0.6 s from cut to cut.
-    """
-
-    def __init__(self) -> None:
-        self._last: Array | None = None
-        self._cut_s = -math.inf
-
-    def begins(self, frame: VideoFrame, time_s: float) -> bool:
-        """Return whether a scene begins with a frame."""
-        try:
-            pixels = frame.pixels()
-        except VideoError:
-            return False
-        small = cv2.cvtColor(cv2.resize(pixels, (64, 36), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2HSV)
-        last, self._last = self._last, small
-        if last is not None and (cv2.absdiff(small, last).mean() < _CUT or time_s - self._cut_s < _SCENE_S):
-            return False
-        self._cut_s = time_s
-        return True
 
 
 def _with_pixels(frame: VideoFrame, child: Input) -> Input:

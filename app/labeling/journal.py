@@ -92,7 +92,7 @@ class Journal:
     def check_version(self) -> None:
         """Check that the tables are those of this version. Raises: OutputRefused."""
         columns = {row[1] for row in self._db.execute("PRAGMA table_info(items)")}
-        if columns and "notes" not in columns:
+        if columns and "scene" not in columns:
             raise OutputRefused(f"{self.out} was labeled by an earlier version of Mien. Choose another --out.")
 
     def _create(self) -> None:
@@ -196,11 +196,12 @@ class Journal:
         )
         for _, group in groupby(cursor, key=itemgetter(0)):
             rows = list(group)
-            row, name, kind, path, size, parent, member, frame, time_s, *result = rows[0][:FACE_COLUMN]
+            row, name, kind, path, size, parent, member, frame, time_s, scene, *result = rows[0][:FACE_COLUMN]
             faces = tuple(
                 unpack_face(row[FACE_COLUMN:], self.expressions) for row in rows if row[FACE_COLUMN] is not None
             )
-            image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame, time_s=time_s)
+            image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame)
+            image = replace(image, time_s=time_s, scene=scene)
             status, reason, error, sha256, width, height, notes = result
             shown: Status = "filtered" if status == "ok" and not faces else status
             yield Result(image, shown, reason, error, sha256, width, height, faces, tuple(notes.split()))
@@ -566,7 +567,7 @@ class Journal:
                 else:
                     values = (
                         item.name, item.frame, item.parent, item.kind, item.path, item.member, item.size,
-                        self.session, item.time_s, item.images,
+                        self.session, item.time_s, item.scene, item.images,
                     )  # fmt: skip
                     (row,) = self._db.execute(UPSERT_CHILD, values).fetchall()[0]
                 begun.append(replace(item, row=row, on_disk=on_disk))

@@ -38,7 +38,8 @@ class Input:
         failure: problem found before the image is read.
         row: key in the journal, and of its archive or video as `parent`.
         member: position in its archive.
-        frame: number from 0 in its video or TIFF, otherwise `STILL`; time_s: seconds since the start of the video.
+        frame: number from 0 in its video or TIFF, otherwise `STILL`; time_s: seconds since the start of the video;
+            scene: number of cuts before it.
         images: bit mask of the images to write; on_disk: of those that an earlier run has written or begun.
         payload: encoded bytes of a member; pixels: a decoded frame; notes: about its decoding.
     """
@@ -54,6 +55,7 @@ class Input:
     member: int | None = None
     frame: int = STILL
     time_s: float | None = None
+    scene: int = 0
     images: int = 0
     on_disk: int = 0
     sha256: str = ""

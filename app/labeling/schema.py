@@ -19,12 +19,12 @@ REMAINING: Final = "(status IS NULL OR status IN ('ok', 'no_face') AND products 
 BOX: Final = struct.Struct("<4d")
 _POINTS: Final = struct.Struct("<2f")
 COLUMNS: Final = (
-    "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, "
+    "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, i.scene, "
     "i.status, i.reason, i.error, i.sha256, i.width, i.height, i.notes, "
     "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness, "
     "f.reasons, f.votes"
 )
-FACE_COLUMN: Final = 16  # first column of a face
+FACE_COLUMN: Final = 17  # first column of a face
 # A container has its own row only if it failed as a whole.
 IMAGES: Final = (
     f"i.found=:session AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS items(
   id INTEGER PRIMARY KEY, name TEXT NOT NULL, frame INTEGER NOT NULL, parent INTEGER, kind TEXT NOT NULL,
   path BLOB NOT NULL, member INTEGER, size INTEGER NOT NULL, signature TEXT NOT NULL, found INTEGER NOT NULL,
   status TEXT, reason TEXT, error TEXT, sha256 TEXT, width INTEGER, height INTEGER, time_s REAL,
-  products INTEGER NOT NULL DEFAULT 0, opened TEXT, notes TEXT NOT NULL DEFAULT '', UNIQUE(name, frame));
+  scene INTEGER NOT NULL DEFAULT 0, products INTEGER NOT NULL DEFAULT 0, opened TEXT,
+  notes TEXT NOT NULL DEFAULT '', UNIQUE(name, frame));
 CREATE INDEX IF NOT EXISTS by_parent ON items(parent) WHERE parent IS NOT NULL;
 CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha256 IS NOT NULL;
 CREATE TABLE IF NOT EXISTS faces(
@@ -66,11 +67,11 @@ ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=ex
 WHERE items.found != excluded.found OR items.path = excluded.path
 """
 UPSERT_CHILD: Final = """
-INSERT INTO items(name, frame, parent, kind, path, member, size, signature, found, time_s, products)
-VALUES(?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?)
+INSERT INTO items(name, frame, parent, kind, path, member, size, signature, found, time_s, scene, products)
+VALUES(?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?)
 ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kind, path=excluded.path,
-  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, status=NULL, sha256=NULL,
-  products=items.products | excluded.products
+  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, scene=excluded.scene,
+  status=NULL, sha256=NULL, products=items.products | excluded.products
 RETURNING id
 """
 

@@ -19,7 +19,7 @@ from typing import Final
 import cv2
 
 from mien.app.errors import StartupError
-from mien.app.inference.video import Video, VideoError
+from mien.app.inference.video import Cuts, Video, VideoError
 from mien.data.contract import Array
 
 _DEFAULT_FPS: Final = 25.0
@@ -35,10 +35,14 @@ class SourceUnavailable(StartupError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """One frame: (H, W, 3) uint8 RGB pixels, and the time in seconds since the start of the source."""
+    """One frame: (H, W, 3) uint8 RGB pixels, and the time in seconds since the start of the source.
+
+    cut: whether another scene of a file has begun since the frame before.
+    """
 
     time_s: float
     pixels: Array
+    cut: bool = False
 
 
 class Source(ABC):
@@ -149,16 +153,18 @@ class FileSource(Source):
 
     def frames(self) -> Iterator[Frame]:
         """Frames with the timestamps of the file."""
-        start = time.monotonic()
+        start, cuts, cut = time.monotonic(), Cuts(), False
         with suppress(VideoError):  # a file that is truncated or gone ends here
             for frame in self._video:
+                cut |= cuts.is_cut(frame)
                 if self._paced:
                     ahead_s = frame.time_s - (time.monotonic() - start)
                     if ahead_s < -2 / self.fps:
                         continue
                     time.sleep(max(0.0, ahead_s))
                 with suppress(VideoError):
-                    yield Frame(frame.time_s, frame.pixels())
+                    yield Frame(frame.time_s, frame.pixels(), cut)
+                    cut = False
 
     def close(self) -> None:
         """Release the file."""

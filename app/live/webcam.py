@@ -52,7 +52,7 @@ def label_video(labeler: Labeler, source: Source, open_views: Sequence[Callable[
         try:
             for frame in source.frames():
                 photo = labeler.label(frame.pixels)
-                tracked = replace(photo, faces=tuple(tracker.update(photo.faces, frame.time_s)))
+                tracked = replace(photo, faces=tuple(tracker.update(photo.faces, frame.time_s, cut=frame.cut)))
                 summary.frames += 1
                 summary.tracks.update(face.track for face in tracked.faces)
                 recent_s.append(time.perf_counter())

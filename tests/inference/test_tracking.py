@@ -105,6 +105,20 @@ def test_a_cut_to_another_person_at_the_same_place_gives_another_number() -> Non
     assert numbers(Tracker(threshold=0.3), frames) == [[1]] * 10 + [[2]] * 10 + [[1]] * 10 + [[2]] * 10
 
 
+def test_a_cut_separates_people_unless_the_face_is_surely_the_same() -> None:
+    person, other = seen(1, 100), seen(2, 100)
+    mixed = 0.6 * person.crop.astype(np.float64) + 0.4 * other.crop  # who looks like the first
+    alike = replace(person, crop=mixed.astype(np.uint8))
+    one, two = (descriptor(face.crop) for face in (person, alike))
+    assert one is not None
+    assert two is not None
+    assert TrackingRules().gone_face < one @ two < TrackingRules().cut_face
+    for cut, expected in ((False, [1, 1, 1, 1]), (True, [1, 2, 2, 1])):
+        tracker = Tracker(threshold=0.3)
+        shown = [(0.0, person, False), (0.1, alike, cut), (0.2, alike, False), (0.3, person, cut)]
+        assert [tracker.update((face,), at_s, cut=cut)[0].track for at_s, face, cut in shown] == expected
+
+
 @pytest.mark.parametrize("pause_s", [0.6, 2.0, 60.0])
 def test_a_stall_or_pause_hands_no_number_to_somebody_else(pause_s: float) -> None:
     before, after = (seen(1, 100), seen(2, 200)), (seen(2, 110, frame=1), seen(1, 190, frame=1))

@@ -95,7 +95,7 @@ def test_threads_that_read_at_once_get_their_own_rows(journal: Journal) -> None:
 
 
 def test_a_journal_of_an_earlier_version_is_refused_and_kept(journal: Journal, tmp_path: Path) -> None:
-    journal._db.execute("ALTER TABLE items DROP COLUMN notes")
+    journal._db.execute("ALTER TABLE items DROP COLUMN scene")
     tables = list(journal._db.iterdump())
     for open_again in (Journal, open_journal):
         with pytest.raises(OutputRefused, match="earlier version"):

@@ -96,6 +96,14 @@ def test_scenes_give_one_frame_each(mien: Mien, tmp_path: Path) -> None:
     assert [row["frame"] for row in rows] == ["0", "10", "20"]
 
 
+def test_a_cut_between_labeled_frames_separates_people(mien: Mien, tmp_path: Path) -> None:
+    person = face_photo(160)
+    tinted = (person * np.array([0.5, 0.7, 1.0])).astype(np.uint8)  # similar enough to be one person otherwise
+    path = write_video(tmp_path / "clip.avi", images=[person] * 10 + [tinted] * 10)
+    mien.label(path, "--every", "4", "--write", "timeline", out=tmp_path / "out")
+    assert [row["person"] for row in rows_of(tmp_path / "out", "timeline.csv")] == ["1"] * 3 + ["2"] * 2
+
+
 def test_frames_per_second_are_even_where_the_frame_rate_is_not(mien: Mien, tmp_path: Path) -> None:
     first, *others = [Image.fromarray(face_photo(variant=number)) for number in range(40)]
     # a GIF, which FFmpeg recognizes by its content, has a duration for each frame

@@ -57,6 +57,15 @@ def test_a_video_is_opened_whatever_its_name(tmp_path: Path, monkeypatch: pytest
     assert len(levels(Path(name))) == 30
 
 
+def test_the_first_frame_after_a_cut_says_so(tmp_path: Path) -> None:
+    file = VideoFile(tmp_path / "film.mp4", FPS)
+    for number in range(20):
+        file.add(shade(200 if number // 5 % 2 else 20), number / FPS)
+    file.close(complete=True)
+    with closing(open_source(str(file.path))) as source:
+        assert [number for number, frame in enumerate(source.frames()) if frame.cut] == [5, 10, 15]
+
+
 def test_colors_stay_red_green_blue(tmp_path: Path) -> None:
     file = VideoFile(tmp_path / "red.mp4", FPS)
     red = np.zeros((48, 64, 3), np.uint8)

@@ -47,8 +47,8 @@ test("blurred, turned and covered faces are softened as in Python", () => {
 
 test("people keep their numbers, and their labels are smoothed, as in the service", () => {
   const tracker = Object.assign(new Tracker(), { threshold: tracked.threshold });
-  for (const { at, faces, expected } of tracked.frames) {
-    const people = tracker.update(faces, at);
+  for (const { at, cut, faces, expected } of tracked.frames) {
+    const people = tracker.update(faces, at, cut);
     for (const [place, person] of expected.entries()) {
       for (const name of ["track", "label", "uncertain", "reasons"]) assert.deepEqual(people[place][name], person[name], `${at} ms: ${name}`);
       for (const name of ["probabilities", "votes", "agreement"]) near(people[place][name], person[name], 1e-5);

@@ -46,6 +46,7 @@ LANDMARKS = np.array([*EYES, TIP, *MOUTH], np.float32)
 SOFTENING = Softening(per_px=0.4, per_blur_px=-0.1, per_degree=0.05, per_covered=0.3)
 NAMES = ("a.jpg", '=cmd|"x"', "+1", "-2", "@sum", "\ttab", "\rreturn", "comma, and\nline", 'quote"', "ümlaut", "1=2")
 THRESHOLD = 0.35
+CUT = 37  # frame
 
 
 def test_node_computes_what_python_does(tmp_path: Path) -> None:
@@ -102,18 +103,23 @@ def softened() -> dict[str, Any]:
 
 
 def tracked() -> dict[str, Any]:
-    """People of a stream in which two pass each other and a third comes back half hidden."""
+    """People of a stream in which two pass each other, a third comes back half hidden, and a cut comes last."""
     tracker, frames = Tracker(threshold=0.5), []
     for number in [*range(18), *range(24, 40)]:  # and a stall
         faces = crossing(number)
-        people = tracker.update(faces, number / 10)
+        people = tracker.update(faces, number / 10, cut=number == CUT)
         expected = [
             {"track": one.track, "label": one.label, "uncertain": one.uncertain, "reasons": one.reasons}
             | {"probabilities": one.probabilities, "votes": one.votes, "agreement": one.agreement}
             for one in people
         ]
-        frames.append({"at": 100 * number, "faces": list(map(streamed, faces)), "expected": expected})
-    assert {person["track"] for frame in frames for person in frame["expected"]} == {1, 2, 3, 4}
+        frames.append(
+            {"at": 100 * number, "cut": number == CUT, "faces": list(map(streamed, faces)), "expected": expected}
+        )
+    assert {person["track"] for frame in frames for person in frame["expected"]} == {1, 2, 3, 4, 5}
+    assert [person["track"] for person in frames[-1]["expected"]] == [5, 2, 3], (
+        "one person looks different after the cut"
+    )
     assert {person["uncertain"] for frame in frames for person in frame["expected"]} == {True, False}
     return {"threshold": 0.5, "frames": frames}
 
@@ -123,7 +129,8 @@ def crossing(number: int) -> tuple[Face, ...]:
     random = np.random.default_rng(number)
     places = {0: 50 + 12 * number, 1: 530 - 12 * number} | ({2: 60 if number < 20 else 540} if number % 20 > 8 else {})
     hidden = max(0, 96 - 16 * (number - 29)) if number > 20 else 0
-    return tuple(drawn(who, x + random.normal(0, 2), random, hidden * (who == 2)) for who, x in places.items())
+    columns = {0: 32 * (number >= CUT), 1: 0, 2: hidden}
+    return tuple(drawn(who, x + random.normal(0, 2), random, columns[who]) for who, x in places.items())
 
 
 def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> Face:

@@ -86,6 +86,7 @@ def moments(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterat
 def _tracked(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float, list[Face]]]:
     """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
     tracker, last_s = Tracker(float(journal.facts.get("confidence_threshold", 0)), rules), 0.0
+    scene = 0
     for image in journal.frames(name):
         time_s = image.input.time_s or 0.0
         gap_s = max(rules.lost_s, _MISSED_FRAMES * (time_s - last_s))
@@ -96,8 +97,8 @@ def _tracked(journal: Journal, name: str, rules: TrackingRules = RULES) -> Itera
             replace(face, crop=contract.decode(jpeg)) if jpeg else face
             for face, jpeg in zip(image.faces, jpegs, strict=True)
         ]
-        yield image, gap_s, tracker.update(tuple(faces), time_s)
-        last_s = time_s
+        yield image, gap_s, tracker.update(tuple(faces), time_s, cut=image.input.scene != scene)
+        last_s, scene = time_s, image.input.scene
 
 
 def rows(journal: Journal) -> Iterator[Row]:

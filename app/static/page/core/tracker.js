@@ -18,16 +18,17 @@ export class Tracker {
   }
 
   clear() {
-    Object.assign(this, { tracks: [], people: 0, updated: -Infinity, clock: 0 });
+    Object.assign(this, { tracks: [], people: 0, updated: -Infinity, cutAt: -Infinity, clock: 0 });
   }
 
   /**
    * People of one frame, taken at `at` ms, with smoothed probabilities and a steady label; `track` becomes the number of
-   * the person, counted from 1. A face may have a `descriptor`.
+   * the person, counted from 1. A face may have a `descriptor`. `cut`: whether another scene has begun.
    */
-  update(faces, at) {
+  update(faces, at, cut = false) {
     const { rules } = this;
     const now = at / 1000;
+    if (cut) this.cutAt = now;
     this.clock += Math.min(Math.max(now - this.updated, 0), rules.pause_s);
     const kept = Math.max(rules.return_s, rules.lost_s, rules.slow_s);
     this.tracks = this.tracks.filter((track) => this.clock - track.seenClock <= kept);
@@ -63,10 +64,11 @@ export class Tracker {
     const distance = Math.hypot(...off) / (Math.sqrt(size * before) * reach);
     const inLastFrame = track.seen === this.updated;
     const held = inLastFrame ? rules.slow_s : rules.lost_s;
-    const isNear = distance <= 1 && passed <= held && size / before <= rules.max_growth && size / before >= 1 / rules.max_growth;
+    const isBeforeCut = track.seen < this.cutAt;
+    const isNear = !isBeforeCut && distance <= 1 && passed <= held && size / before <= rules.max_growth && size / before >= 1 / rules.max_growth;
     const similarity = similarityOf(track, descriptor);
     if (similarity === undefined) return isNear ? distance : Infinity;
-    const isSame = similarity >= rules.same_face && this.clock - track.seenClock <= rules.return_s;
+    const isSame = similarity >= (isBeforeCut ? rules.cut_face : rules.same_face) && this.clock - track.seenClock <= rules.return_s;
     const continues = inLastFrame && passed <= rules.pause_s && similarity >= rules.other_face;
     if (!(isSame || (isNear && (continues || covered)))) return Infinity;
     return Math.min(distance, 1) + Math.min(2 * (1 - similarity), 1.9);
@@ -78,7 +80,7 @@ export class Tracker {
     const track = tracks[index];
     if (covered || now - track.begun > rules.merge_s) return track;
     const gone = this.tracks.filter((old) => old.seen < track.begun && this.clock - old.seenClock <= rules.return_s && !tracks.includes(old))
-      .map((old) => [similarityOf(old, descriptor), old]).filter(([similarity]) => similarity >= rules.gone_face);
+      .map((old) => [similarityOf(old, descriptor), old]).filter(([similarity, old]) => similarity >= (old.seen < this.cutAt ? rules.cut_face : rules.gone_face));
     if (!gone.length) return track;
     this.tracks = this.tracks.filter((one) => one !== track);
     return gone.sort(([one], [other]) => other - one)[0][1];
