@@ -26,8 +26,9 @@ from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Detection, Face, Photo, Prepared
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, InferenceSettings
-from mien.data.contract import Array, DecodeError, ImageTooLarge, decode
+from mien.data.contract import Array, DecodeError, ImageTooLarge
 from mien.data.contract.decode import upright_rgb
+from mien.data.contract.levels import decode_stretched, narrow_levels
 from mien.data.errors import MienError
 
 Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
@@ -108,7 +109,8 @@ class Faces(list[Face]):
         from mien.app.inference.drawing import annotate, reduced
 
         source = Path(self._source).read_bytes() if isinstance(self._source, str) else self._source
-        pixels = decode(source, max_pixels=self.width * self.height) if isinstance(source, bytes) else source
+        limit = self.width * self.height
+        pixels = decode_stretched(source, max_pixels=limit)[0] if isinstance(source, bytes) else source
         if pixels.shape[:2] != (self.height, self.width):
             raise InvalidRequest(
                 f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "
@@ -254,7 +256,7 @@ class Analyzer:
                 raise InvalidRequest(
                     "image of Pillow: its file is closed, and its pixels are not loaded. Load it first."
                 )
-            return upright_rgb(image, max_pixels=self._settings.max_pixels)
+            return upright_rgb(image, max_pixels=self._settings.max_pixels, levels=narrow_levels(image))
         limit = self._settings.max_bytes
         payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else read_file(image, limit + 1)
         if not payload:

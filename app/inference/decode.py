@@ -13,15 +13,20 @@ from mien.app.settings import InferenceSettings
 from mien.data import contract
 from mien.data.contract import Array
 from mien.data.contract.decode import Probe
+from mien.data.contract.levels import decode_stretched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size."""
+    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size.
+
+    notes: codes of `NOTES`.
+    """
 
     image: Array
     width: int
     height: int
+    notes: tuple[str, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -52,5 +57,8 @@ def decode_image(
         admit(size)
     reduced = reduced and not is_tiled(size.width, size.height, settings)
     reduce_to_px = settings.detection_max_px if reduced else None
-    image = contract.decode(payload, max_pixels=settings.max_pixels, reduce_to_px=reduce_to_px)
-    return Decoded(image, size.width, size.height)
+    # OpenCV's decoders get no bytes of untrusted senders
+    image, is_stretched = decode_stretched(
+        payload, max_pixels=settings.max_pixels, reduce_to_px=reduce_to_px, colors=admit is None
+    )
+    return Decoded(image, size.width, size.height, ("stretched",) if is_stretched else ())

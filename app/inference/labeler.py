@@ -104,7 +104,7 @@ class Labeler:
             np.stack(crops) if crops else NO_CROPS,
             decoded.image if keep_pixels else None,
             timings_ms,
-            notes,
+            (*decoded.notes, *notes),
         )
 
     def _decoded(

@@ -43,6 +43,7 @@ from mien.app.settings import InferenceSettings
 from mien.app.wording import counted
 from mien.data.contract import Array, DecodeError
 from mien.data.contract.decode import upright_rgb
+from mien.data.contract.levels import narrow_levels
 from mien.data.errors import MienError
 
 IsDone = Callable[[Input], bool]
@@ -294,14 +295,15 @@ def page_count(source: bytes | io.BytesIO) -> int:
         return 1
 
 
-def read_page(source: bytes | io.BytesIO, page: int, max_pixels: int) -> Array:
-    """One page of a TIFF, (H, W, 3) uint8 RGB. Raises: DecodeError, OSError."""
+def read_page(source: bytes | io.BytesIO, page: int, max_pixels: int) -> tuple[Array, bool]:
+    """One page of a TIFF, (H, W, 3) uint8 RGB, and whether it was stretched. Raises: DecodeError, OSError."""
     with _opened(source) as file, Image.open(file, formats=("TIFF",)) as image:
         try:
             image.seek(page)
         except (EOFError, OSError, ValueError, SyntaxError) as error:
             raise DecodeError(f"page {page} cannot be read ({error})") from error
-        return upright_rgb(image, max_pixels=max_pixels)
+        levels = narrow_levels(image)
+        return upright_rgb(image, max_pixels=max_pixels, levels=levels), levels is not None
 
 
 def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
@@ -310,7 +312,8 @@ def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: Is
         done = is_done(page)
         if not done:
             try:
-                page = replace(page, pixels=read_page(source, number, max_pixels))
+                pixels, is_stretched = read_page(source, number, max_pixels)
+                page = replace(page, pixels=pixels, notes=("stretched",) if is_stretched else ())
             except (DecodeError, OSError) as error:
                 page = replace(page, failure=failure_of(error, page.name))
         yield page, done

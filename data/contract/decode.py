@@ -26,6 +26,7 @@ _STRIP_PIXELS: Final = 2**17  # fits in the cache with its copies: a sixth of th
 _MAX_PARTS: Final = 100_000  # reads by a parser, besides one per kilobyte: a PNG of 20 MB has 2,500 chunks of 8 kB
 _MAX_PROFILE_BYTES: Final = 4_000_000
 _ORIENTATION: Final = 0x0112
+_BITS, _PLANES, _SAMPLE_FORMAT = 258, 284, 339  # tags of TIFF
 _XMP_ORIENTATION: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 _HEIC: Final = re.compile(rb"(?s).{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)")
 _INTEGERS: Final = {1: "B", 3: "H", 4: "I"}  # types of EXIF values
@@ -44,7 +45,7 @@ _TURNS: Final = {
 }
 _PILLOW: Final = re.compile(r"PIL\.")
 # Exceptions that Pillow's parsers raise on malformed bytes, found by mutating files of each format.
-_BROKEN: Final = (
+BROKEN: Final = (
     OSError,
     SyntaxError,
     ValueError,
@@ -79,6 +80,14 @@ class Probe:
     format: str
     width: int
     height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Values of an image that become black and white."""
+
+    black: float
+    white: float
 
 
 def _ignore_pillow_warnings() -> None:
@@ -136,7 +145,9 @@ def tiff_entries(header: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         yield entry.unpack_from(header, start + (8 if is_big else 2) + index * entry.size)
 
 
-def _open(payload: bytes, max_pixels: int, chosen: tuple[str, ...] = ()) -> Image.Image:
+def open_image(payload: bytes, max_pixels: int, chosen: tuple[str, ...] = ()) -> Image.Image:
+    """Open an image of a supported or chosen format; its pixels are not decoded. Raises: see `decode`."""
+    _ignore_pillow_warnings()
     if not payload:
         raise DecodeError("empty file: no bytes to decode")
     if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # of the process: only a raised limit changes it
@@ -152,7 +163,7 @@ def _open(payload: bytes, max_pixels: int, chosen: tuple[str, ...] = ()) -> Imag
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # or a warning that is an error
         pillows = f"{Image.MAX_IMAGE_PIXELS:,} pixels, the limit of Pillow"
         raise ImageTooLarge(f"image of more than {pillows}: the limit is {max_pixels:,} pixels") from error
-    except _BROKEN as error:
+    except BROKEN as error:
         raise DecodeError(f"unreadable image header: {error}") from error
 
 
@@ -164,7 +175,14 @@ def _check_pixels(image: Image.Image, max_pixels: int) -> None:
         raise ImageTooLarge(f"image of {width}x{height} px: the limit is {max_pixels:,} pixels")
 
 
-def _orientation(image: Image.Image) -> int:
+def _check_planes(image: Image.Image) -> None:
+    """Reject a TIFF with separate planes of 16 bits, whose bytes Pillow takes for those of 8."""
+    tags = getattr(image, "tag_v2", {})
+    if image.format == "TIFF" and tags.get(_PLANES) == 2 and len(bits := tags.get(_BITS, ())) > 1 and max(bits) > 8:
+        raise UnsupportedImage("TIFF with a plane of 16 bits for each color: save it with interleaved colors or as PNG")
+
+
+def orientation_of(image: Image.Image) -> int:
     """Return the EXIF orientation to apply. Pillow rotates TIFF itself, and swaps its width and height on opening.
 
     Read here, because Pillow unpacks all values of a tag: two million of a few megabytes.
@@ -184,17 +202,16 @@ def _orientation(image: Image.Image) -> int:
         xmp = info.get("XML:com.adobe.xmp") or info.get("xmp") or b""
         found = _XMP_ORIENTATION.search(xmp.encode() if isinstance(xmp, str) else xmp)
         return int(found[1]) if found else 1
-    except _BROKEN:
+    except BROKEN:
         return 1  # the orientation is unknown if EXIF is damaged, but the pixels are usable
 
 
 def probe(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
     """Read format and upright size from the header. Raises: see `decode`."""
-    _ignore_pillow_warnings()
-    with _open(payload, max_pixels) as image:
+    with open_image(payload, max_pixels) as image:
         _check_pixels(image, max_pixels)
         width, height = image.size
-        turned = _may_be_turned(image, payload) and _orientation(image) in (5, 6, 7, 8)
+        turned = _may_be_turned(image, payload) and orientation_of(image) in (5, 6, 7, 8)
         return Probe(_format(image), *((height, width) if turned else (width, height)))
 
 
@@ -225,15 +242,14 @@ def decode(
     Returns: (H, W, 3) uint8, RGB, C-contiguous and read-only: copy it to draw on it.
     Raises: UnsupportedImage, ImageTooLarge, DecodeError.
     """
-    _ignore_pillow_warnings()
-    with _open(payload, max_pixels, chosen) as image:
+    with open_image(payload, max_pixels, chosen) as image:
         return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px, keep=False)
 
 
 def icc_profile(payload: bytes) -> bytes:
     """The color profile that belongs to the pixels of `decode`; empty if they have none, or it is not one of RGB."""
     try:
-        with _open(payload, Image.MAX_IMAGE_PIXELS or MAX_PIXELS) as image:
+        with open_image(payload, Image.MAX_IMAGE_PIXELS or MAX_PIXELS) as image:
             profile = image.info.get("icc_profile") or b""
     except DecodeError:
         return b""
@@ -241,40 +257,53 @@ def icc_profile(payload: bytes) -> bytes:
 
 
 def upright_rgb(
-    image: Image.Image, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None, keep: bool = True
+    image: Image.Image,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    reduce_to_px: int | None = None,
+    levels: Levels | None = None,
+    keep: bool = True,
 ) -> Array:
     """Pixels of an open image of Pillow, which is closed early to free memory unless it is to be kept.
 
+    Args:
+        levels: to scale a gray image of more than 8 bits by, instead of the range of its type (levels.py).
     Other arguments, result and errors: see `decode`.
     """
     _check_pixels(image, max_pixels)
+    _check_planes(image)
     try:
         if reduce_to_px is not None:
             share = max(1, max(image.size) // max(1, reduce_to_px))
             image.draft(image.mode, (max(1, image.width // share), max(1, image.height // share)))
         image.load()
-        orientation = _orientation(image)
+        orientation = orientation_of(image)
         pixels: Array = np.empty((image.height, image.width, 3), np.uint8)
         # in strips, and closed before it is turned: copies of a large image would take twice the memory of decoding it
         rows = max(1, _STRIP_PIXELS // image.width)
         for top in range(0, image.height, rows):
             bottom = min(top + rows, image.height)
-            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, image.width, bottom))))
+            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, image.width, bottom)), image, levels))
     except MemoryError as error:
         raise ImageTooLarge(f"image of {image.size[0]}x{image.size[1]} px: out of memory") from error
-    except _BROKEN as error:
+    except BROKEN as error:
         raise DecodeError(f"corrupt or truncated {_format(image)} image: {error}") from error
     if not keep:
         image.close()
+    return oriented(pixels, orientation)
+
+
+def oriented(pixels: Array, orientation: int) -> Array:
+    """Pixels turned by an EXIF orientation, read-only."""
     for turn in _TURNS.get(orientation, ()):
         pixels = turn(pixels)
     pixels.flags.writeable = False
     return pixels
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I") or image.mode == "F":
-        return _to_8_bit(image).convert("RGB")
+def _to_rgb(image: Image.Image, whole: Image.Image, levels: Levels | None) -> Image.Image:
+    if is_deep(image):
+        return Image.fromarray(to_8_bit(raw_values(whole, image), levels)).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         rgba = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")  # Pillow has no direct way
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
@@ -282,10 +311,35 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
 
 
-def _to_8_bit(image: Image.Image) -> Image.Image:
-    """Scale 16-bit integers by the range of their type, not of their values; floats are in 0 to 1, as usual in TIFF."""
-    pixels = np.asarray(image)
-    if image.mode == "F":
-        return Image.fromarray(np.rint(np.clip(np.nan_to_num(pixels), 0, 1) * 255).astype(np.uint8))
-    # 65535 / 255 is 257; adding half of it rounds
-    return Image.fromarray(((np.clip(pixels, 0, 65535).astype(np.uint32) + 128) // 257).astype(np.uint8))
+def is_deep(image: Image.Image) -> bool:
+    """Return whether an image is gray with more than 8 bits: `to_8_bit` scales its values."""
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def raw_values(image: Image.Image, part: Image.Image) -> Array:
+    """Values of a part of an image; Pillow has unsigned numbers of 32 bits as signed ones."""
+    values: Array = np.asarray(part)
+    is_unsigned = image.format == "TIFF" and image.mode == "I" and image.tag_v2.get(_SAMPLE_FORMAT) == (1,)  # type: ignore[attr-defined]
+    return values.view(np.uint32) if is_unsigned and values.dtype == np.int32 else values
+
+
+def to_8_bit(values: Array, levels: Levels | None) -> Array:
+    """Scale to (...) uint8 by levels, else 16-bit integers by the range of their type, and floats from 0 to 1."""
+    scaled: Array
+    if levels is not None:
+        share = (np.nan_to_num(values).astype(np.float32) - levels.black) / (levels.white - levels.black)
+        scaled = np.rint(np.clip(share, 0, 1) * 255)
+    elif values.dtype.kind == "f":  # as usual in TIFF
+        scaled = np.rint(np.clip(np.nan_to_num(values), 0, 1) * 255)
+    else:  # 65535 / 255 is 257; adding half of it rounds
+        scaled = (np.clip(values, 0, 65535).astype(np.uint32) + 128) // 257
+    return scaled.astype(np.uint8)
+
+
+def bits_of(image: Image.Image, payload: bytes) -> int:
+    """Bits per color of a PNG or TIFF, 8 of others."""
+    if image.format == "PNG":
+        return payload[24]
+    if image.format == "TIFF":
+        return int(max(image.tag_v2.get(_BITS, (1,))))  # type: ignore[attr-defined]
+    return 8

@@ -11,8 +11,10 @@ import pytest
 from PIL import Image
 
 from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from mien.data.contract.levels import decode_stretched
 from tests.support import encoded
 from tests.support.hostile import png, png_chunk
+from tests.support.tiffs import tiff
 
 LOSSLESS: dict[str, dict[str, Any]] = {name: {} for name in ("PNG", "TIFF", "BMP", "PPM", "JPEG2000")}
 LOSSLESS["WEBP"] = {"lossless": True}
@@ -154,6 +156,73 @@ def test_sixteen_bits_and_floats_from_zero_to_one_become_the_nearest_level(
     kind: str, values: Array, levels: list[int]
 ) -> None:
     assert decode(encoded(values[None], kind))[0, :, 0].tolist() == levels
+
+
+GRAY: Array = np.tile(np.linspace(0, 255, 96).round().astype(np.uint8), (64, 1))
+# an image, and whether it uses too little of its range
+NARROW: dict[str, tuple[bytes, bool]] = {
+    "10 bits in 16": (tiff(GRAY.astype(np.uint16) * 4), True),
+    "12 bits in 16 of a PNG": (encoded(GRAY.astype(np.uint16) * 16, "PNG"), True),
+    "14 bits in 16": (tiff(GRAY.astype(np.uint16) * 64), True),
+    "15 bits in 16": (tiff(GRAY.astype(np.uint16) * 128), False),
+    "thermal": (tiff(GRAY.astype(np.uint16) + 30_000), True),
+    "floats to 255": (tiff(GRAY.astype(np.float32)), True),
+    "floats to 0.1": (tiff(GRAY.astype(np.float32) / 2550), True),
+    "floats to 1": (tiff(GRAY.astype(np.float32) / 255), False),
+    "32 bits": (tiff(GRAY.astype(np.uint32) << 24), True),
+    "counts in 32 bits": (tiff(GRAY.astype(np.uint32)), True),
+    "negative": (tiff(GRAY.astype(np.int16) - 200), True),
+    "16 bits": (tiff(GRAY.astype(np.uint16) * 257), False),
+    "one value": (tiff(np.full((64, 96), 30_000, np.uint16)), False),
+    "no number": (tiff(np.full((64, 96), np.nan, np.float32)), False),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_a_narrow_range_is_stretched_and_any_other_is_decoded_as_for_training(name: str) -> None:
+    payload, is_narrow = NARROW[name]
+    pixels, is_stretched = decode_stretched(payload)
+    assert is_stretched is is_narrow
+    if is_narrow:  # the darkest and brightest 0.5 % of the pixels are black and white
+        assert _worst(pixels, np.repeat(GRAY[:, :, None], 3, axis=2)) <= 4
+    else:
+        assert np.array_equal(pixels, decode(payload))
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+@pytest.mark.parametrize("kind", ["tiff", "png", "png with opacity"])
+def test_twelve_bits_of_colors_are_stretched_alike_and_upright(kind: str, orientation: int) -> None:
+    values = np.ascontiguousarray(STORED_AS[orientation](ramp())).astype(np.uint16) * 16
+    if kind == "tiff":
+        payload = tiff(values, orientation=orientation)
+    else:
+        opaque = np.full((*values.shape[:2], 1), 65535, np.uint16)
+        bgr = values[..., ::-1] if kind == "png" else np.dstack([values[..., ::-1], opaque])
+        payload = cv2.imencode(".png", bgr)[1].tobytes()
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        chunk = png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
+        payload = payload[:33] + chunk + payload[33:]
+    pixels, is_stretched = decode_stretched(payload)
+    assert is_stretched
+    assert _worst(pixels, ramp()) <= 6
+    assert not decode_stretched(payload, colors=False)[1]
+
+
+def test_planes_of_sixteen_bits_are_refused_instead_of_read_as_noise() -> None:
+    assert _worst(decode(tiff(ramp(), planes=True)), ramp()) == 0
+    for read in (decode, decode_stretched):
+        with pytest.raises(UnsupportedImage, match="interleaved"):
+            read(tiff(ramp().astype(np.uint16) * 257, planes=True))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_truncated_deep_images_are_errors(kind: str) -> None:
+    for values in (GRAY.astype(np.uint16), ramp().astype(np.uint16)):
+        payload = tiff(values) if kind == "TIFF" else cv2.imencode(".png", values)[1].tobytes()
+        for length in range(0, len(payload) - 24, len(payload) // 40):
+            with pytest.raises(DecodeError):
+                decode_stretched(payload[:length])
 
 
 @pytest.mark.parametrize(("kind", "marker"), [("JPEG", True), ("JPEG", False), ("TIFF", True)])

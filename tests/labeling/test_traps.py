@@ -27,6 +27,7 @@ from tests.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image, sample_photo
 from tests.support.albums import face_photo, rows_of, write_video
 from tests.support.camera_raw import dng
+from tests.support.tiffs import tiff
 from tests.support.videos import ffmpeg, with_index_first
 
 
@@ -405,6 +406,38 @@ def test_heic_without_its_package_says_what_to_install_and_is_retried_once_it_is
     assert command in rows_of(out)[0]["error"]
     (row,) = mien.label(tmp_path / "a.heic", out=out)
     assert row["status"] == "ok"
+
+
+def test_images_of_a_narrow_range_are_stretched_in_pixels_copies_and_review_and_say_so(
+    mien: Mien, tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    colors = face_photo(224).astype(np.uint16)
+    face = np.asarray(Image.fromarray(face_photo(224)).convert("L")).astype(np.uint16)
+    values = {"plain": face * 257, "thermal": face + 30_000, "counts": face.astype(np.uint32), "colors": colors * 16}
+    for name, image in values.items():
+        (folder / f"{name}.tif").write_bytes(tiff(image))
+    (folder / "planes.tif").write_bytes(tiff(colors * 257, planes=True))
+    page = Image.fromarray(values["thermal"])
+    page.save(folder / "pages.tif", save_all=True, append_images=[page])
+    done = mien("label", folder, "--out", out, "--write", "csv,annotated")
+    assert done.exit_code == 3
+    assert "5 images: a small part of the range" in done.stdout
+    rows = {(row["file"], row["frame"]): row for row in rows_of(out)}
+    assert (rows["planes.tif", ""]["status"], rows["planes.tif", ""]["reason"]) == ("error", "unsupported")
+    assert {name for name, row in rows.items() if row["notes"] == "stretched"} == {
+        ("thermal.tif", ""), ("counts.tif", ""), ("colors.tif", ""), ("pages.tif", "0"), ("pages.tif", "1"),
+    }  # fmt: skip
+    assert sum(row["status"] == "ok" for row in rows.values()) == 6
+    with Image.open(out / "annotated" / "colors.tif.jpg") as copy:
+        assert np.asarray(copy.convert("L")).mean() > face.mean(), "it was nearly black"
+    assert mien("review", out, "--export", tmp_path / "faces", "--all").exit_code == 0
+    crops = list((tmp_path / "faces").rglob("*.png"))
+    assert len(crops) >= 4
+    for path in crops:
+        with Image.open(path) as crop:
+            assert np.asarray(crop.convert("L")).std() > 20, path
 
 
 def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ _FORMATS = {1: "B", 3: "H", 4: "I", 5: "II", 10: "ii"}
 _MATRIX = (3.2406, -1.5372, -0.4986, -0.9689, 1.8758, 0.0415, 0.0557, -0.2040, 1.0570)
 
 
-def _directory(entries: dict[int, tuple[int, object]], offset: int) -> bytes:
+def directory(entries: dict[int, tuple[int, object]], offset: int) -> bytes:
     """An image file directory at an offset of the file, with its values behind it."""
     head, tail = struct.pack("<H", len(entries)), b""
     values_at = offset + 2 + 12 * len(entries) + 4
@@ -43,7 +43,7 @@ def dng(photo: Array, *, orientation: int = 1, preview: bytes = b"", preview_px:
     sub_at = preview_at + len(preview) + len(preview) % 2
     sub = b""
     if preview:
-        sub = _directory(
+        sub = directory(
             {
                 254: (4, 1), 256: (4, preview_px[0]), 257: (4, preview_px[1]), 258: (3, (8, 8, 8)), 259: (3, 7),
                 262: (3, 6), 273: (4, preview_at), 277: (3, 3), 278: (4, preview_px[1]), 279: (4, len(preview)),
@@ -60,5 +60,5 @@ def dng(photo: Array, *, orientation: int = 1, preview: bytes = b"", preview_px:
     }  # fmt: skip
     if preview:
         entries[330] = (4, sub_at)
-    body = raw + preview + b"\0" * (len(preview) % 2) + sub + _directory(entries, main_at)
+    body = raw + preview + b"\0" * (len(preview) % 2) + sub + directory(entries, main_at)
     return b"II*\0" + struct.pack("<I", main_at) + body

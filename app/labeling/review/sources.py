@@ -16,8 +16,8 @@ from mien.app.labeling.raw import decode_named, is_named_format
 from mien.app.labeling.reading import file_sha256, local_file, read_file
 from mien.app.labeling.records import Input, Result
 from mien.app.labeling.store import is_url
-from mien.data import contract
 from mien.data.contract import Array, DecodeError
+from mien.data.contract.levels import decode_stretched
 
 
 class SourceReader(ExitStack):
@@ -47,14 +47,14 @@ class SourceReader(ExitStack):
         if item.kind == "pages":
             if self._path != item.path:
                 self._path, self._frames, self._sha256 = item.path, iter(()), _sha256(item.path)
-            return read_page(item.path, item.frame, MAX_PIXELS), self._sha256
+            return read_page(item.path, item.frame, MAX_PIXELS)[0], self._sha256
         payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
         sha256 = hashlib.sha256(payload).hexdigest()
         if item.is_frame:
-            return read_page(BytesIO(payload), item.frame, MAX_PIXELS), sha256
+            return read_page(BytesIO(payload), item.frame, MAX_PIXELS)[0], sha256
         if is_named_format(item.name):
             return decode_named(item.name, payload, MAX_PIXELS), sha256
-        return contract.decode(payload, max_pixels=MAX_PIXELS), sha256
+        return decode_stretched(payload, max_pixels=MAX_PIXELS)[0], sha256
 
     def _frame(self, item: Input) -> Array:
         try:
