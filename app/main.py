@@ -15,7 +15,6 @@ from mien.app import VERSION
 from mien.app.access import ANY, Guard, host_check, is_address, origin_check
 from mien.app.inference.labeler import Labeler, open_labelers
 from mien.app.service import problems, tracing
-from mien.app.service.http_protocol import STATE_KEY
 from mien.app.service.jobs import Jobs
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
@@ -24,6 +23,7 @@ from mien.app.service.middleware import RATE_LIMITS, REQUEST_ID, Cors, Envelope,
 from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
 from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
+from mien.app.service.stream_protocol import STATE_KEY
 from mien.app.settings import Settings, load_settings
 
 _DESCRIPTION = """

@@ -6,68 +6,45 @@ every `Upgrade` but websocket and reads the body, where httptools ends, so that 
 request.
 """
 
-import asyncio
-import json
 import sys
-from collections import Counter
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import h11
-from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from mien.app.errors import QueueFull
 from mien.app.service.jobs import JOBS_PATH
 from mien.app.service.middleware import MAX_HEAD_BYTES, REQUEST_ID, new_id
-from mien.app.service.problems import MEDIA_TYPE, Problem, problem_body, problem_for, status_problem
+from mien.app.service.problems import Problem, problem_for, raw_response, status_problem
+from mien.app.service.stream_protocol import ReadInTime, StreamProtocol
 
-STATE_KEY: Final = "mien.service"  # of the service, in the application's lifespan state
 _LATE: Final = status_problem(HTTPStatus.REQUEST_TIMEOUT)
 _AFTER_ROUTE_S: Final = 1.0  # a route that reads the body responds first, with its own error
+_CHECKS: Final = 8  # per deadline of headers
 
 
-class _ReadInTime(asyncio.Protocol):
-    """A connection that is aborted if its client does not read, within `header_timeout_s`, what fills the buffers."""
-
-    app_state: dict[str, Any]
-    loop: asyncio.AbstractEventLoop
-    transport: asyncio.Transport
-
-    @property
-    def service(self) -> Any:
-        return self.app_state[STATE_KEY]
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._unread = self.loop.call_later(self.service.settings.header_timeout_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._unread.cancel()
-        super().resume_writing()
-
-
-class BoundedProtocol(_ReadInTime, H11Protocol):
+class BoundedProtocol(ReadInTime, H11Protocol):
     """One connection."""
 
-    _waits_for: tuple[str, object] = "", None  # and for which request
-    _deadline: asyncio.TimerHandle | None = None
+    _waits_for: tuple[str, object] = "", None  # and in which request
+    _since_s = 0.0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         limit, total = self.service.settings.max_connections, len(self.connections)
+        own = sum(self._address(connection) == self._address(self) for connection in self.connections)
         # one client may use half of what is left, so that there is room for others
-        if total > limit // 2 and self._connections_of_client() > limit - total + 1:
+        if total > limit // 2 and own > limit - total + 1:
             self._refuse(problem_for(QueueFull()), f"{total - 1} connections are open: try again in a moment")
-        self._update_deadline()
+        self._check()
 
-    def _connections_of_client(self) -> int:
-        clients = (getattr(connection, "client", None) for connection in self.connections)
-        return Counter(client and client[0] for client in clients)[self.client and self.client[0]]
+    @staticmethod
+    def _address(connection: Any) -> str:
+        return connection.client[0] if connection.client else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_for("", 0)
+        self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -75,43 +52,33 @@ class BoundedProtocol(_ReadInTime, H11Protocol):
         for start in range(0, len(data), MAX_HEAD_BYTES):
             if not self.transport.is_closing() and self.transport.get_protocol() is self:
                 super().data_received(data[start : start + MAX_HEAD_BYTES])
-        self._update_deadline()
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._update_deadline()
+    def _check(self) -> None:
+        """Refuse a client that takes too long, or abort its connection; called several times per deadline."""
+        if self.transport.get_protocol() is not self and not self.transport.is_closing():
+            return  # a stream has its own deadlines
+        (what, timeout_s), now_s = self._awaited(), self.loop.time()
+        if what != self._waits_for[0] or self.scope is not self._waits_for[1]:
+            self._waits_for, self._since_s = (what, self.scope), now_s
+        elif what == "close" and now_s - self._since_s >= timeout_s:
+            self.transport.abort()
+            return
+        elif what and now_s - self._since_s >= timeout_s:
+            self._refuse(_LATE, f"no {what} within {timeout_s:g} s")
+        self._timer = self.loop.call_later(self.service.settings.header_timeout_s / _CHECKS, self._check)
 
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._update_deadline()
-
-    def _update_deadline(self) -> None:
-        """Start the timer for what the connection waits for, unless it runs already."""
+    def _awaited(self) -> tuple[str, float]:
+        """What the connection waits for, and for how long."""
         settings, state = self.service.settings, self.conn.their_state
         scope: Any = self.scope  # None before the first request
         if self.transport.is_closing():
-            self._wait_for("close", settings.header_timeout_s)
-        elif self.transport.get_protocol() is not self:
-            self._wait_for("", 0)  # a stream has its own deadlines
-        elif state is h11.SEND_BODY:
+            return "close", settings.header_timeout_s
+        if state is h11.SEND_BODY:
             is_job = scope["path"] == JOBS_PATH
-            timeout_s = settings.job_upload_timeout_s if is_job else settings.body_timeout_s
-            self._wait_for("body", timeout_s + _AFTER_ROUTE_S)
-        elif state is h11.IDLE and (scope is None or self.conn.trailing_data[0]):
-            self._wait_for("request headers", settings.header_timeout_s)
-        else:
-            self._wait_for("", 0)  # routes have their own time limit, and uvicorn closes idle connections
-
-    def _wait_for(self, what: str, timeout_s: float) -> None:
-        if self._waits_for[0] == what and self._waits_for[1] is self.scope:
-            return
-        self._waits_for = what, self.scope
-        if self._deadline is not None:
-            self._deadline.cancel()
-        if what == "close":
-            self._deadline = self.loop.call_later(timeout_s, self.transport.abort)
-        elif what:
-            self._deadline = self.loop.call_later(timeout_s, self._refuse, _LATE, f"no {what} within {timeout_s:g} s")
+            return "body", (settings.job_upload_timeout_s if is_job else settings.body_timeout_s) + _AFTER_ROUTE_S
+        if state is h11.IDLE and (scope is None or self.conn.trailing_data[0]):
+            return "request headers", settings.header_timeout_s
+        return "", 0.0  # routes have their own time limit, and uvicorn closes idle connections
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Pass the connection on to a stream, unless websockets waits for a body or has read no request."""
@@ -137,31 +104,5 @@ class BoundedProtocol(_ReadInTime, H11Protocol):
         client = f"{self.client[0]}:{self.client[1]}" if self.client else ""
         line = '%s - "%s %s HTTP/%s" %d'  # the fields that uvicorn's formatter expects; the head is not to be trusted
         self.access_logger.info(line, client, "-", "-", "1.1", problem.status, extra={"request_id": request_id})
-        body = json.dumps(problem_body(problem, detail))
-        retry = f"Retry-After: {problem.retry_after_s}\r\n" if problem.retry_after_s is not None else ""
-        head = f"HTTP/1.1 {problem.status} {problem.title}\r\nContent-Type: {MEDIA_TYPE}\r\n{retry}"
-        head += f"{REQUEST_ID}: {request_id}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        self.transport.write(f"{head}{body}".encode("ascii"))
+        self.transport.write(raw_response(problem, detail, {REQUEST_ID: request_id}))
         self.transport.close()
-        self._update_deadline()
-
-
-class StreamProtocol(_ReadInTime, WebSocketsSansIOProtocol):
-    """One WebSocket; a client that does not close is disconnected."""
-
-    async def run_asgi(self) -> None:
-        await super().run_asgi()
-        timeout_s = self.close_timeout + self.service.settings.header_timeout_s
-        self.loop.call_later(timeout_s, self.transport.abort)
-
-    def send_receive_event_to_app(self) -> None:
-        """Drop text, which no stream accepts: uvicorn logs a traceback if it is not UTF-8."""
-        if self.curr_msg_data_type == "text":
-            self.frames = []
-        super().send_receive_event_to_app()
-
-    async def send(self, message: ASGISendEvent) -> None:
-        await super().send(message)
-        if self.close_sent:
-            # uvicorn sets it for refusals without a response only, and would log an error of the application
-            self.handshake_complete = True

@@ -97,6 +97,13 @@ def problem_response(
     return response
 
 
+def raw_response(problem: Problem, detail: str, headers: dict[str, str]) -> bytes:
+    """The bytes of a response with a problem document, after which the connection is closed."""
+    response = problem_response(problem, detail, headers={**headers, "Connection": "close"})
+    head = b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
+    return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (problem.status, problem.title.encode(), head, response.body)
+
+
 def refusal(scope: Scope, error: errors.RequestError | errors.CapacityError) -> Response:
     """Response to a request that no route has responded to."""
     problem = status_problem(400) if isinstance(error, errors.InvalidRequest) else problem_for(error)
