@@ -2,15 +2,18 @@
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from mien.app import VERSION
 from mien.app.inference.labeler import Labeler
+from mien.app.labeling.facts import with_limits
 from mien.app.labeling.journal import open_journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
+from mien.app.labeling.reading import read_file
 from mien.app.labeling.run import label
 from mien.app.labeling.summary import Outcome, summary_facts
 from mien.app.settings import Settings
@@ -25,6 +28,7 @@ _SUMMARY: Final = ("images", "faces", "labels", "reasons", "reviewed", "correcte
 
 def tools(settings: Settings) -> list[Callable[..., Any]]:
     """Functions whose names, types and docstrings describe the tools."""
+    settings = with_limits(settings)  # so that a photo alone is labeled as in its folder
     labeler = Labeler.open(settings)
 
     def label_photo(path: str) -> list[dict[str, Any]]:
@@ -32,7 +36,7 @@ def tools(settings: Settings) -> list[Callable[..., Any]]:
 
         `agreement` is the expected share of people who would choose the label; boxes are in pixels.
         """
-        return [face.to_dict() for face in labeler.label(Path(path).read_bytes()).faces]
+        return [face.to_dict() for face in labeler.label(read_file(os.fsencode(path), settings.max_bytes)).faces]
 
     def label_folder(folder: str, out: str) -> dict[str, Any]:
         """Label the photos and videos of a folder; resumes an earlier run with the same output folder.

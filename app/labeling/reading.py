@@ -116,7 +116,7 @@ def open_file(path: str | bytes) -> BufferedReader:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotAFile("the file was replaced by a pipe, socket or device")
+        raise NotAFile("not a regular file, but a folder, pipe, socket or device")
     return os.fdopen(descriptor, "rb")
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mien.app.errors import PayloadTooLarge
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.mcp import tools
+from mien.app.labeling.reading import NotAFile
 from mien.app.settings import Settings
 from mien.data.contract import LABELS
 from tests.support import sample_photo
@@ -28,6 +30,11 @@ def test_photos_and_folders_are_labeled_and_summarized(artifact: Path, tmp_path:
     assert summarize(str(out)) == summary | {"written": []}
     with pytest.raises(LabelingError):
         summarize(str(tmp_path))
+    with pytest.raises(NotAFile):  # which would never end
+        photo("/dev/zero")
+    small = tools(Settings(model=artifact, detector="builtin", device="cpu", max_bytes=1024))[0]
+    with pytest.raises(PayloadTooLarge):
+        small(str(sample_photo()))
 
 
 def test_a_client_of_the_official_sdk_calls_the_tools(artifact: Path, tmp_path: Path) -> None:
