@@ -70,6 +70,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "zip_encoding": _input(
         metavar="NAME", callback=_encoding, help="Encoding of names in zip files that lack it: cp932, gbk, cp1251, ..."
     ),
+    "animations": _input("--animations", help="Every frame of GIF, WebP, PNG and AVIF animations."),
     "aligned": _input("--aligned", help="Images are aligned faces of 112x112 px."),
     "whole": _input("--whole", help="Images are one face each, brow to chin with a margin."),
     "boxes": _input(

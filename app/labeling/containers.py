@@ -27,13 +27,13 @@ from mien.app.errors import PayloadTooLarge
 from mien.app.inference.video import Cuts, NoVideo, Video, VideoError, VideoFrame
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import (
-    TIFFS,
     failure_of,
     is_hidden,
     is_ignored,
     is_packed,
     kind_of,
     local_file,
+    may_have_frames,
     open_file,
     too_many_bytes,
 )
@@ -66,6 +66,8 @@ _ARCHIVE_ERRORS: Final = (
 # A video is truncated if more than this share of its stated length, and more than this many seconds, are missing.
 _MISSING_SHARE: Final = 0.1
 _MISSING_S: Final = 0.5
+_PAGED: Final = ("TIFF", "GIF", "WEBP", "PNG", "AVIF")
+_FRAME_MS: Final = 100.0  # of a frame without a duration, as browsers show it
 _SCENE_S: Final = 0.6  # from one scene to the next, with `--scenes`
 _ENCRYPTED: Final = Failure("encrypted", "the member is encrypted; no password can be given")
 _UTF8_FLAG: Final = 0x800
@@ -147,10 +149,10 @@ def _images(
                     yield child, True
                     continue
                 child = _with_payload(member, child, limits.max_bytes)
-                tiff = child.payload if child.payload and unique.lower().endswith(TIFFS) else None
-                if tiff is not None and page_count(io.BytesIO(tiff)) > 1:
-                    child = replace(child, sha256=hashlib.sha256(tiff).hexdigest(), payload=None)
-                    yield from _pages(child, io.BytesIO(tiff), limits.max_pixels, is_done)
+                paged = child.payload if child.payload and may_have_frames(unique, options) else None
+                if paged is not None and page_count(io.BytesIO(paged)) > 1:
+                    child = replace(child, sha256=hashlib.sha256(paged).hexdigest(), payload=None)
+                    yield from _pages(child, io.BytesIO(paged), limits.max_pixels, is_done)
                 else:
                     yield child, False
     except _ARCHIVE_ERRORS as error:
@@ -287,36 +289,45 @@ def _opened(source: bytes | io.BytesIO) -> Iterator[IO[bytes]]:
 
 
 def page_count(source: bytes | io.BytesIO) -> int:
-    """Number of pages of a TIFF, at a path or URL, or opened; 1 for other files, also if they cannot be read."""
+    """Number of pages of a TIFF or frames of an animation, at a path or URL, or opened; 1 if it cannot be read."""
     try:
-        with _opened(source) as file, Image.open(file, formats=("TIFF",)) as image:
+        with _opened(source) as file, Image.open(file, formats=_PAGED) as image:
             return int(getattr(image, "n_frames", 1))
     except Exception:  # noqa: BLE001  # Pillow raises anything on a damaged file, which is reported when it is labeled
         return 1
 
 
 def read_page(source: bytes | io.BytesIO, page: int, max_pixels: int) -> tuple[Array, bool]:
-    """One page of a TIFF, (H, W, 3) uint8 RGB, and whether it was stretched. Raises: DecodeError, OSError."""
-    with _opened(source) as file, Image.open(file, formats=("TIFF",)) as image:
-        try:
-            image.seek(page)
-        except (EOFError, OSError, ValueError, SyntaxError) as error:
-            raise DecodeError(f"page {page} cannot be read ({error})") from error
-        levels = narrow_levels(image)
-        return upright_rgb(image, max_pixels=max_pixels, levels=levels), levels is not None
+    """One page or frame, (H, W, 3) uint8 RGB, and whether it was stretched. Raises: DecodeError, OSError."""
+    with _opened(source) as file, Image.open(file, formats=_PAGED) as image:
+        return _page(image, page, max_pixels)
 
 
-def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
-    for number in range(page_count(source)):
-        page = replace(tiff, frame=number)
-        done = is_done(page)
-        if not done:
-            try:
-                pixels, is_stretched = read_page(source, number, max_pixels)
-                page = replace(page, pixels=pixels, notes=("stretched",) if is_stretched else ())
-            except (DecodeError, OSError) as error:
-                page = replace(page, failure=failure_of(error, page.name))
-        yield page, done
+def _page(image: Image.Image, page: int, max_pixels: int) -> tuple[Array, bool]:
+    try:
+        image.seek(page)
+    except (EOFError, OSError, ValueError, SyntaxError) as error:
+        raise DecodeError(f"page {page} cannot be read ({error})") from error
+    levels = narrow_levels(image)
+    return upright_rgb(image, max_pixels=max_pixels, levels=levels), levels is not None
+
+
+def _pages(item: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+    """Pages of a TIFF, each opened anew because one can be damaged, or frames of an animation, in order."""
+    with _opened(source) as file, Image.open(file, formats=_PAGED) as image:
+        is_tiff, time_ms = image.format == "TIFF", 0.0
+        for number in range(getattr(image, "n_frames", 1)):
+            page = replace(item, frame=number, time_s=None if is_tiff else round(time_ms / 1000, 3))
+            done = is_done(page)
+            if not (done and is_tiff):
+                try:
+                    decoded = read_page(source, number, max_pixels) if is_tiff else _page(image, number, max_pixels)
+                    pixels, is_stretched = decoded
+                    page = replace(page, pixels=pixels, notes=("stretched",) if is_stretched else ())
+                except (DecodeError, OSError) as error:
+                    page = replace(page, failure=failure_of(error, page.name))
+            yield page, done
+            time_ms += image.info.get("duration") or _FRAME_MS
 
 
 def _open_video(name: str, path: bytes) -> Video:

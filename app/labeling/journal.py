@@ -538,8 +538,10 @@ class Journal:
     # Results
 
     def has_pages(self, item: Input) -> Input:
-        """Record that a TIFF has several pages; they are labeled as its frames."""
-        self._db.execute("UPDATE items SET kind='pages' WHERE id=?", (item.row,))
+        """Record that an image has several pages, which are labeled as its frames, and remove its copies as a still."""
+        if item.on_disk:
+            remove_images(self.out, item.name, STILL)
+        self._db.execute("UPDATE items SET kind='pages', products=0 WHERE id=?", (item.row,))
         return replace(item, kind="pages")
 
     def open_container(self, container: Input) -> None:

@@ -32,6 +32,7 @@ class LabelOptions:
     start: float = 0.0
     end: float | None = None
     zip_encoding: str | None = None
+    animations: bool = False
 
     aligned: bool = False
     whole: bool = False
@@ -68,7 +69,8 @@ class LabelOptions:
     def selection(self) -> str:
         """Description of the selection of members; part of the signature of an archive."""
         encoding = f" names in {self.zip_encoding}" if self.zip_encoding else ""
-        return f"{'hidden ' if self.hidden else ''}{' '.join(self.ignore)}{encoding}"
+        frames = " animations" if self.animations else ""
+        return f"{'hidden ' if self.hidden else ''}{' '.join(self.ignore)}{encoding}{frames}"
 
     @property
     def drawing(self) -> str:

@@ -29,7 +29,7 @@ RAW_EXTENSIONS: Final = frozenset(
 IMAGE_EXTENSIONS: Final = RAW_EXTENSIONS | frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".mpo"),
-        *(".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".j2c", ".jpc", ".jpx", ".psd"),
+        *(".apng", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".j2c", ".jpc", ".jpx", ".psd"),
         *(".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
     )
 )
@@ -52,7 +52,8 @@ _VIDEO_SIGNATURES: Final = (
     (8, b"AVI "),
 )
 _NOT_VIDEO: Final = re.compile(rb"hei|hev|mif1|msf1|avi[fs]|crx |M4A ")
-TIFFS: Final = (".tif", ".tiff")
+_TIFFS: Final = (".tif", ".tiff")
+_ANIMATED: Final = (".gif", ".webp", ".png", ".apng", ".avif")
 CONTAINERS: Final = ("zip", "tar", "video", "pages")
 # Files that operating systems create in folders.
 _LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
@@ -71,6 +72,11 @@ def kind_of(name: str) -> Kind:
     if suffix in ZIPS:
         return "zip"
     return "video" if suffix in VIDEOS else "file"
+
+
+def may_have_frames(name: str, options: LabelOptions) -> bool:
+    """Return whether an image can have pages, or frames that the options ask for, by its name."""
+    return name.lower().endswith((*_TIFFS, *(_ANIMATED if options.animations else ())))
 
 
 def is_packed(name: str) -> bool:

@@ -31,7 +31,7 @@ from mien.app.labeling.journal import Journal, NoJournal, open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.reading import CONTAINERS, TIFFS, failure_of, file_sha256, local_file
+from mien.app.labeling.reading import CONTAINERS, failure_of, file_sha256, local_file, may_have_frames
 from mien.app.labeling.records import STILL, Failure, Input
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
@@ -46,6 +46,7 @@ from mien.models.manifest import artifact_dir, read_manifest
 _RECORDED: Final = (
     "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "start", "end", "zip_encoding",
     "limit", "aligned", "whole", "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe", "votes",
+    "animations",
 )  # fmt: skip
 
 
@@ -220,7 +221,8 @@ class _Run:
         batch: list[Input] = []
         count = 0
         for item, done in self.journal.todo(self.images):
-            if item.kind == "file" and not done and item.name.lower().endswith(TIFFS) and page_count(item.path) > 1:
+            may_be_paged = item.kind == "file" and not done and may_have_frames(item.name, self.options)
+            if may_be_paged and page_count(item.path) > 1:
                 item = self.journal.has_pages(item)  # noqa: PLW2901
             if item.kind not in CONTAINERS:
                 count += 1

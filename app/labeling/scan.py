@@ -26,6 +26,7 @@ from mien.app.labeling.reading import (
     is_packed,
     is_unnamed_video,
     kind_of,
+    may_have_frames,
     unreadable,
 )
 from mien.app.labeling.records import Failure, Input, Kind
@@ -256,7 +257,8 @@ def _by_name(name: str, kind: Kind, path: bytes, size: int, version: str, option
     """A file or an object, by its size and version; an archive that is not read has a failure."""
     if is_packed(name):
         return Input(name, "none", path, size, version, PACKED)
-    return Input(name, kind, path, size, version + _selection(kind, options))
+    animated = ":animations" if options.animations and kind == "file" and may_have_frames(name, options) else ""
+    return Input(name, kind, path, size, version + _selection(kind, options) + animated)
 
 
 def _selection(kind: Kind, options: LabelOptions) -> str:

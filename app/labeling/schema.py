@@ -51,7 +51,10 @@ CREATE TABLE IF NOT EXISTS thumbs(
   item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
 """
 # Whether a TIFF has pages is known after it was opened.
-_KIND: Final = "CASE WHEN items.kind='pages' AND excluded.kind='file' THEN 'pages' ELSE excluded.kind END"
+_KIND: Final = (
+    "CASE WHEN items.kind='pages' AND excluded.kind='file' AND items.signature=excluded.signature THEN 'pages' "
+    "ELSE excluded.kind END"
+)
 _UNCHANGED: Final = f"items.signature=excluded.signature AND items.path=excluded.path AND items.kind={_KIND}"
 UPSERT_INPUT: Final = f"""
 INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)

@@ -515,6 +515,34 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, tm
     assert {row["person"] for row in rows_of(tmp_path / "faces", "manifest.csv")} == {""}, "pages are no video"
 
 
+def test_animations_are_frames_on_request_only(mien: Mien, tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    first, *others = [Image.fromarray(face_photo(variant=number)) for number in range(3)]
+    for name in ("a.gif", "b.webp", "c.png", "d.avif"):
+        first.save(folder / name, save_all=True, append_images=others, duration=[200, 300, 400])
+    first.save(folder / "still.gif")
+    with zipfile.ZipFile(folder / "e.zip", "w") as archive:
+        archive.write(folder / "a.gif", "a.gif")
+    rows: dict[str, list[dict[str, str]]] = {}
+    for step in ("before", "frames", "again", "after"):
+        options = ["--animations"] if step in ("frames", "again") else []
+        mien("label", folder, *options, "--write", "csv,annotated", "--out", out, "--limit", "4")
+        rows[step] = mien.label(folder, *options, "--write", "csv,annotated", out=out)
+        copies = {str(path.relative_to(out)) for path in (out / "annotated").rglob("*.jpg")}
+        assert len(copies) == len(rows[step]), step
+    names = ["a.gif", "b.webp", "c.png", "d.avif", "e.zip/a.gif"]
+    assert [row["file"] for row in rows["before"]] == [*names, "still.gif"]
+    assert rows["before"] == rows["after"]
+    assert rows["frames"] == rows["again"]
+    for name in names:
+        frames = [(row["frame"], row["time_s"]) for row in rows["frames"] if row["file"] == name]
+        assert frames == [("0", "0.0"), ("1", "0.2"), ("2", "0.5")], name
+        (still,) = [row for row in rows["before"] if row["file"] == name]
+        assert still["x"] == next(row["x"] for row in rows["frames"] if row["file"] == name)
+    assert mien("review", out, "--export", tmp_path / "faces", "--all").exit_code == 0
+
+
 # What a run tells
 
 
