@@ -76,7 +76,7 @@ def _in_tiles(image: Array, network: Network, settings: InferenceSettings) -> li
     height, width = image.shape[:2]
     px = settings.detection_max_px
     whole = [face for side in (CLOSE_UP_PX, settings.detection_px, px) for face in one_pass(image, network, side)]
-    in_tiles, level, smallest = list[Detection](), image, 0.0
+    in_tiles, level, min_face_px = list[Detection](), image, 0.0
     while max(level.shape[:2]) > px:
         scale = (width / level.shape[1], height / level.shape[0])
         for top in _tile_starts(level.shape[0], px):
@@ -84,8 +84,8 @@ def _in_tiles(image: Array, network: Network, settings: InferenceSettings) -> li
                 tile = level[top : top + px, left : left + px]
                 found = (face for face in one_pass(tile, network, px) if _is_whole(face, tile, left, top, level))
                 moved = (_moved(face, left, top).scaled(*scale) for face in found)
-                in_tiles += [face for face in moved if face.box.short_side_px >= smallest]
-        smallest = _LARGE_SHARE * px * scale[0]
+                in_tiles += [face for face in moved if face.box.short_side_px >= min_face_px]
+        min_face_px = _LARGE_SHARE * px * scale[0]
         level = _resized(level, max(level.shape[:2]) // _LEVEL_RATIO)
     # a cheek or a mouth of a large face can look like a face in a tile
     return merge(whole + [face for face in in_tiles if not any(_is_part(face, other) for other in whole)])
