@@ -35,6 +35,7 @@ from mien.app.inference.labeler import Labeler
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.settings import load_settings
 
+CLIENTS: Final = 16
 SHARE: Final = 0.7
 OVERLOAD: Final = 4
 _OVERLOAD_S: Final = 20
@@ -106,11 +107,11 @@ def ideal_s(service_s: Sequence[float], *, servers: int, rate: float, count: int
     return taken
 
 
-def overload(photos: Path, *, count: int, clients: int) -> dict[str, Any]:
+def overload(photos: Path, *, count: int) -> dict[str, Any]:
     """Send four times what a service can do, all from one address; requests are accepted or refused with 503."""
     with service(_ONE_ADDRESS) as running:
-        _load(running.port, photos, count, "--concurrency", clients)
-        rate = _load(running.port, photos, count, "--concurrency", clients)["requests_per_s"]
+        _load(running.port, photos, count, "--concurrency", CLIENTS)
+        rate = _load(running.port, photos, count, "--concurrency", CLIENTS)["requests_per_s"]
         sent = int(OVERLOAD * rate * _OVERLOAD_S)
         result = _load(running.port, photos, sent, "--rate", OVERLOAD * rate, refusals=("503",))
     return {
@@ -163,7 +164,7 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int
         "steady_rate_per_s": round(rate, 2),
         "steady_requests": steady_load["requests"],
         "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},
-        "overload": overload(photos, count=count, clients=clients),
+        "overload": overload(photos, count=count),
         "clients": clients,
         "photos": len(_images(photos)),
         **{name: ready[name] for name in ("provider", "precision", "detector", "model")},
@@ -179,7 +180,7 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, default=Path(os.environ.get("MIEN_PHOTOS_DIR", _SAMPLES)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=5, help="passes over the photos per round")
-    parser.add_argument("--clients", type=int, default=16, help="concurrent requests at full load")
+    parser.add_argument("--clients", type=int, default=CLIENTS, help="concurrent requests at full load")
     parser.add_argument("--steady", type=int, default=1000, help="requests at 70 percent of the full rate")
     parser.add_argument("--bare", action="store_true", help="run the bare loop only")
     given = parser.parse_args()
