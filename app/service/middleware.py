@@ -35,6 +35,8 @@ REQUEST_ID: Final = "X-Request-ID"
 RATE_LIMITS: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 MAX_HEAD_BYTES: Final = 65_536
 MAX_HEADERS: Final = 100
+# As Safari requests videos, which it plays only in parts; others get the whole file for "bytes=0-", and can keep it
+PART: Final = re.compile(r"bytes=(\d{1,15})-(\d{1,15})")
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -109,9 +111,10 @@ class Envelope:
 
 
 def _for_routes(scope: Scope) -> Scope:
-    """A request as routes get it: HEAD is GET, to which servers send no body, and parts of files are not served."""
+    """A request as routes get it: HEAD is GET, to which servers send no body, and only parts of videos are served."""
     # Starlette reports a wrong range in plain text
-    headers = [header for header in scope["headers"] if header[0] != b"range"]
+    is_part = scope["path"].endswith(".webm") and PART.fullmatch(Headers(scope=scope).get("range", ""))
+    headers = [header for header in scope["headers"] if is_part or header[0] != b"range"]
     head = {"method": "GET"} if scope.get("method") == "HEAD" else {}
     return {**scope, "headers": headers, **head}
 
@@ -137,7 +140,8 @@ def _add_headers(message: Message, service: Service) -> None:
         headers["Mien-Fallback"] = "cpu"
     if message["type"] == "websocket.accept":
         return
-    del headers["Accept-Ranges"]
+    if message.get("status") != HTTPStatus.PARTIAL_CONTENT:
+        del headers["Accept-Ranges"]
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
     if service.draining:

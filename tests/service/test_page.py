@@ -53,6 +53,20 @@ def test_a_file_is_served_as_a_whole(client: TestClient, part: str) -> None:
     assert "accept-ranges" not in response.headers
 
 
+def test_a_video_is_served_in_parts_as_safari_requests_it(client: TestClient) -> None:
+    path, whole = "/page/samples/clip.webm", (FOLDER / "samples" / "clip.webm").read_bytes()
+    for first, last in ((0, 1), (0, len(whole) - 1), (500, 10**9)):
+        part = client.get(path, headers={"range": f"bytes={first}-{last}"})
+        assert (part.status_code, part.content) == (206, whole[first : last + 1])
+        assert part.headers["content-range"] == f"bytes {first}-{min(last, len(whole) - 1)}/{len(whole)}"
+    for wrong in ("bytes=0-", "bytes=-5", "bytes=0-1,3-4", "bytes=x", "lines=0-1"):
+        assert client.get(path, headers={"range": wrong}).content == whole, "browsers keep it to play it offline"
+    for outside in (f"bytes={len(whole)}-{len(whole) + 1}", "bytes=5-2"):
+        response = client.get(path, headers={"range": outside})
+        assert (response.status_code, response.headers["content-range"]) == (416, f"bytes */{len(whole)}")
+        assert response.headers["content-type"] == "application/problem+json"
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_everything_that_a_page_loads_is_served_locally(client: TestClient, path: str) -> None:
     for tag, attributes in Tags(client.get(path).text).tags:

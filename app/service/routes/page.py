@@ -22,6 +22,7 @@ from starlette.types import Scope
 
 from mien.app.inference.in_browser import BrowserPipeline
 from mien.app.inference.labeler import Labeler
+from mien.app.service.middleware import PART
 from mien.app.service.routes import TheService
 from mien.app.service.routes.models import CARD_NAME
 from mien.app.service.schemas import LabelOptions
@@ -57,6 +58,10 @@ class Assets(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
+        if isinstance(response, FileResponse) and (part := PART.fullmatch(Headers(scope=scope).get("range", ""))):
+            size = int(response.headers["Content-Length"])
+            if not int(part[1]) < size or int(part[2]) < int(part[1]):
+                raise HTTPException(416, headers={"Content-Range": f"bytes */{size}"})
         if isinstance(response, FileResponse) and Path(path).suffix in _COMPRESSED:
             if "gzip" in Headers(scope=scope).get("accept-encoding", ""):
                 response = await asyncio.to_thread(_compressed, response)
