@@ -99,7 +99,7 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     ("guard: scans of a JPEG", "app/inference", "scans > MAX_SCANS or", "", "test_image_guard.py"),
     (
         "faces: the smallest size is ignored",
-        "app/inference",
+        "app/inference/labeler.py",
         "face.box.short_side_px >= smallest",
         "True",
         "test_labeler.py",

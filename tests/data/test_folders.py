@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.data.contract import EIGHT_LABELS, LABELS, align
+from mien.data.contract import LABELS, align
 from mien.data.readers.base import Reader, open_reader
 from mien.data.tree import DatasetError
 from tests.support.data_sets import draw_face, make_folders, make_photos, write_csv
@@ -127,14 +127,6 @@ def test_unknown_classes_can_be_ignored(tmp_path: Path) -> None:
     reader = open_reader("folders", root, ignore="contempt, blurry ones")
     assert _counts(reader, "train") == {"happiness": 2}
     assert reader.left_out("train") == {"contempt": 1, "blurry ones": 2}
-
-
-def test_contempt_is_the_eighth_class_on_request(tmp_path: Path) -> None:
-    root = make_folders(tmp_path, {"": {"Contempt": 5, "happy": 5}})
-    reader = open_reader("folders", root, classes="8", valid_share=0.2)
-    assert reader.labels == EIGHT_LABELS
-    assert _counts(reader, "train") == {"contempt": 4, "happiness": 4}
-    assert _counts(reader, "valid") == {"contempt": 1, "happiness": 1}
 
 
 def test_shares_hold_out_the_same_images_of_every_class_each_time(tmp_path: Path) -> None:

@@ -38,12 +38,6 @@ def test_both_layouts_have_the_same_labels_and_a_held_out_twentieth(
         assert reader.crop(reader.samples(split)[0]).shape == (112, 112, 3)
 
 
-def test_non_expressions_are_left_out_by_name(tmp_path: Path) -> None:
-    reader = open_reader("affectnet", make_affectnet(tmp_path))
-    assert reader.left_out("train") == {"no face": 1, "contempt": 20}
-    assert reader.left_out("test") == {"no face": 1, "contempt": 2}
-
-
 def test_the_official_validation_split_is_never_used_for_selection(tmp_path: Path) -> None:
     reader = open_reader("affectnet", make_affectnet(tmp_path), hold_out_valid="false")
     assert reader.splits() == ("train", "test")

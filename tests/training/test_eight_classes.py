@@ -1,17 +1,11 @@
-"""Eight classes: contempt in training, export, evaluation, report, service and labeling."""
+"""Eight classes: contempt in training, export, evaluation and report."""
 
-import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
-from mien.app.cli.program import app as mien_app
-from mien.app.main import create_app
-from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS
 from mien.data.tree import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact
@@ -23,16 +17,9 @@ from mien.training.release.export import export
 from mien.training.release.graphs import ExportError
 from mien.training.teachers import Teachers
 from mien.training.train import train
-from tests.support import encoded
-from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support.data_sets import make_ferplus
 from tests.support.training import TINY_CNN, data_of, small_recipe, valid_faces
 from tests.training.conftest import EIGHT_OPTIONS, Eight, Trained
-
-
-@pytest.fixture
-def settings(eight: Eight) -> Settings:
-    return Settings(model=eight.artifact, detector="builtin", device="cpu", prior="natural")
 
 
 def scores_of(artifact: Path, faces: Split) -> Scores:
@@ -89,29 +76,6 @@ def test_seven_classes_are_not_measured_on_faces_of_eight(
         given = [str(eight.run), str(trained.student), *data]
         assert main([command, *given, *(["--out", str(tmp_path / "a.html")] if command == "report" else [])]) == 1
         assert f"run {trained.student.name} does not. Use the option classes=surprise," in capsys.readouterr().err
-
-
-def test_the_service_returns_eight_probabilities_and_doctor_passes(eight: Eight, settings: Settings) -> None:
-    photo = encoded(face_photo(), "JPEG")
-    with TestClient(create_app(settings), base_url="http://localhost") as client:
-        assert client.get("/v1/models").json()["models"][0]["labels"] == list(EIGHT_LABELS)
-        answer = client.post("/v1/expressions", content=photo, headers={"Content-Type": "image/jpeg"}).json()
-    (face,) = answer["images"][0]["faces"]
-    assert list(face["probabilities"]) == list(EIGHT_LABELS)
-    assert sum(face["probabilities"].values()) == pytest.approx(1, abs=1e-4)
-    arguments = ["doctor", "--model", str(eight.artifact), "--detector", "builtin", "--device", "cpu"]
-    done = CliRunner().invoke(mien_app, arguments)
-    assert done.exit_code == 0, done.output
-
-
-def test_labeling_writes_the_eighth_probability_and_category(settings: Settings, tmp_path: Path) -> None:
-    photos = write_photos(tmp_path / "photos", count=1)
-    label_folder(photos, tmp_path / "out", settings, "csv", "coco", "report")
-    (row,) = rows_of(tmp_path / "out")
-    assert sum(float(row[f"p_{name}"]) for name in EIGHT_LABELS) == pytest.approx(1, abs=1e-4)
-    coco = json.loads((tmp_path / "out" / "coco.json").read_text(encoding="utf-8"))
-    assert [category["name"] for category in coco["categories"]] == list(EIGHT_LABELS)
-    assert "contempt" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_seven_and_eight_classes_are_not_mixed_and_seven_initialize_all_but_the_head(

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
+from mien.app.cli.program import app as mien_app
 from mien.app.inference.in_browser import browser_pipeline
 from mien.app.labeling.corrections import decision
 from mien.app.labeling.files import LabelingError
@@ -86,6 +88,8 @@ def test_service_page_and_outputs_show_the_classes_of_the_model(artifact: Path, 
         options = {"content": encoded(face_photo(), "JPEG"), "headers": {"Content-Type": "image/jpeg"}}
         (face,) = client.post("/v1/expressions", params={"annotate": True}, **options).json()["images"][0]["faces"]
     assert list(face["probabilities"]) == list(CLASSES)
+    doctor = ["doctor", "--model", str(artifact), "--detector", "builtin", "--device", "cpu"]
+    assert CliRunner().invoke(mien_app, doctor).exit_code == 0
     colors = browser_pipeline(artifact, InferenceSettings()).facts["colors"]
     assert [*colors] == [*COLORS, "bored", "wide_awake"]
     assert len({colors[name] for name in CLASSES}) == 3
@@ -119,7 +123,7 @@ def test_five_of_the_seven_classes_serve_five(tmp_path: Path) -> None:
 
 def test_a_released_model_starts_other_classes_with_new_rows_of_its_head(root: Path, tmp_path: Path) -> None:
     recipe = small_recipe(
-        root, model={"init_from": "fast", "frozen": True}, data=data_of(root) | {"classes": list(CLASSES)}, epochs=2
+        root, model={"init_from": "fast", "frozen": True}, data=data_of(root) | {"classes": list(CLASSES)}, epochs=1
     )
     assert recipe.model.family == "deit"
     weights = checkpoint.read(train(recipe, tmp_path / "run") / "best.pt")["weights"]
