@@ -175,8 +175,33 @@ test("in a stream, a face is classified again after a while or if it looks diffe
   let calls = 0;
   const follower = new Follower({ assess: async () => [++calls] });
   const rows = [];
-  for (const crop of [one, one, one, one, one, other, other]) rows.push(...(await follower.assess([crop])));
+  for (const crop of [one, one, one, one, one, other, other]) rows.push(...(await follower.assess([crop], [{}])));
   await new Promise((done) => setTimeout(done, 150));
-  rows.push(...(await follower.assess([other])));
+  rows.push(...(await follower.assess([other], [{}])));
   assert.deepEqual(rows, [1, 1, 1, 1, 1, 2, 2, 3]);
+});
+
+test("in a stream, few faces are classified at once: those that have changed or waited most", async () => {
+  const drawn = (name, seed, level = 0) => {
+    const value = (cell) => 40 + ((cell * 7919 + seed * 104729) % 160) + (cell >= 40 ? level : 0);
+    const cellOf = (pixel) => 8 * Math.floor(pixel / 112 / 14) + Math.floor((pixel % 112) / 14);
+    return { name, width: 112, data: Array.from({ length: 4 * 112 * 112 }, (_, at) => value(cellOf(at >> 2))) };
+  };
+  const [one, two, three, smiling] = [drawn("one", 1), drawn("two", 2), drawn("three", 3), drawn("smiling", 3, 50)];
+  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+  const classified = [];
+  const follower = new Follower({ assess: async (crops) => {
+    await pause(50 * crops.length);
+    classified.push(crops.map(({ name }) => name).join());
+    return crops.map(({ name }) => name);
+  } });
+  const assess = (...crops) => follower.assess(crops, crops.map(() => ({})));
+  await assess(one, two, three);
+  assert.deepEqual(await assess(two, three, one), ["two", "three", "one"], "in another order");
+  await pause(350);
+  for (let frame = 0; frame < 3; frame++) {
+    await assess(one, two, smiling);
+    await pause(110);
+  }
+  assert.deepEqual(classified, ["one,two,three", "smiling", "one", "two"]);
 });

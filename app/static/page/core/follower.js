@@ -1,5 +1,6 @@
 // Faces of a stream: the whole picture is searched every half second, and in between only the surroundings of each face.
-// Classification takes most of the time: between two, faces that look the same keep their probabilities.
+// Classification takes most of the time: a few faces at once are classified anew, those first that have changed most or
+// waited longest, and all others keep their probabilities.
 
 import { descriptorOf, dot } from "./descriptor.js";
 
@@ -7,13 +8,16 @@ const SEARCH_MS = 500;
 const MANY = 4; // faces; for more, their surroundings cost as much as the picture
 const AROUND = 2; // side of the surroundings, in sides of the box
 const AROUND_PX = 128;
-const CLASSIFY_MS = 100; // from one classification to the next, shorter than the smoothing of probabilities
-const CLASSIFY_SHARE = 1 / 3; // of the time, on slow machines
-const SAME_LOOK = 0.9; // similarity of descriptors
+const CLASSIFY_MS = 100; // from one classification of a face to the next, shorter than the smoothing of probabilities
+const CLASSIFY_SHARE = 1 / 2; // of the time, on slow machines
+const AT_ONCE_MS = 40; // of classification per frame, but one face at least
+const SAME_FACE = 0.9; // similarity of descriptors: another face is classified at once
+const SAME_LOOK = 0.97; // less, as after a smile: the face counts as one that has waited CHANGED times as long
+const CHANGED = 4;
 
 export class Follower {
   constructor(pipeline) {
-    Object.assign(this, { pipeline, faces: [], searchedAt: -Infinity, looks: [], assessed: [], classifyAt: -Infinity });
+    Object.assign(this, { pipeline, faces: [], searchedAt: -Infinity, known: [], faceMs: 0, classifyAt: -Infinity });
   }
 
   /** Label the faces of a frame; frames of one `stream` follow each other. Each face has the `descriptor` that tells who it is. */
@@ -32,16 +36,37 @@ export class Follower {
     return result;
   }
 
-  /** As Pipeline.assess; between classifications, the results of the last one if all faces look as they did then. */
+  /** As Pipeline.assess, but of the faces that are due; the others have the results of their last classification. */
   async assess(crops, found) {
     const began = performance.now();
     const looks = (this.newest = crops.map(descriptorOf));
-    const isSame = (look, index) => look && this.looks[index] && dot(look, this.looks[index]) >= SAME_LOOK;
-    if (began < this.classifyAt && looks.length === this.looks.length && looks.every(isSame)) return this.assessed;
-    this.assessed = await this.pipeline.assess(crops, found);
-    this.looks = looks;
-    this.classifyAt = began + Math.max(CLASSIFY_MS, (performance.now() - began) / CLASSIFY_SHARE);
-    return this.assessed;
+    const known = looks.map((look) => this.closest(look));
+    const due = this.due(known, began);
+    if (due.length) {
+      const results = await this.pipeline.assess(due.map((index) => crops[index]), due.map((index) => found[index]));
+      due.forEach((index, place) => (known[index] = { look: looks[index], at: began, result: results[place] }));
+      const passed = performance.now() - began;
+      this.faceMs = passed / due.length;
+      this.classifyAt = began + passed / CLASSIFY_SHARE;
+    }
+    this.known = known;
+    return known.map(({ result }) => result);
+  }
+
+  /** The classified face that looks most like one, with its similarity; undefined if none does. */
+  closest(look) {
+    const alike = look ? this.known.filter((face) => face.look).map((face) => ({ ...face, similarity: dot(look, face.look) })) : [];
+    return alike.filter(({ similarity }) => similarity >= SAME_FACE).sort((one, other) => other.similarity - one.similarity)[0];
+  }
+
+  /** Indexes of the faces to classify now. */
+  due(known, now) {
+    const indexes = [...known.keys()];
+    const fresh = indexes.filter((index) => !known[index]);
+    const urgency = indexes.map((index) => known[index] && (now - known[index].at) * (known[index].similarity < SAME_LOOK ? CHANGED : 1));
+    const waiting = indexes.filter((index) => now >= this.classifyAt && urgency[index] >= CLASSIFY_MS).sort((one, other) => urgency[other] - urgency[one]);
+    const count = Math.max(1, Math.floor(AT_ONCE_MS / this.faceMs)) - fresh.length;
+    return [...fresh, ...waiting.slice(0, Math.max(0, count))];
   }
 
   /** The faces near their last places; null if one is not there. */
