@@ -241,16 +241,10 @@ class Journal:
             counts.update(dict.fromkeys(notes.split(), count))
         return counts
 
-    def missing_packages(self) -> Counter[str]:
-        """Files that could be read after a command, such as `pip install pillow-heif`, by command."""
-        sql = (
-            f"SELECT i.error, COUNT(*) FROM items i WHERE {IMAGES} AND i.reason='unsupported' AND "  # noqa: S608
-            "i.error LIKE '%`pip install %' GROUP BY 1"
-        )
-        counts = Counter[str]()
-        for error, count in self._db.execute(sql, {"session": self.session}):
-            counts[error.split("`")[1]] += count
-        return counts
+    def unsupported(self) -> Counter[str]:
+        """Images and archives in formats that are not read, by the message that says what to do."""
+        sql = f"SELECT i.error, COUNT(*) FROM items i WHERE {IMAGES} AND i.reason='unsupported' GROUP BY 1"  # noqa: S608
+        return Counter(dict(self._db.execute(sql, {"session": self.session})))
 
     def _count(self, value: str) -> Counter[Any]:
         """Faces per value of an SQL expression."""

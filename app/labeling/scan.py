@@ -33,7 +33,7 @@ from mien.app.labeling.records import Failure, Input, Kind
 from mien.app.labeling.store import check_store, is_url, is_web, objects
 
 _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
-PACKED: Final = Failure("unsupported", "an archive that is not read: unpack it, or repack it as zip")
+UNREAD_ARCHIVE: Final = "an archive that is not read: unpack it, or repack it as zip"
 _HINT: Final = "If it is on an external disk, check that it is mounted."
 
 
@@ -256,7 +256,7 @@ def _input(path: str, name: str, options: LabelOptions) -> Input:
 def _by_name(name: str, kind: Kind, path: bytes, size: int, version: str, options: LabelOptions) -> Input:
     """A file or an object, by its size and version; an archive that is not read has a failure."""
     if is_packed(name):
-        return Input(name, "none", path, size, version, PACKED)
+        return Input(name, "none", path, size, version, Failure("unsupported", UNREAD_ARCHIVE))
     animated = ":animations" if options.animations and kind == "file" and may_have_frames(name, options) else ""
     return Input(name, kind, path, size, version + _selection(kind, options) + animated)
 

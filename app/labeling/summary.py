@@ -1,5 +1,6 @@
 """Outcome of a run, and its summary: labels, errors and time per stage."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,11 +16,13 @@ from mien.app.inference.records import NOTES
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.files import quoted
 from mien.app.labeling.journal import Journal
+from mien.app.labeling.scan import UNREAD_ARCHIVE
 from mien.app.wording import counted
 from mien.data.quality import REASONS
 from mien.models.manifest import Manifest
 
 _SAMPLE: Final = 200  # faces
+_INSTALL: Final = re.compile(r"pip install ([a-z-]+)")
 
 
 @dataclass(slots=True)
@@ -36,7 +39,7 @@ class Outcome:
         reviewed, corrected: faces with a decision of a person, and with another label than the predicted one.
         reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
         notes: images per note.
-        missing_packages: files that need another package, by the command that installs it.
+        unsupported: files in formats that are not read, by message.
         next_steps: what to look at next, and where or with which command.
     """
 
@@ -57,7 +60,7 @@ class Outcome:
     reasons: Counter[str] = field(default_factory=Counter)
     accuracy: dict[str, float] = field(default_factory=dict)
     notes: Counter[str] = field(default_factory=Counter)
-    missing_packages: Counter[str] = field(default_factory=Counter)
+    unsupported: Counter[str] = field(default_factory=Counter)
     facts: dict[str, str] = field(default_factory=dict)
     workers: int = 1
     written: list[Path] = field(default_factory=list)
@@ -67,14 +70,17 @@ class Outcome:
         """Count the results of a journal; images: a bit mask of those that are written."""
         self.statuses, self.labels, self.remaining = journal.counts(), journal.labels(), journal.remaining(images)
         self.uncertain, self.reasons = journal.uncertain(), journal.reasons()
-        self.notes, self.missing_packages = journal.notes(), journal.missing_packages()
+        self.notes, self.unsupported = journal.notes(), journal.unsupported()
         self.reviewed, self.corrected = Corrections(journal.out).count(journal)
 
     def suggest(self, out: Path) -> None:
         """Set what to look at next."""
         names, folder = {path.name for path in self.written}, quoted(out)
-        for command, count in sorted(self.missing_packages.items()):
-            self.next_steps[f"read {counted(count, 'more file')}"] = f"{command}, and rerun the same command"
+        for message, count in sorted(self.unsupported.items()):
+            if needed := _INSTALL.search(message):
+                self.next_steps[f"read {counted(count, 'file')} with {needed[1]}"] = f"{needed[0]}, and rerun"
+            elif message == UNREAD_ARCHIVE:
+                self.next_steps[f"read {counted(count, 'archive')}"] = "unpack it, or repack it as zip, and rerun"
         if "report.html" in names:
             self.next_steps["look at the results"] = str(out / "report.html")
         if "timeline.html" in names:

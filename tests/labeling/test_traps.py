@@ -384,7 +384,10 @@ def test_formats_of_scanners_archives_and_old_cameras_are_read(mien: Mien, tmp_p
 @pytest.mark.parametrize("name", ["a.rar", "B.7Z", "c.cbr", "00001.ppm.bz2"])
 def test_an_archive_that_is_not_read_is_an_error_that_says_what_to_do(mien: Mien, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"Rar!\x1a\x07\x01\0")
-    (row,) = mien.label(tmp_path / name, "--write", "csv", out=tmp_path / "out", exit_code=3)
+    done = mien("label", tmp_path / name, "--out", tmp_path / "out")
+    assert done.exit_code == 3
+    assert "read 1 archive: unpack it" in done.stdout
+    (row,) = rows_of(tmp_path / "out")
     assert (row["status"], row["reason"]) == ("error", "unsupported")
     assert "unpack it" in row["error"]
 
@@ -402,7 +405,7 @@ def test_heic_without_its_package_says_what_to_install_and_is_retried_once_it_is
         assert command in mien("doctor").stdout
     formats.cache_clear()
     assert done.exit_code == 3
-    assert f"1 more file: {command}" in done.stdout
+    assert f"read 1 file with pillow-heif: {command}, and rerun" in done.stdout
     assert command in rows_of(out)[0]["error"]
     (row,) = mien.label(tmp_path / "a.heic", out=out)
     assert row["status"] == "ok"
