@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, Self, SupportsIndex, overload
@@ -197,6 +198,8 @@ class Analyzer:
         try:
             source = self._read(image)
             prepared = labeler.prepare(source, **options)
+            if isinstance(image, PIL.Image.Image) and narrow_levels(image) is not None:  # of bytes, the labeler says so
+                prepared = replace(prepared, notes=("stretched", *prepared.notes))
         except MienError as error:
             if path is not None or isinstance(error, ImageTooLarge):
                 hint = ". Analyzer(max_pixels=...) sets another limit." if isinstance(error, ImageTooLarge) else ""

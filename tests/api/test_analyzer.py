@@ -166,6 +166,15 @@ def test_an_image_of_pillow_is_upright_and_opaque(analyzer: Analyzer) -> None:
         analyzer.analyze(PIL.Image.new("RGB", (0, 5)))
 
 
+def test_a_thermal_image_is_stretched_in_faces_and_drawing_and_says_so(analyzer: Analyzer) -> None:
+    with PIL.Image.open(sample_photo()) as photo:
+        thermal = PIL.Image.fromarray(np.asarray(photo.convert("L")).astype(np.uint16) + 30_000)
+    for image in (thermal, encoded(thermal, "TIFF")):
+        faces = analyzer.analyze(image)
+        assert (len(faces), faces.notes) == (1, ("stretched",))
+        assert np.asarray(faces.draw().convert("L")).std() > 50
+
+
 def test_a_notebook_shows_the_annotated_photo(analyzer: Analyzer, tmp_path: Path) -> None:
     photo = tmp_path / "photo.jpg"
     PIL.Image.open(io.BytesIO(sample_photo().read_bytes())).resize((2000, 1500)).save(photo)
