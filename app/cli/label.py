@@ -188,7 +188,8 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
         return 0
     for kind, count in sorted(kinds.items()):
         number, _, noun = counted(count, _KINDS[kind]).partition(" ")
-        sampled = f", about {counted(frames, 'frame')}" if kind == "video" and frames else ""
+        every = " (2 per second; --every 1: all)" if options.samples_by_default else ""
+        sampled = f", about {counted(frames, 'frame')}{every}" if kind == "video" and frames else ""
         typer.echo(f"{number:>12} {noun}{sampled}")
     for reason, count in sorted(failures.items()):
         typer.echo(f"{count:>12,} unreadable: {reason}")
@@ -206,7 +207,7 @@ def _check_combinations(options: LabelOptions) -> None:
         fail("give either FOLDER... or --files-from.", USAGE)
     if options.null and not options.files_from:
         fail("--null needs --files-from.", USAGE)
-    if (options.per_second is not None) + (options.every != 1) + options.scenes > 1:
+    if (options.per_second is not None) + (options.every is not None) + options.scenes > 1:
         fail("--every, --per-second and --scenes cannot be combined.", USAGE)
     if options.end is not None and options.start >= options.end:
         fail("--start must be before --end.", USAGE)

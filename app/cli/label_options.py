@@ -62,9 +62,10 @@ _OPTIONS: Final[dict[str, Any]] = {
     "ignore": _input(metavar="PATTERN", help="Skip matching paths, such as '*.tif' or 'raw/*'."),
     "hidden": _input("--hidden", help="Include hidden files."),
     "symlinks": _input(help="files: links to files; follow: to folders, too; skip: none."),
-    "every": _input(min=1, metavar="N", help="Every N-th video frame."),
-    "per_second": _input(min=0.001, metavar="N", help="N video frames per second."),
+    "every": _input(min=1, metavar="N", help="Every N-th video frame; 1: all."),
+    "per_second": _input(min=0.001, metavar="N", help="N video frames per second; by default 2."),
     "scenes": _input("--scenes", help="The first video frame of every scene."),
+    "live_photos": _input("--live-photos", help="Label the videos of Live Photos, too."),
     "start": _input(parser=_seconds, metavar="TIME", help="Begin videos here: seconds, or 1:02:03.5."),
     "end": _input(parser=_seconds, metavar="TIME", help="End videos before this time."),
     "zip_encoding": _input(

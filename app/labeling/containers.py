@@ -68,6 +68,7 @@ _MISSING_SHARE: Final = 0.1
 _MISSING_S: Final = 0.5
 _PAGED: Final = ("TIFF", "GIF", "WEBP", "PNG", "AVIF")
 _FRAME_MS: Final = 100.0  # of a frame without a duration, as browsers show it
+_LIVE_PHOTO_S: Final = 5.0
 _SCENE_S: Final = 0.6  # from one scene to the next, with `--scenes`
 _ENCRYPTED: Final = Failure("encrypted", "the member is encrypted; no password can be given")
 _UTF8_FLAG: Final = 0x800
@@ -276,7 +277,17 @@ def expected_frames(path: bytes, options: LabelOptions) -> int:
         return 0
     if options.scenes:
         return 0
-    return round(seconds * min(options.per_second, rate) if options.per_second else seconds * rate / options.every)
+    per_second = options.frames_per_s
+    return round(seconds * min(per_second, rate) if per_second else seconds * rate / (options.every or 1))
+
+
+def is_short(path: bytes) -> bool:
+    """Return whether a video is as short as that of a Live Photo, which has three seconds."""
+    try:
+        with Video(path) as video:
+            return 0 < (video.duration_s or 0.0) <= _LIVE_PHOTO_S
+    except VideoError:
+        return False
 
 
 @contextlib.contextmanager
@@ -358,8 +369,8 @@ class _Sampling:
         is_cut = self._cuts.is_cut(frame)
         self.scene += is_cut
         # At most one frame per time slot, even if the frame rate varies.
-        per_second = self._options.per_second
-        due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // self._options.every
+        per_second = self._options.frames_per_s
+        due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // (self._options.every or 1)
         if self._options.scenes:
             due = self.slot if (is_cut or not self.slot) and time_s - self._taken_s >= _SCENE_S else -1
         if due < self.slot:

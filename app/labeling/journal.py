@@ -29,7 +29,7 @@ from mien.app.labeling.files import (
     foreign,
 )
 from mien.app.labeling.images import image_paths, remove_images
-from mien.app.labeling.reading import file_sha256
+from mien.app.labeling.reading import LIVE_PHOTOS, LIVE_VIDEO, file_sha256
 from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result, Status
 from mien.app.labeling.schema import (
     BOX,
@@ -473,6 +473,19 @@ class Journal:
     def retry(self, reason: str) -> int:
         """Label images again that failed for a reason; returns their number."""
         return self._relabel("reason=? AND kind NOT IN ('none', 'folder')", [(reason,)])
+
+    def live_photo(self, name: str) -> str | None:
+        """Name of the photo with the same name as a video of a phone, among the inputs of the last session."""
+        stem, suffix = os.path.splitext(name)
+        if suffix.lower() != LIVE_VIDEO:
+            return None
+        photos = [stem + photo for photo in LIVE_PHOTOS]
+        return next((photo for photo in photos if self.has_input(photo)), None)
+
+    def retry_live_photos(self) -> None:
+        """Label videos of Live Photos whose photo is gone."""
+        rows = self._db.execute("SELECT id, name FROM items WHERE reason='live_photo'").fetchall()
+        self._relabel("id=?", [(row,) for row, name in rows if self.live_photo(name) is None])
 
     def redraw(self, image: int) -> None:
         """Label images again for which an image of this kind was written; moved inputs, too."""

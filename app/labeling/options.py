@@ -11,6 +11,8 @@ DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
 # Limits for one image of a local collection: they admit large scans, but not decompression bombs.
 MAX_BYTES: Final = 1_000_000_000
 MAX_PIXELS: Final = 250_000_000
+FRAMES_PER_S: Final = 2.0  # of a video, by default
+SAMPLED: Final = f"Videos: {FRAMES_PER_S:g} frames per second are labeled. Add --every 1 to label all of them."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +28,10 @@ class LabelOptions:
     ignore: list[str] = field(default_factory=list)
     hidden: bool = False
     symlinks: Symlinks = "files"
-    every: int = 1
+    every: int | None = None
     per_second: float | None = None
     scenes: bool = False
+    live_photos: bool = False
     start: float = 0.0
     end: float | None = None
     zip_encoding: str | None = None
@@ -58,9 +61,19 @@ class LabelOptions:
     ray_address: str | None = None
 
     @property
+    def samples_by_default(self) -> bool:
+        """Return whether videos are sampled although no option says so."""
+        return self.every is None and self.per_second is None and not self.scenes
+
+    @property
+    def frames_per_s(self) -> float | None:
+        """Frames of a video to label per second; None with `every` and `scenes`."""
+        return FRAMES_PER_S if self.samples_by_default else self.per_second
+
+    @property
     def sampling(self) -> str:
         """Description of the video sampling; part of the signature of a video."""
-        frames = f"{self.per_second:g} per second" if self.per_second else f"every {self.every}"
+        frames = f"{self.frames_per_s:g} per second" if self.frames_per_s else f"every {self.every}"
         end = "" if self.end is None else f" to {self.end:g} s"
         part = f" from {self.start:g} s{end}" if self.start or end else ""
         return f"{'scenes' if self.scenes else frames}{part}"

@@ -42,6 +42,9 @@ VIDEOS: Final = frozenset(
     )
 )
 ZIPS: Final = (".zip", ".cbz")
+# A Live Photo is a photo, and a video with its name in its folder.
+LIVE_VIDEO: Final = ".mov"
+LIVE_PHOTOS: Final = (".heic", ".HEIC", ".heif", ".HEIF", ".jpg", ".JPG", ".jpeg", ".JPEG")
 TARS: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".cbt")
 _PACKED: Final = (".rar", ".cbr", ".7z", ".cb7", ".tar.zst", ".tzst", ".tar.lz4")
 _COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst")

@@ -21,14 +21,21 @@ import PIL
 from mien.app import VERSION
 from mien.app.errors import PayloadTooLarge
 from mien.app.labeling.batch import BatchResult
-from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container, page_count
+from mien.app.labeling.containers import (
+    BrokenContainer,
+    NotAVideo,
+    expected_frames,
+    is_short,
+    open_container,
+    page_count,
+)
 from mien.app.labeling.executors import Batch, Executor, open_executor
 from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
 from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.given import read_given
 from mien.app.labeling.images import ANNOTATED, ANONYMIZED, THUMBS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
-from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
+from mien.app.labeling.options import DEFAULT_OUTPUTS, SAMPLED, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
 from mien.app.labeling.progress import Reporter
 from mien.app.labeling.reading import CONTAINERS, failure_of, file_sha256, local_file, may_have_frames
@@ -44,9 +51,9 @@ from mien.data.contract.decode import formats
 from mien.models.manifest import artifact_dir, read_manifest
 
 _RECORDED: Final = (
-    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "start", "end", "zip_encoding",
-    "limit", "aligned", "whole", "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe", "votes",
-    "animations",
+    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "live_photos", "start", "end",
+    "zip_encoding", "limit", "aligned", "whole", "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe",
+    "votes", "animations",
 )  # fmt: skip
 
 
@@ -98,6 +105,7 @@ class _Run:
     signals: Interrupts
     images: int = 0
     complete: bool = False  # whether all inputs were labeled
+    told_sampling: bool = False
 
     def execute(self, executor: Executor) -> None:
         """Scan, label, and write the outputs."""
@@ -174,6 +182,7 @@ class _Run:
         readable = " ".join((*formats(), *(["raw"] if find_spec("rawpy") else [])))
         if journal.get("formats") not in (None, readable) and (again := journal.retry("unsupported")):
             report.say(f"Retrying {counted(again, 'file')} in formats that could not be read before.")
+        journal.retry_live_photos()
         if options.check_hashes:
             changed = journal.recheck()
             report.say(f"{counted(changed, 'file')} with changed content, although size and time are the same.")
@@ -244,8 +253,7 @@ class _Run:
         try:
             with local_file(container.path) as path:
                 sha256 = file_sha256(path)
-                if container.kind == "video":
-                    self.report.expect(expected_frames(path, self.options))
+                self._expect(container, path)
                 opened = replace(container, sha256=sha256)
                 is_done = self.journal.is_done
                 images = open_container(opened, path, self.options, self.settings, is_done)
@@ -268,6 +276,19 @@ class _Run:
         if batch:
             yield Batch(batch)
         yield Batch([], container, failure, sha256)
+
+    def _expect(self, container: Input, path: bytes) -> None:
+        """Report the frames of a video that is to be labeled. Raises: NotAVideo, for that of a Live Photo."""
+        options = self.options
+        if container.kind != "video":
+            return
+        photo = None if options.live_photos else self.journal.live_photo(container.name)
+        if photo is not None and is_short(path):
+            raise NotAVideo("live_photo", f"the video of the Live Photo {photo}; --live-photos labels it, too")
+        if options.samples_by_default and not self.told_sampling:
+            self.report.say(SAMPLED)
+            self.told_sampling = True
+        self.report.expect(expected_frames(path, options))
 
 
 def _inputs(options: LabelOptions) -> list[str]:

@@ -21,6 +21,7 @@ from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.outputs import owned_names
 from mien.app.labeling.reading import (
     CONTAINERS,
+    LIVE_VIDEO,
     is_hidden,
     is_ignored,
     is_packed,
@@ -258,12 +259,13 @@ def _by_name(name: str, kind: Kind, path: bytes, size: int, version: str, option
     if is_packed(name):
         return Input(name, "none", path, size, version, Failure("unsupported", UNREAD_ARCHIVE))
     animated = ":animations" if options.animations and kind == "file" and may_have_frames(name, options) else ""
-    return Input(name, kind, path, size, version + _selection(kind, options) + animated)
+    return Input(name, kind, path, size, version + _selection(kind, name, options) + animated)
 
 
-def _selection(kind: Kind, options: LabelOptions) -> str:
+def _selection(kind: Kind, name: str, options: LabelOptions) -> str:
     """Options that affect the images of an archive or a video."""
-    chosen = options.sampling if kind == "video" else options.selection
+    live = " with Live Photos" if options.live_photos and name.lower().endswith(LIVE_VIDEO) else ""
+    chosen = options.sampling + live if kind == "video" else options.selection
     return f":{chosen}" if chosen and kind in CONTAINERS else ""
 
 

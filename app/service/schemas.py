@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from mien.app.labeling.options import FRAMES_PER_S
 from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS
 
@@ -258,8 +259,8 @@ class ExpressionsResponse(_Record):
 class JobOptions(ImageOptions):
     """Query parameters of a job."""
 
-    per_second: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(
-        None, description="frames of a video to label per second; by default all"
+    per_second: Annotated[float, Field(ge=0.01, le=1000)] = Field(
+        FRAMES_PER_S, description="frames of a video to label per second; 1000: all"
     )
 
     def arguments(self, settings: Settings) -> list[str]:

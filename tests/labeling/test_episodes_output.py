@@ -30,7 +30,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def out(clip: Path) -> Path:
     settings = load_settings(detector="builtin", device="cpu")
-    label_folder(clip, clip.parent / "out", settings, "episodes", "csv")
+    label_folder(clip, clip.parent / "out", settings, "episodes", "csv", every=1)
     return clip.parent / "out"
 
 
@@ -84,7 +84,7 @@ def test_people_with_the_same_name_share_a_tier_and_odd_names_stay_on_one_line()
 
 def test_only_the_chosen_part_of_a_video_is_labeled(clip: Path, tmp_path: Path) -> None:
     settings = load_settings(detector="builtin", device="cpu")
-    label_folder(clip, tmp_path / "out", settings, "csv", start=2.5, end=3.25)
+    label_folder(clip, tmp_path / "out", settings, "csv", every=1, start=2.5, end=3.25)
     assert [row["time_s"] for row in rows_of(tmp_path / "out")] == ["2.5", "2.625", "2.75", "2.875", "3.0", "3.125"]
 
 

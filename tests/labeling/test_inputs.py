@@ -3,12 +3,13 @@
 import codecs
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.labeling.conftest import Mien
-from tests.support.albums import ODD_NAMES, write_photos, write_video
+from tests.support.albums import ODD_NAMES, rows_of, write_photos, write_video
 
 UNREADABLE = {
     "odd/empty.jpg": ("error", "empty"),
@@ -49,6 +50,43 @@ def test_frames_are_sampled_by_number(mien: Mien, tmp_path: Path) -> None:
     rows = mien.label(tmp_path / "clip.avi", "--every", "6", out=tmp_path / "out")
     frames = [(row["frame"], float(row["time_s"])) for row in rows]
     assert frames == [(str(frame), pytest.approx(frame / 8, abs=0.002)) for frame in (0, 6, 12, 18)]
+
+
+def test_two_frames_per_second_are_labeled_by_default_and_one_line_says_so(mien: Mien, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a.avi", "b.avi"):
+        write_video(folder / name, frames=16, rate=8.0)
+    done = mien("label", folder, "--out", tmp_path / "out", "--write", "csv")
+    assert done.stderr.count("--every 1") == 1, done.stderr
+    assert [row["time_s"] for row in rows_of(tmp_path / "out") if row["file"] == "a.avi"] == [
+        "0.0",
+        "0.5",
+        "1.0",
+        "1.5",
+    ]
+    done = mien("label", folder, "--out", tmp_path / "out", "--write", "csv", "--every", "1")
+    assert "--every" not in done.stderr
+    assert len(rows_of(tmp_path / "out")) == 32
+
+
+def test_the_photo_of_a_live_photo_counts_and_its_video_is_an_option(mien: Mien, tmp_path: Path) -> None:
+    photos, out = write_photos(tmp_path / "photos", "IMG_1.JPG", "IMG_2.JPG", "talk.jpg"), tmp_path / "out"
+    write_video(photos / "IMG_1.mov", frames=6)
+    write_video(photos / "IMG_3.mov", frames=6)
+    write_video(photos / "talk.mov", frames=12)  # too long to be one
+
+    def frames(*options: str) -> dict[str, int]:
+        return Counter(row["file"] for row in mien.label(photos, *options, out=out) if row["frame"])
+
+    assert frames() == {"IMG_3.mov": 6, "talk.mov": 12}
+    (live,) = (row for row in rows_of(out) if row["file"] == "IMG_1.mov")
+    assert (live["status"], live["reason"]) == ("skipped", "live_photo")
+    assert "IMG_1.JPG" in live["error"]
+    assert frames("--live-photos") == {"IMG_1.mov": 6, "IMG_3.mov": 6, "talk.mov": 12}
+    assert frames() == {"IMG_3.mov": 6, "talk.mov": 12}
+    (photos / "IMG_1.JPG").unlink()
+    assert frames() == {"IMG_1.mov": 6, "IMG_3.mov": 6, "talk.mov": 12}, "without its photo, it is a video"
 
 
 @pytest.fixture

@@ -160,8 +160,10 @@ def _containers(folder: Path, variants: list[bytes]) -> None:
     write_video(folder / "clip.avi", frames=10)
 
 
-def write_video(path: Path, *, frames: int = 0, images: Iterable[Array] = (), rate: float = 8.0) -> Path:
+def write_video(path: Path, *, frames: int = 0, images: Iterable[Array] = (), rate: float = 2.0) -> Path:
     """A video of images (H, W, 3) uint8 RGB, or of the sample portrait, mirrored in every second half; returns `path`.
+
+    By default, it has the two frames per second that are labeled by default.
 
     Motion JPEG in AVI, MPEG-4 in other containers.
     """
