@@ -74,7 +74,13 @@ def label(
     small_faces: SmallFaces = False,
     **values: Any,
 ) -> None:
-    """Label every face in folders of photos.
+    r"""Label every face in folders of photos and in videos.
+
+    \b
+    mien label photos --out out                   table, annotated copies, report
+    mien label photos --write xlsx,crops          other outputs
+    mien label talk.mp4 --write episodes          when each person shows what
+    mien label photos --dry-run                   what would be labeled
 
     Writes a table, annotated copies and a report to one folder.
     If it is stopped or killed, rerun the same command to resume.
@@ -209,6 +215,8 @@ def _check_combinations(options: LabelOptions) -> None:
         fail("--null needs --files-from.", USAGE)
     if (options.per_second is not None) + (options.every is not None) + options.scenes > 1:
         fail("--every, --per-second and --scenes cannot be combined.", USAGE)
+    if options.csv_separator == options.csv_decimal:
+        fail("--csv-decimal , needs another --csv-separator, such as ;", USAGE)
     if options.end is not None and options.start >= options.end:
         fail("--start must be before --end.", USAGE)
     if options.aligned + options.whole + (options.boxes is not None) > 1:

@@ -61,7 +61,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "recursive": _input(help="Enter subfolders."),
     "ignore": _input(metavar="PATTERN", help="Skip matching paths, such as '*.tif' or 'raw/*'."),
     "hidden": _input("--hidden", help="Include hidden files."),
-    "symlinks": _input(help="files: links to files; follow: to folders, too; skip: none."),
+    "symlinks": _input(metavar="WHICH", help="files: links to files; follow: to folders, too; skip: none."),
     "every": _input(min=1, metavar="N", help="Every N-th video frame; 1: all."),
     "per_second": _input(min=0.001, metavar="N", help="N video frames per second; by default 2."),
     "scenes": _input("--scenes", help="The first video frame of every scene."),
@@ -78,6 +78,8 @@ _OPTIONS: Final[dict[str, Any]] = {
         metavar="FILE", help="Label these boxes or landmarks, of a CSV (file, x, y, width, height) or COCO file."
     ),
     "outputs": _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs."),
+    "csv_separator": _output(metavar="CHARACTER", help="Between the columns of CSV tables: , ; | or tab."),
+    "csv_decimal": _output(metavar="CHARACTER", help="Decimal sign of CSV tables: . or ,"),
     "spreadsheet_safe": _output(
         "--spreadsheet-safe",
         help="Put an apostrophe before texts that a spreadsheet would run as a formula, and mark CSV as UTF-8.",
@@ -98,6 +100,9 @@ _OPTIONS: Final[dict[str, Any]] = {
 }
 
 
+_LAST: Final = ("engine", "ray_address")  # in the help
+
+
 def with_label_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command with `**values` a parameter for every field of `LabelOptions`."""
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -112,5 +117,6 @@ def with_label_options(command: Callable[..., None]) -> Callable[..., None]:
     ]
     own = [parameter for parameter in inspect.signature(command).parameters.values() if parameter.name != "values"]
     parameters = [*declared, *(parameter.replace(kind=keyword) for parameter in own)]
+    parameters.sort(key=lambda parameter: parameter.name in _LAST)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by Typer
     return command

@@ -246,6 +246,11 @@ class Journal:
         sql = f"SELECT i.error, COUNT(*) FROM items i WHERE {IMAGES} AND i.reason='unsupported' GROUP BY 1"  # noqa: S608
         return Counter(dict(self._db.execute(sql, {"session": self.session})))
 
+    def skipped(self) -> Counter[str]:
+        """Skipped files per reason."""
+        sql = f"SELECT i.reason, COUNT(*) FROM items i WHERE {IMAGES} AND i.status='skipped' GROUP BY 1"  # noqa: S608
+        return Counter(dict(self._db.execute(sql, {"session": self.session})))
+
     def _count(self, value: str) -> Counter[Any]:
         """Faces per value of an SQL expression."""
         sql = (

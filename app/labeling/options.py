@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 Engine = Literal["local", "ray"]
 Symlinks = Literal["files", "follow", "skip"]
+Separator = Literal[",", ";", "|", "tab"]
+Decimal = Literal[".", ","]
 
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
 # Limits for one image of a local collection: they admit large scans, but not decompression bombs.
@@ -42,6 +44,8 @@ class LabelOptions:
     boxes: Path | None = None
 
     outputs: list[str] = field(default_factory=list)
+    csv_separator: Separator = ","
+    csv_decimal: Decimal = "."
     spreadsheet_safe: bool = False
     votes: bool = False
     annotated_px: int = 1600

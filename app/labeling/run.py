@@ -52,8 +52,8 @@ from mien.models.manifest import artifact_dir, read_manifest
 
 _RECORDED: Final = (
     "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "live_photos", "start", "end",
-    "zip_encoding", "limit", "aligned", "whole", "annotated_px", "min_face_px", "min_confidence", "spreadsheet_safe",
-    "votes", "animations",
+    "zip_encoding", "limit", "aligned", "whole", "annotated_px", "min_face_px", "min_confidence", "csv_separator",
+    "csv_decimal", "spreadsheet_safe", "votes", "animations",
 )  # fmt: skip
 
 
@@ -194,6 +194,8 @@ class _Run:
         journal.put("limits", limits)
         journal.put("formats", readable)
         journal.put("spreadsheet_safe", str(options.spreadsheet_safe))
+        journal.put("csv_separator", options.csv_separator)
+        journal.put("csv_decimal", options.csv_decimal)
         journal.put("votes", str(options.votes))
         return outputs
 

@@ -35,6 +35,7 @@ class Outcome:
         seconds: time for labeling only; total_seconds: including the scan and writing the outputs, after the models
             are opened; stage_seconds: thread time.
         stopped: name of a signal.
+        skipped: skipped files per reason.
         statuses: images per status; labels: faces per label; uncertain: faces below the confidence threshold.
         reviewed, corrected: faces with a decision of a person, and with another label than the predicted one.
         reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
@@ -53,6 +54,7 @@ class Outcome:
     stage_seconds: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
     stopped: str | None = None
     statuses: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     uncertain: int = 0
     reviewed: int = 0
@@ -69,6 +71,7 @@ class Outcome:
     def count(self, journal: Journal, images: int = 0) -> None:
         """Count the results of a journal; images: a bit mask of those that are written."""
         self.statuses, self.labels, self.remaining = journal.counts(), journal.labels(), journal.remaining(images)
+        self.skipped = journal.skipped()
         self.uncertain, self.reasons = journal.uncertain(), journal.reasons()
         self.notes, self.unsupported = journal.notes(), journal.unsupported()
         self.reviewed, self.corrected = Corrections(journal.out).count(journal)
@@ -121,6 +124,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
         "reviewed": outcome.reviewed,
         "corrected": outcome.corrected,
         "statuses": outcome.statuses,
+        "skipped": outcome.skipped,
         "seconds": round(outcome.seconds, 3),
         "images_per_s": round(outcome.new / outcome.seconds, 1) if outcome.seconds and outcome.new else None,
         "stage_seconds": {stage: round(value, 3) for stage, value in outcome.stage_seconds.items()},
@@ -158,7 +162,8 @@ def _doubts(outcome: Outcome, faces: int) -> Iterator[str]:
 
 def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
     facts, statuses = outcome.facts, outcome.statuses
-    skipped = f"; {counted(statuses['skipped'], 'file')} skipped" if statuses["skipped"] else ""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in outcome.skipped.most_common())
+    skipped = f"; {counted(statuses['skipped'], 'file')} skipped ({reasons})" if statuses["skipped"] else ""
     filtered = f"{statuses['filtered']:,} with filtered faces only, " if statuses["filtered"] else ""
     yield (
         f"\n{counted(faces, 'face')} in {counted(statuses.total() - statuses['skipped'], 'image')}; "
@@ -172,10 +177,7 @@ def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
     if outcome.new and outcome.seconds:
         spent = sum(outcome.stage_seconds.values()) or 1e-9
         shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in outcome.stage_seconds.items())
-        yield (
-            f"{outcome.new / outcome.seconds:.1f} images/s with {counted(outcome.workers, 'worker')}; "
-            f"{1000 * spent / outcome.new:.1f} ms of work per image: {shares}"
-        )
+        yield f"{outcome.new / outcome.seconds:.1f} images/s with {counted(outcome.workers, 'worker')}: {shares}"
     if outcome.reused:
         yield f"{counted(outcome.reused, 'image')} with unchanged content, such as moved ones: their results are kept"
     if outcome.stopped:

@@ -59,6 +59,13 @@ print("loaded:", [name for name in {heavy} if name in sys.modules])
     assert output_of(sys.executable, "-c", program, cwd=ROOT).endswith("loaded: []\n")
 
 
+def test_the_help_of_label_has_examples_first_and_the_cluster_last_at_80_columns() -> None:
+    text = mien("label", "--help", COLUMNS="80", TERMINAL_WIDTH="80").stdout
+    assert text.index("mien label photos --out out") < text.index("--files-from") < text.index("--small-faces")
+    assert text.index("--small-faces") < text.index("--engine") < text.index("--ray-address")
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def doctor(artifact: Path, **environment: str | None) -> Result:
     return mien("doctor", "--model", artifact, "--device", "cpu", **{"MIEN_DETECTOR": "builtin"} | environment)
 

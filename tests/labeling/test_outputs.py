@@ -1,10 +1,13 @@
 """Consistency and format of all outputs."""
 
 import base64
+import csv
 import io
 import json
 import re
+import shutil
 import xml.etree.ElementTree as ET
+import zipfile
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -17,7 +20,7 @@ from rich.console import Console
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from mien.app.labeling.images import annotated_path, anonymized_path
 from mien.app.labeling.options import DEFAULT_OUTPUTS
-from mien.app.labeling.outputs import episodes, load_output, output_names, timeline
+from mien.app.labeling.outputs import episodes, load_output, output_names, timeline, update_outputs, xlsx
 from mien.app.labeling.records import STILL
 from mien.app.labeling.summary import print_summary
 from mien.data.contract import LABELS, LANDMARKS, align, decode
@@ -74,6 +77,57 @@ def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
                 assert float(text) == value
             else:
                 assert text == str(value)
+
+
+def sheet_of(workbook: Path, number: int) -> list[list[object]]:
+    """Rows of a sheet of a workbook; None for empty cells."""
+    main = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+    with zipfile.ZipFile(workbook) as archive:
+        root = ET.fromstring(archive.read(f"xl/worksheets/sheet{number}.xml"))  # noqa: S314  # our own
+    rows: list[list[object]] = []
+    for row in root.iter(f"{main}row"):
+        values: dict[int, object] = {}
+        for cell in row:
+            letters = (cell.get("r") or "").rstrip("0123456789")
+            place = sum(26**power * (ord(letter) - 64) for power, letter in enumerate(reversed(letters))) - 1
+            text, kind = "".join(cell.itertext()), cell.get("t")
+            values[place] = text if kind == "inlineStr" else text == "1" if kind == "b" else float(text)
+        rows.append([values.get(place) for place in range(len(rows[0] if rows else values))])
+    return rows
+
+
+def test_the_workbook_has_the_rows_of_both_tables_as_numbers_and_texts(
+    finished: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.loads(line) for line in (finished.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    header, *faces = sheet_of(finished.out / "labels.xlsx", 1)
+    assert [dict(zip(header, row, strict=True)) for row in faces] == [
+        {name: value or None if isinstance(value, str) else value for name, value in line.items()} for line in lines
+    ]
+    files = sheet_of(finished.out / "labels.xlsx", 2)
+    assert [row[0] for row in files[1:]] == [row["file"] for row in rows_of(finished.out, "files.csv")]
+    monkeypatch.setattr(xlsx, "MAX_ROWS", 4)
+    copy = shutil.copytree(finished.out, tmp_path / "out")
+    update_outputs(copy, "xlsx")
+    parts = [sheet_of(copy / "labels.xlsx", number) for number in (1, 2, 3, 4)]
+    assert [row for part in parts for row in part[1:]] == faces, "more rows than fit on a sheet"
+
+
+def test_csv_tables_have_the_separator_and_the_decimal_sign_of_a_country(
+    mien: Mien, photos: Path, tmp_path: Path
+) -> None:
+    plain = mien.label(photos, "--write", "csv", out=tmp_path / "plain")
+    options = ("--write", "csv,files,jsonl", "--csv-separator", ";", "--csv-decimal", ",")
+    mien.label(photos, *options, out=tmp_path / "out")
+    with (tmp_path / "out" / "labels.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter=";"))
+    assert [row["confidence"].replace(",", ".") for row in rows] == [row["confidence"] for row in plain]
+    assert all("," in row["x"] and "." not in row["x"] for row in rows)
+    assert (tmp_path / "out" / "files.csv").read_text(encoding="utf-8").startswith("file;status;")
+    again = mien.label(photos, "--boxes", tmp_path / "out" / "labels.csv", out=tmp_path / "again")
+    assert [row["x"] for row in again] == [row["x"] for row in plain], "such a table is read back"
+    wrong = mien("label", photos, "--csv-decimal", ",", "--out", tmp_path / "no")
+    assert wrong.exit_code == 2
 
 
 def test_the_files_table_has_one_row_per_file_and_aggregates_videos(finished: Labeled) -> None:
@@ -180,6 +234,8 @@ def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled)
     for words in ("faces in", "images;", "without a face", "with an error", "file skipped"):
         (count,) = re.findall(rf"([\d,]+) {words}", said)
         assert tiles[words.removesuffix(" in").removesuffix(";")] == count, words
+    assert "1 file skipped (1 not_an_image)" in said
+    assert "images/s with 1 worker: read" in said
     assert "7 of 7 faces are small; such labels are right about 71% of the time" in " ".join(said.split())
     assert "<option value=small>small (7)" in page
     assert all("small" in card["reasons"] for card in data["faces"])

@@ -23,11 +23,12 @@ def render(journal: Journal) -> None:
 
 def write_csv(journal: Journal, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Write a table with a header and line feeds as line endings."""
-    safe = journal.spreadsheet_safe
-    formats = {column.name: text for column in columns if (text := _format(column, safe=safe))}
+    safe, decimal = journal.spreadsheet_safe, journal.get("csv_decimal") or "."
+    formats = {column.name: text for column in columns if (text := _format(column, decimal, safe=safe))}
     names = [column.name for column in columns]
     file.write(BYTE_ORDER_MARK if safe else "")
-    writer = csv.writer(_LineFeeds(file))
+    separator = journal.get("csv_separator") or ","
+    writer = csv.writer(_LineFeeds(file), delimiter="\t" if separator == "tab" else separator)
     writer.writerow(names)
     for row in rows:
         for name, text in formats.items():
@@ -36,12 +37,14 @@ def write_csv(journal: Journal, file: IO[str], columns: Sequence[Column], rows: 
         writer.writerow([row[name] for name in names])
 
 
-def _format(column: Column, *, safe: bool) -> Callable[[Any], str] | None:
+def _format(column: Column, decimal: str, *, safe: bool) -> Callable[[Any], str] | None:
     """Return the format of a column: true or false, six digits for probabilities; None for that of `str`."""
     if column.type == "boolean":
         return lambda value: "true" if value else "false"
-    if column.name in ("confidence", "agreement") or column.name.startswith(("p_", "v_")):
-        return "{:.6f}".format
+    if column.type == "number":
+        is_share = column.name in ("confidence", "agreement") or column.name.startswith(("p_", "v_"))
+        digits: Callable[[Any], str] = "{:.6f}".format if is_share else str
+        return digits if decimal == "." else lambda value: digits(value).replace(".", decimal)
     if column.type == "text" and safe:
         return without_formula
     return None
