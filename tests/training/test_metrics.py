@@ -1,11 +1,14 @@
-"""Evaluation metrics, compared with hand-computed values and scikit-learn."""
+"""Evaluation metrics, compared with hand-computed values and scikit-learn; scores of a split."""
 
 import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
+from mien.data.contract import LABELS
 from mien.training import metrics
+from mien.training.evaluate import evaluate
+from mien.training.faces import Split
 
 RNG = np.random.default_rng(1)
 ACTUAL = RNG.integers(0, 7, 400)
@@ -104,3 +107,22 @@ def test_mcnemar_counts_the_faces_that_only_one_classifier_labels_correctly() ->
     assert metrics.mcnemar_p(first, second) == 1.0
     second[:2], second[60:70] = False, True  # 2 against 10: 2 * sum of binomials up to 2 of 12
     assert metrics.mcnemar_p(first, second) == pytest.approx(2 * (1 + 12 + 66) / 2**12)
+
+
+def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_and_labels_of_the_others() -> None:
+    labels = np.array([0] * 300 + [3] * 50 + [6] * 50)
+    targets = np.eye(7)[labels]
+    faces = Split("drawn", "valid", np.empty(0), labels, targets, None, LABELS, tuple(map(str, range(400))), "0" * 64)
+    fitted = np.full((400, 7), 0.4 / 6)
+    fitted[np.arange(400), labels] = 0.6  # correct, at 60 %
+    held_out = np.full((400, 7), 0.1 / 6)
+    held_out[:, 6] = 0.9  # neutral, mostly wrong
+    scored = evaluate(faces, fitted, calibrated=held_out)
+    assert scored.accuracy.value == scored.mean_class_accuracy.value == 1
+    assert scored.ece == pytest.approx(0.9 - 50 / 400)
+    assert scored.nll is not None
+    assert scored.nll.value == pytest.approx(-(350 * np.log(0.1 / 6) + 50 * np.log(0.9)) / 400)
+    assert scored.coverage_at_95 is not None
+    assert scored.coverage_at_95.value == 0
+    bins = [(faces, confidence) for faces, confidence, _ in scored.reliability if faces]
+    assert bins == [(400, pytest.approx(0.9))]

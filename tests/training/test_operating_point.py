@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 import yaml
-from torch import nn
+from torch import Tensor, nn
 
 from mien.data.contract import CROP_PX, LABELS, Array, contract_id, softmax
 from mien.models.backbones.mobilefacenet import NAME
@@ -17,11 +17,18 @@ from mien.models.network import FaceNetwork
 from mien.training import checkpoint, metrics
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.initialization import InitialWeightsError, load_initial
-from mien.training.release.graphs import ReleasedNetwork, store_weights_in_half, with_fp32_weights, write_graph
+from mien.training.release.graphs import (
+    ReleasedEnsemble,
+    ReleasedNetwork,
+    store_weights_in_half,
+    with_fp32_weights,
+    write_graph,
+)
 from mien.training.release.operating_point import MAX_ECE, fit_operating_point
 from mien.training.release.quantize import weighted_nodes
 from mien.training.run_folder import RECIPE_NAME
 from mien.training.weights import round_weights
+from tests.support import random_crops
 from tests.support.models import crops
 from tests.support.training import TINY_DEIT, small_recipe
 
@@ -122,3 +129,33 @@ def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Pat
             torch.testing.assert_close(tensor, before[name])
     with pytest.raises(InitialWeightsError, match="do not match"):
         load_initial(FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model), tmp_path)
+
+
+class Linear(nn.Module):
+    """A network with seven logits, linear in the mean color of the left and right half of a crop."""
+
+    explains = False
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        weight = np.random.default_rng(seed).normal(0, 3, (6, 7)).astype(np.float32)
+        self.weight = nn.Parameter(torch.from_numpy(weight), requires_grad=False)
+
+    def forward(self, crops: Tensor) -> tuple[Tensor, ...]:
+        halves = crops.float().unflatten(2, (2, -1)).mean(dim=(1, 3)).flatten(1) / 255  # (N, 6)
+        return (halves @ self.weight,)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_mean_of_networks_averages_the_probabilities_at_each_ones_temperature(mirrored: bool) -> None:
+    members, temperatures = [Linear(1), Linear(2)], [2.0, 0.5]
+    crops = torch.from_numpy(random_crops(12))
+    (logits,) = ReleasedEnsemble(members, temperatures, mirrored=mirrored)(crops)  # type: ignore[arg-type]
+
+    def mean(views: Tensor) -> Array:
+        parts = [softmax(member(views)[0].numpy(), t) for member, t in zip(members, temperatures, strict=True)]
+        assert np.abs(parts[0] - parts[1]).max() > 0.2
+        return np.asarray(np.mean(parts, axis=0))
+
+    expected = (mean(crops) + mean(crops.flip(2))) / 2 if mirrored else mean(crops)
+    assert softmax(logits.numpy()) == pytest.approx(expected, abs=1e-5)

@@ -19,7 +19,6 @@ from mien.data.contract.palette import COLORS
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training import checkpoint
 from mien.training.cli import main
-from mien.training.config import RecipeError
 from mien.training.release.export import export
 from mien.training.train import train
 from tests.support import encoded
@@ -114,8 +113,6 @@ def test_service_page_and_outputs_show_the_classes_of_the_model(artifact: Path, 
 def test_five_of_the_seven_classes_serve_five(tmp_path: Path) -> None:
     five = ["surprise", "happiness", "sadness", "anger", "neutral"]
     root = make_folders(tmp_path / "faces", {"train": dict.fromkeys(five, 6), "valid": dict.fromkeys(five, 2)})
-    with pytest.raises(RecipeError, match=rf"no faces of fear, disgust .* data\.classes=\[{','.join(five)}\]"):
-        train(small_recipe(root, epochs=1), tmp_path / "seven")
     distillation = {"mode": "soft", "teachers": [str(artifact_dir(None))]}  # it knows all of them, and two others
     recipe = small_recipe(root, epochs=1, data=data_of(root) | {"classes": five}, distillation=distillation)
     assert checkpoint.read(train(recipe, tmp_path / "run") / "best.pt")["labels"] == five

@@ -1,17 +1,20 @@
-"""The epoch whose weights are kept: the best on validation, or the last."""
+"""Epoch and head whose weights are kept: the best on validation of those that were trained, or the last."""
 
+from itertools import count
 from pathlib import Path
 
 import pytest
 import torch
 
 from mien.data.contract import Array
+from mien.models.network import FaceNetwork
 from mien.training import checkpoint
 from mien.training.config import RecipeError
 from mien.training.faces import Split, read_split
 from mien.training.run_folder import load_best, read_facts
 from mien.training.train import train
-from tests.support.training import data_of, drawn_faces, metric_lines, small_recipe, stopped_after
+from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, stopped_after
+from tests.training.conftest import Trained
 
 
 def test_the_epoch_with_the_highest_score_is_kept_also_after_a_stop(
@@ -75,3 +78,43 @@ def test_validation_reports_the_likelihood_of_the_labels(tmp_path: Path) -> None
         logits = network(torch.from_numpy(valid.crops.copy())).class_logits
     expected = torch.nn.functional.cross_entropy(logits, torch.from_numpy(valid.labels))
     assert state["negative_log_likelihood"] == pytest.approx(float(expected), rel=1e-4)
+
+
+HEADS = {"class": "backbone.network.head.weight", "distillation": "backbone.network.head_dist.weight"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "weight", "heads"),
+    [
+        ("none", 0.5, ["class"]),
+        ("soft", 0.5, ["class"]),
+        ("hard", 1.0, ["class"]),
+        ("token-soft", 0.5, ["class", "distillation", "mean"]),
+        ("token-hard", 1.0, ["distillation"]),
+        ("token-soft", 0.0, ["class"]),
+    ],
+)
+def test_only_heads_that_were_trained_are_selected(
+    mode: str, weight: float, heads: list[str], trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    scores = count()
+
+    def rising(_logits: Array, _valid: Split) -> dict[str, float]:  # the last candidate is the best one
+        return dict.fromkeys(("accuracy", "mean_class_accuracy"), next(scores) / 100)
+
+    monkeypatch.setattr("mien.training.train._score", rising)
+    recipe = small_recipe(
+        root,
+        model=TINY_DEIT,
+        epochs=1,
+        optim={"learning_rate": 3e-3, "warmup_epochs": 0, "weight_decay": 0, "ema_decay": None},
+        distillation={"mode": mode, "weight": weight, "teachers": [str(trained.teacher)] if mode != "none" else []},
+    )
+    run = train(recipe, tmp_path / "run")
+    assert metric_lines(run)[-1]["head"] == heads[-1]
+    torch.manual_seed(recipe.seed)
+    initial = FaceNetwork(recipe.model).state_dict()
+    best = checkpoint.read(run / checkpoint.BEST)["weights"]
+    changed = [head for head, name in HEADS.items() if not torch.equal(initial[name], best[name])]
+    assert changed == [head for head in heads if head != "mean"]

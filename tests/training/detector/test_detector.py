@@ -1,4 +1,4 @@
-"""A detector from training to release, on drawn faces: resumed, exported and evaluated."""
+"""A detector from recipe to release, on drawn faces: resumed, exported and evaluated."""
 
 import json
 import shutil
@@ -14,15 +14,16 @@ from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import default_detector_dir, load_detector
 from mien.training import checkpoint
 from mien.training.cli import main
-from mien.training.config import RecipeError
+from mien.training.config import RecipeError, read_as
 from mien.training.detector import evaluate as evaluate_command
 from mien.training.detector import export as export_command
-from mien.training.detector.config import TEACHER_FILE, DetectorRecipe
+from mien.training.detector.config import MODELS_DIR_VARIABLE, TEACHER_FILE, DetectorRecipe
 from mien.training.detector.evaluate import THRESHOLDS
 from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector, start_from, train
 from mien.training.evaluate import open_graph
-from mien.training.run_folder import RunError, read_facts
+from mien.training.run_folder import RunError, parameters, read_facts
+from tests.support import ROOT
 from tests.support.detector import drawn_face, small_detector_recipe
 from tests.support.training import losses, stopped_after
 
@@ -115,3 +116,23 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     values = [metric["estimate"]["value"] for metric in metrics["tiny.v1"]]
     measured = [value for value in values if np.isfinite(value)]
     assert measured
+
+
+FOLDER = ROOT / "training" / "recipes" / "detector"
+RECIPES = sorted(FOLDER.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
+    head = path.read_text(encoding="utf-8").partition("\nname:")[0]
+    recipe = read_as(DetectorRecipe, path, [])
+    assert recipe.name == path.stem
+    assert f"mien detector train training/recipes/detector/{path.name}" in head
+    assert "minutes" in head
+    assert f"{parameters(build_detector(recipe.model)):,}" in head
+
+
+def test_a_missing_teacher_names_the_command_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODELS_DIR_VARIABLE, str(tmp_path))
+    with pytest.raises(RecipeError, match="mien models pull"):
+        read_as(DetectorRecipe, RECIPES[0], []).data.resolved_teacher()
