@@ -86,6 +86,7 @@ def _classifier(manifest: Manifest, settings: InferenceSettings) -> dict[str, An
         "labels": manifest.labels,
         "parameters": manifest.parameters,
         "temperature": manifest.temperature,
+        "prior": settings.prior,
         "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
         "confidence_threshold": manifest.confidence_threshold,
         "agreement": manifest.agreement

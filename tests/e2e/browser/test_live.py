@@ -1,6 +1,7 @@
 """Live view in a real browser: labels, controls, cameras, and recovery from errors."""
 
 import json
+import re
 import wave
 from io import BytesIO
 from pathlib import Path
@@ -83,6 +84,13 @@ def test_the_label_of_the_service_is_shown_with_metrics_and_timeline(live: Tab, 
     assert live.page.inner_text("#latency").endswith((" ms", " s"))
     assert live.page.inner_text("#count") == "1"
     live.wait_until(f"document.querySelector('.timeline').ariaLabel.includes('{live.faces()[0]['label']} ')")
+
+
+def test_the_footer_says_how_often_the_model_is_right(live: Tab) -> None:
+    model = live.page.evaluate("fetch('v1/models').then((response) => response.json())")["models"][0]
+    shares = {round(100 * score["accuracy"]["value"]) for score in model["metrics"] if score["prior"] == model["prior"]}
+    found = re.search(r"(\d+)% right on", live.page.inner_text("#card"))
+    assert int(found[1]) in shares if found else not shares
 
 
 def test_boxes_follow_the_face_and_the_mirror(live: Tab) -> None:

@@ -99,8 +99,9 @@ export class Mode {
 
 const detectorName = (detector) => (detector === "builtin" ? "the built-in detector" : detector);
 
-/** Accuracy on the first test set of the manifest. */
-function accuracyOf({ metrics }) {
-  const score = metrics?.find(({ split }) => split === "test");
-  return score ? `, ${percent(score.accuracy.value)} right on ${score.data}` : "";
+/** Accuracy with the prior in use, on the first test set of the manifest, or else the first validation set. */
+function accuracyOf({ metrics = [], prior }) {
+  const scores = metrics.filter((score) => score.prior === prior);
+  const score = scores.find(({ split }) => split === "test") ?? scores[0];
+  return score ? `, ${percent(score.accuracy.value)} right on ${score.data} (${score.split})` : "";
 }
