@@ -76,7 +76,7 @@ export class Stage {
 
   /** Draw `shown` (of Motion, in pixels of a frame of `size`) over the picture. */
   draw(shown, size, { mirrored, landmarks }) {
-    drawOver(this.overlay, shown, size, { mirrored, landmarks, slots: this.slots, above: byId("stats") });
+    drawOver(this.overlay, shown, size, { mirrored, landmarks, slots: this.slots, above: byId(document.fullscreenElement ? "people" : "stats") });
   }
 
   /** Draw the picture with its faces, as displayed but without margins, on a canvas of the size of the video. */
