@@ -41,6 +41,7 @@ def test_parts_are_of_photos_and_most_are_for_the_fit() -> None:
     assert abs(counts["limit"] - counts["test"]) < 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("archive", "masked"), [("masks/masks.zip", True), ("detector/people.zip", False)])
 def test_the_released_weights_find_real_masks_and_few_other_faces(archive: str, masked: bool, tmp_path: Path) -> None:
     path = folder_from_environment("MIEN_DATA_DIR") / archive

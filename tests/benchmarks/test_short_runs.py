@@ -13,6 +13,7 @@ from tests.benchmarks.conftest import Measure
 from tests.support import ROOT, encoded, gradient_image
 
 
+@pytest.mark.slow
 def test_labeling(measure: Measure) -> None:
     results = measure("labeling", "--count", 6, "--rounds", 1)
     assert results["efficiency"] == pytest.approx(results["images_per_s"] / results["bare_images_per_s"])
@@ -21,12 +22,14 @@ def test_labeling(measure: Measure) -> None:
     assert memory["peak_rss_mb"] >= memory["rss_mb_end"] > 20
 
 
+@pytest.mark.slow
 def test_other_programs(measure: Measure) -> None:
     results = measure("neighbors", "--count", 3, "--rounds", 1)
     assert list(results["programs"]) == ["Mien as cloned"], "those that are not installed are left out"
     assert results["programs"]["Mien as cloned"]["photos_with_face"] == 3
 
 
+@pytest.mark.slow
 def test_serving(measure: Measure, tmp_path: Path) -> None:
     for step in range(4):
         (tmp_path / f"{step}.jpg").write_bytes(encoded(gradient_image(120 + 20 * step, 100), "JPEG"))
@@ -37,6 +40,7 @@ def test_serving(measure: Measure, tmp_path: Path) -> None:
     assert 0 < results["p50_ms"] <= results["p99_ms"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_stream(measure: Measure) -> None:
     found = measure("stream", "--seconds", 1)
