@@ -74,18 +74,19 @@ def label(
     small_faces: SmallFaces = False,
     **values: Any,
 ) -> None:
-    r"""Label every face in folders of photos and in videos.
+    """Label every face in folders of photos and in videos.
 
     \b
     mien label photos --out out                   table, annotated copies, report
     mien label photos --write xlsx,crops          other outputs
-    mien label talk.mp4 --write episodes          when each person shows what
+    mien label talk.mp4 --write video,episodes    the video with boxes; when each
+                                                  person shows what
     mien label photos --dry-run                   what would be labeled
 
     Writes a table, annotated copies and a report to one folder.
     If it is stopped or killed, rerun the same command to resume.
     A file that cannot be read becomes a row with the reason.
-    """
+    """  # noqa: D301  # a backspace, which keeps the lines
     options = LabelOptions(**values)
     _check_combinations(options)
     if options.outputs:

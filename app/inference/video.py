@@ -199,6 +199,58 @@ class Video:
         self.close()
 
 
+class Sound:
+    """The sound of a file, in frames with times on the clock of `Video`.
+
+    Attributes:
+        rate: samples per second; None without sound.
+        layout: mono or stereo.
+    """
+
+    def __init__(self, source: str | bytes) -> None:
+        """Open a file by name. Raises: VideoError."""
+        with ExitStack() as cleanup:
+            try:
+                self._container = cleanup.enter_context(_open(source, None, cleanup))
+            except (av.error.FFmpegError, OSError, ValueError) as error:
+                raise VideoError(f"cannot be opened ({_reason(error)})") from error
+            self._stream: Any = next(iter(self._container.streams.audio), None)
+            self._cleanup = cleanup.pop_all()
+        self.rate: int | None = None if self._stream is None else self._stream.rate
+        self.layout = "mono" if self._stream and self._stream.channels == 1 else "stereo"
+
+    def frames(self) -> Iterator[tuple[Any, float]]:
+        """Frames that can be decoded, in order, and their times in seconds."""
+        offset_s, last_s = -(self._container.start_time or 0) / av.time_base, 0.0
+        for frame in _frames_of(self._container.demux(self._stream)):
+            time_s = last_s if frame.time is None else float(frame.time) + offset_s
+            if time_s < last_s - 1 or (time_s > last_s + _SEAM_S and self._container.format.name in _WITH_SEAMS):
+                offset_s, time_s = offset_s + last_s - time_s, last_s
+            last_s = time_s + frame.samples / frame.sample_rate
+            yield frame, time_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+
+def _frames_of(packets: Iterator[Any]) -> Iterator[Any]:
+    while True:
+        try:
+            packet = next(packets, None)
+            if packet is None:
+                return
+            yield from packet.decode()
+        except (av.error.InvalidDataError, av.error.ArgumentError):  # of one packet
+            continue
+        except (av.error.FFmpegError, OSError):  # the file ends here
+            return
+
+
 def _open(source: str | bytes, timeout_s: float | None, cleanup: ExitStack) -> InputContainer:
     if isinstance(source, str) and "://" in source:
         return av.open(source, "r", timeout=timeout_s, options={"rtsp_transport": "tcp"})

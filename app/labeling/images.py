@@ -17,7 +17,7 @@ import cv2
 from PIL import Image
 
 from mien.app.labeling.files import parts_dir
-from mien.app.labeling.reading import IMAGE_EXTENSIONS
+from mien.app.labeling.reading import IMAGE_EXTENSIONS, VIDEOS
 from mien.app.labeling.records import STILL, Input, Result
 from mien.data.atomic import atomic_path
 from mien.data.contract import Array
@@ -122,6 +122,20 @@ def anonymized_path(name: str, frame: int) -> str:
 def crop_path(name: str, frame: int, face: int) -> str:
     """Path of a face crop, relative to the output folder; PNG preserves the exact input of the model."""
     return f"{CROPS_DIR}/{annotated_name(name, frame)}.face{face}.png"
+
+
+def of_video(folder: str, name: str) -> str:
+    """Path of what is written of a video, without an extension of its own."""
+    return f"{folder}/{annotated_name(name, 0).rpartition('/')[0]}"
+
+
+def video_path(name: str) -> str:
+    """Path of an annotated video: `a/b.mp4` keeps its name, `b.mov` becomes `b.mov.mp4`."""
+    path = of_video("video", name)
+    stem, suffix = os.path.splitext(path)
+    if suffix.lower() == ".mp4" and os.path.splitext(stem)[1].lower() not in VIDEOS:
+        return path
+    return f"{path}.mp4" if suffix.lower() in VIDEOS else f"{path}.video.mp4"
 
 
 def image_paths(name: str, frame: int, faces: int, images: int) -> Iterator[str]:

@@ -192,6 +192,7 @@ class _Run:
         journal.put("drawing", options.drawing)
         journal.put("filter", json.dumps([options.min_face_px, options.min_confidence]))
         journal.put("limits", limits)
+        journal.put("part", json.dumps([options.start, options.end]))
         journal.put("formats", readable)
         journal.put("spreadsheet_safe", str(options.spreadsheet_safe))
         journal.put("csv_separator", options.csv_separator)

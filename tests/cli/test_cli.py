@@ -63,6 +63,7 @@ def test_the_help_of_label_has_examples_first_and_the_cluster_last_at_80_columns
     text = mien("label", "--help", COLUMNS="80", TERMINAL_WIDTH="80").stdout
     assert text.index("mien label photos --out out") < text.index("--files-from") < text.index("--small-faces")
     assert text.index("--small-faces") < text.index("--engine") < text.index("--ray-address")
+    assert "\\b" not in text
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -27,7 +27,7 @@ from tests.support.albums import label_folder, make_album, rows_of, write_photos
 
 ALL = (
     "csv", "files", "jsonl", "parquet", "annotated", "crops", "classes", "coco", "label-studio", "fiftyone", "report",
-    "timeline", "episodes", "anonymized", "xlsx",
+    "timeline", "episodes", "anonymized", "xlsx", "video",
 )  # fmt: skip
 
 

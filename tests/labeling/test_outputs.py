@@ -17,17 +17,19 @@ from PIL import Image, ImageCms
 from pyarrow import parquet
 from rich.console import Console
 
+from mien.app.inference.video import Sound, Video
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from mien.app.labeling.images import annotated_path, anonymized_path
 from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.outputs import episodes, load_output, output_names, timeline, update_outputs, xlsx
 from mien.app.labeling.records import STILL
 from mien.app.labeling.summary import print_summary
-from mien.data.contract import LABELS, LANDMARKS, align, decode
+from mien.data.contract import LABELS, LANDMARKS, Array, align, decode
 from mien.data.readers.folders import Folders
 from tests.labeling.conftest import ALL, Labeled, Mien
 from tests.support import ROOT
-from tests.support.albums import face_photo, label_folder, rows_of, write_photos
+from tests.support.albums import face_photo, label_folder, rows_of, write_photos, write_video
+from tests.support.videos import ffmpeg
 
 GUIDE = ROOT / "docs" / "labeling.md"
 
@@ -138,6 +140,43 @@ def test_the_files_table_has_one_row_per_file_and_aggregates_videos(finished: La
     table = parquet.read_table(finished.out / "files.parquet")
     assert table.column_names == [column.name for column in FILE_COLUMNS]
     assert table.num_rows == len(rows)
+
+
+def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(mien: Mien, tmp_path: Path) -> None:
+    def portrait_at(left: int) -> Array:
+        image = np.full((240, 320, 3), 90, np.uint8)
+        image[60:172, left : left + 112] = face_photo()
+        return image
+
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    silent = write_video(tmp_path / "silent.avi", images=[portrait_at(20 + 8 * number) for number in range(17)], rate=8)
+    ffmpeg("-i", silent, "-f", "lavfi", "-t", "2", "-i", "sine", "-c:v", "copy", "-c:a", "mp2", folder / "clip.avi")
+    rows = mien.label(folder, "--write", "csv,video", out=out)
+    left = {int(row["frame"]): float(row["x"]) for row in rows}
+    assert list(left) == [0, 4, 8, 12, 16], "two per second"
+    video = out / "video" / "clip.avi.mp4"
+    with Video(str(folder / "clip.avi")) as source, Video(str(video)) as drawn:
+        pairs = list(zip(source, drawn, strict=True))
+    for before, after in pairs:
+        assert after.time_s == pytest.approx(before.time_s, abs=0.03)
+        changed = np.abs(after.pixels().astype(int) - before.pixels()).max(axis=2)[100:110] > 60
+        first, share = before.number // 4 * 4, before.number % 4 / 4
+        expected = left[first] + share * (left.get(first + 4, 0) - left[first])
+        assert np.flatnonzero(changed.any(axis=0))[0] == pytest.approx(expected, abs=4), before.number
+    with Sound(str(video)) as sound:
+        blocks = [frame.to_ndarray() for frame, _ in sound.frames()]
+    assert sum(block.shape[1] for block in blocks) / 44_100 == pytest.approx(2, abs=0.1)
+    assert np.hstack(blocks).std() > 0.05
+    written = video.stat().st_mtime_ns
+    mien.label(folder, out=out)
+    assert video.stat().st_mtime_ns == written, "nothing has changed"
+    mien.label(folder, "--start", "0.5", "--end", "1.5", out=out)
+    with Video(str(video)) as drawn:
+        assert [frame.time_s for frame in drawn] == pytest.approx([number / 8 for number in range(8)], abs=0.03)
+    (folder / "clip.avi").rename(folder / "other.avi")
+    mien.label(folder, out=out)
+    assert [path.name for path in (out / "video").iterdir()] == ["other.avi.mp4"]
 
 
 def test_coco_boxes_keypoints_and_categories_point_at_each_other(finished: Labeled) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from mien.app.inference.episodes import Episode, Episodes, values_of
 from mien.app.labeling.columns import Column, Row
-from mien.app.labeling.images import THUMBS, annotated_path
+from mien.app.labeling.images import THUMBS, of_video
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output, timeline
 from mien.app.labeling.outputs.csv import write_csv
@@ -106,7 +106,7 @@ def _time_rows(video: _Video) -> Iterator[Row]:
 
 def _write_subtitles(journal: Journal, video: _Video) -> list[str]:
     """Write the files of one video; returns their paths."""
-    base = annotated_path(video.name, 0).removesuffix("/frame_00000000.jpg").replace("annotated/", "episodes/", 1)
+    base = of_video("episodes", video.name)
     depth = len(PurePosixPath(base).parts) - 1
     link = relative_link(video.path, journal.out)
     media = f"{'../' * depth}{unquote(link)}" if link else PurePosixPath(video.name).name

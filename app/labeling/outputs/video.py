@@ -1,0 +1,195 @@
+"""`video/`: every video as an MP4 with boxes and labels, and with its sound.
+
+The videos are decoded again after labeling. Between two labeled frames, the box of a person moves from one to the
+other, and the label is that of the nearer one.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import av
+import cv2
+
+from mien.app.inference.drawing import annotate
+from mien.app.inference.records import Box, Face, Photo
+from mien.app.inference.video import Cuts, Sound, Video, VideoError
+from mien.app.labeling.files import parts_dir
+from mien.app.labeling.images import THUMBS, video_path
+from mien.app.labeling.journal import Journal
+from mien.app.labeling.outputs import timeline
+from mien.app.labeling.reading import file_sha256, local_file
+from mien.app.labeling.records import Result
+from mien.data.atomic import atomic_path
+from mien.data.contract import Array
+
+HELP: Final = "video/: videos as MP4 with boxes, labels and sound"
+IMAGES: Final = THUMBS  # people are recognized by them
+TARGETS: Final = ("video",)
+_WRITTEN: Final = "video_files"  # in the journal: what each file was written from
+_HELD_S: Final = 0.5  # for which a face is shown before and after its labeled frame
+_CLOCK: Final = 90_000  # ticks per second
+_ENCODER: Final = {"crf": "21", "preset": "veryfast"}  # of libx264
+_log: Final = logging.getLogger(__name__)
+
+
+def render(journal: Journal) -> None:
+    """Write the videos whose faces have changed, and remove those of videos that are gone."""
+    earlier: dict[str, str] = json.loads(journal.get(_WRITTEN) or "{}")
+    written: dict[str, str] = {}
+    for name in journal.videos():
+        path, state = video_path(name), _state(journal, name)
+        if earlier.get(path) != state or not os.path.exists(journal.out / path):
+            try:
+                _write(journal, name, journal.out / path)
+            except (VideoError, av.error.FFmpegError, FileNotFoundError) as error:
+                _log.warning("%s was not written: %s cannot be read (%s)", path, name, error)
+                continue
+        written[path] = state
+    for path in set(earlier).difference(written):
+        with suppress(OSError):
+            os.unlink(journal.out / path)
+    journal.put(_WRITTEN, json.dumps(written))
+
+
+def _part(journal: Journal) -> tuple[float, float | None]:
+    start_s, end_s = json.loads(journal.get("part") or "[0, null]")
+    return start_s, end_s
+
+
+def _state(journal: Journal, name: str) -> str:
+    """Hash of everything that a written video shows."""
+    state = hashlib.sha256(str(_part(journal)).encode())
+    for image, _ in timeline.moments(journal, name):
+        faces = [(face.track, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
+        state.update(repr((image.sha256, image.input.time_s, image.input.scene, faces)).encode())
+    return state.hexdigest()
+
+
+def _write(journal: Journal, name: str, path: Path) -> None:
+    """Write one video. Raises: VideoError, FFmpegError, OSError."""
+    labeled, (start_s, end_s) = next(journal.frames(name)), _part(journal)
+    with ExitStack() as cleanup:
+        source = cleanup.enter_context(local_file(labeled.input.path))
+        if file_sha256(source) != labeled.sha256:
+            raise VideoError("it is not the video that was labeled")
+        part = cleanup.enter_context(atomic_path(path, staging=parts_dir(journal.out)))
+        video, cuts = cleanup.enter_context(Video(source)), Cuts()
+        written = cleanup.enter_context(closing(_Mp4(part, source, start_s, end_s)))
+        shown = _Shown(journal, name)
+        with suppress(VideoError):  # truncated: what is labeled is written
+            for frame in video:
+                time_s, is_cut = round(frame.time_s, 3), cuts.is_cut(frame)
+                if end_s is not None and time_s >= end_s:
+                    break
+                if time_s < start_s:
+                    continue
+                faces = shown.at(time_s, is_cut=is_cut)
+                with suppress(VideoError):  # a damaged frame
+                    pixels = frame.pixels()
+                    written.add(annotate(pixels, Photo(pixels.shape[1], pixels.shape[0], faces)), time_s)
+
+
+class _Shown:
+    """The faces to show, between the labeled frames around a time."""
+
+    def __init__(self, journal: Journal, name: str) -> None:
+        self._moments = (image for image, _ in timeline.moments(journal, name))
+        self._before: Result | None = None
+        self._after = next(self._moments, None)
+        self._has_cut = False  # since the labeled frame before
+
+    def at(self, time_s: float, *, is_cut: bool) -> tuple[Face, ...]:
+        """Faces at a time, later than in the last call, largest first."""
+        self._has_cut |= is_cut
+        while self._after is not None and _time(self._after) <= time_s:
+            self._before, self._after, self._has_cut = self._after, next(self._moments, None), False
+        before, after = self._before, self._after
+        if before is not None and after is not None and before.input.scene != after.input.scene:
+            before, after = (None, after) if self._has_cut else (before, None)
+        passed_s = math.inf if before is None else time_s - _time(before)
+        left_s = math.inf if after is None else _time(after) - time_s
+        near = {} if min(passed_s, left_s) > _HELD_S else _people(before if passed_s <= left_s else after)
+        faces = list(near.values())
+        if passed_s + left_s <= 2 * _HELD_S:
+            first, last, share = _people(before), _people(after), passed_s / (passed_s + left_s)
+            both = near.keys() & first.keys() & last.keys()
+            moved = {who: _between(first[who].box, last[who].box, share) for who in both}
+            faces = [replace(face, box=moved.get(who, face.box)) for who, face in near.items()]
+        return tuple(sorted(faces, key=lambda face: -face.box.width * face.box.height))
+
+
+def _time(image: Result) -> float:
+    return image.input.time_s or 0.0
+
+
+def _people(image: Result | None) -> dict[int, Face]:
+    return {} if image is None else {face.track: face for face in image.faces}
+
+
+def _between(first: Box, last: Box, share: float) -> Box:
+    return Box(*((1 - share) * a + share * b for a, b in zip(first, last, strict=True)))
+
+
+class _Mp4:
+    """An MP4 of frames with their times, H.264, and with a part of the sound of another file, AAC."""
+
+    def __init__(self, path: Path, source: bytes, start_s: float, end_s: float | None) -> None:
+        """Create the file. Raises: FFmpegError, OSError."""
+        self._start_s = start_s
+        self._container = av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"})
+        self._stream: Any = None
+        self._sound = _sound(self._container, source, start_s, end_s)
+        self._next_sound = next(self._sound, None)
+
+    def add(self, image: Array, time_s: float) -> None:
+        """Add a frame, (H, W, 3) uint8 RGB, at its time in the source."""
+        if self._stream is None:
+            self._stream = self._container.add_stream("libx264", options=_ENCODER)
+            # H.264 has half as many colors as pixels in a row and a column
+            self._stream.width, self._stream.height = (max(2, side // 2 * 2) for side in image.shape[1::-1])
+            self._stream.pix_fmt, self._stream.time_base = "yuv420p", Fraction(1, _CLOCK)
+            self._stream.codec_context.time_base = Fraction(1, _CLOCK)
+        size = (self._stream.width, self._stream.height)
+        if image.shape[1::-1] != size:
+            image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+        frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+        frame.pts, frame.time_base = round((time_s - self._start_s) * _CLOCK), Fraction(1, _CLOCK)
+        self._container.mux(self._stream.encode(frame))
+        while self._next_sound is not None and self._next_sound[0] <= time_s - self._start_s:
+            self._container.mux(self._next_sound[1])
+            self._next_sound = next(self._sound, None)
+
+    def close(self) -> None:
+        """Add the rest of the sound, and finish the file."""
+        with closing(self._container):
+            if self._stream is None:
+                return
+            self._container.mux(self._stream.encode(None))
+            while self._next_sound is not None:
+                self._container.mux(self._next_sound[1])
+                self._next_sound = next(self._sound, None)
+
+
+def _sound(container: Any, source: bytes, start_s: float, end_s: float | None) -> Iterator[tuple[float, Any]]:
+    """Encoded packets of the sound of a file, which is added to a container, with their times."""
+    with Sound(source) as sound:
+        if sound.rate is None:
+            return
+        stream = container.add_stream("aac", rate=sound.rate, layout=sound.layout)
+        for frame, time_s in sound.frames():
+            if time_s < start_s or (end_s is not None and time_s >= end_s):
+                continue
+            frame.pts, frame.time_base = round((time_s - start_s) * sound.rate), Fraction(1, sound.rate)
+            for packet in stream.encode(frame):
+                yield time_s - start_s, packet
+        for packet in stream.encode(None):
+            yield 0.0, packet
