@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from mien.app.inference.detect import base, search
 from mien.app.inference.detect.builtin import score_threshold
-from mien.app.inference.tracking import MEAN, NEW_TRACK_COST, TrackingRules
+from mien.app.inference.tracking import CUT_CHANGE, MEAN, NEW_TRACK_COST, TrackingRules
 from mien.app.settings import InferenceSettings
 from mien.data import quality
 from mien.data.contract import CROP_PX, LANDMARKS
@@ -43,7 +43,8 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
     facts = {
         "colors": COLORS | palette(classifier.labels),
         "reasons": quality.REASONS,
-        "tracking": asdict(TrackingRules()) | {"new_track_cost": NEW_TRACK_COST, "mean_face": MEAN.ravel().tolist()},
+        "tracking": asdict(TrackingRules())
+        | {"new_track_cost": NEW_TRACK_COST, "mean_face": MEAN.ravel().tolist(), "cut_change": CUT_CHANGE},
         "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},
         "search": {
             **constants,

@@ -30,6 +30,7 @@ _MEAN_FACE: Final = (
     (-8, -7, -1, 4),
 )
 _GRID: Final = len(_MEAN_FACE)
+CUT_CHANGE: Final = 27.0  # of hue, saturation and value, at a cut of a video; the threshold of PySceneDetect
 NEW_TRACK_COST: Final = 3.0  # more than that of any possible match: 1 for the position and 2 for the face
 
 

@@ -20,6 +20,7 @@ from av.container import InputContainer
 from av.sidedata.sidedata import Type as SideData
 from av.stream import Disposition
 
+from mien.app.inference.tracking import CUT_CHANGE
 from mien.data.contract import Array
 from mien.data.errors import MienError
 
@@ -27,7 +28,6 @@ _DEFAULT_FPS: Final = 25.0
 _MAX_FPS: Final = 240.0
 # FFmpeg's -dts_delta_threshold: a larger step is the seam of two recordings, as in joined transport streams
 _SEAM_S: Final = 10.0
-_CUT: Final = 27.0
 _WITH_SEAMS: Final = frozenset(("mpegts", "mpeg", "rtsp", "rtp"))
 
 
@@ -76,7 +76,7 @@ class VideoFrame:
 class Cuts:
     """Cuts of a video, by the mean change of hue, saturation and value from one frame to the next.
 
-    Source: the content detector of PySceneDetect, with its threshold of 27.
+    Source: the content detector of PySceneDetect.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Cuts:
         except VideoError:
             return False
         last, self._last = self._last, hsv
-        return last is not None and bool(cv2.absdiff(hsv, last).mean() >= _CUT)
+        return last is not None and bool(cv2.absdiff(hsv, last).mean() >= CUT_CHANGE)
 
 
 def _turned(pixels: Array, side_data: Any) -> Array:

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import { test } from "node:test";
 import { align, similarity } from "../../app/static/page/core/align.js";
+import { Cuts } from "../../app/static/page/core/cuts.js";
 import { descriptorOf } from "../../app/static/page/core/descriptor.js";
 import { decode } from "../../app/static/page/core/detector.js";
 import { asCsv } from "../../app/static/page/core/exports.js";
@@ -17,7 +18,7 @@ import { placeTags, shared } from "../../app/static/page/core/tags.js";
 import { Tracker } from "../../app/static/page/core/tracker.js";
 import { LiveMetrics } from "../../app/static/page/ui/metrics.js";
 
-const { facts, labeled, softened, tracked, aligned, decoded, table } = JSON.parse(fs.readFileSync(process.env.VECTORS));
+const { facts, labeled, softened, tracked, aligned, cuts, decoded, table } = JSON.parse(fs.readFileSync(process.env.VECTORS));
 useFacts(facts);
 const picture = ({ width, height, data }) => ({ width, height, data: Uint8ClampedArray.from(data) });
 
@@ -54,6 +55,13 @@ test("people keep their numbers, and their labels are smoothed, as in the servic
       for (const name of ["probabilities", "votes", "agreement"]) near(people[place][name], person[name], 1e-5);
     }
   }
+});
+
+test("scenes of a video begin where they do in Python", () => {
+  const finder = new Cuts();
+  assert.deepEqual(cuts.map((frame) => finder.isCut(picture(frame.picture))), cuts.map(({ cut }) => cut));
+  finder.clear();
+  assert.equal(finder.isCut(picture(cuts[0].picture)), false, "the first frame of another video");
 });
 
 test("the weakest correction makes a resting face neutral, and a neutral face stays as it is", () => {

@@ -8,6 +8,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -19,6 +20,7 @@ from PIL import Image
 
 from mien.app.inference.records import Face
 from mien.app.inference.tracking import Tracker, descriptor
+from mien.app.inference.video import Cuts
 from mien.app.labeling.columns import FACE_COLUMNS
 from mien.app.labeling.outputs.csv import without_formula
 from mien.app.main import create_app
@@ -56,7 +58,9 @@ def test_node_computes_what_python_does(tmp_path: Path) -> None:
     vectors = tmp_path / "vectors.json"
     facts, labeled = labels(tmp_path / "tiny.test")
     compared = {"facts": facts, "labeled": labeled, "softened": softened(), "tracked": tracked(), "aligned": aligned()}
-    vectors.write_text(json.dumps(compared | {"decoded": decoded(), "table": table()}), encoding="utf-8")
+    vectors.write_text(
+        json.dumps(compared | {"cuts": cuts(), "decoded": decoded(), "table": table()}), encoding="utf-8"
+    )
     script = Path(__file__).with_name("core.test.mjs")
     output_of(node, "--test", script, env={"VECTORS": str(vectors)}, timeout=120)
 
@@ -122,6 +126,20 @@ def tracked() -> dict[str, Any]:
     )
     assert {person["uncertain"] for frame in frames for person in frame["expected"]} == {True, False}
     return {"threshold": 0.5, "frames": frames}
+
+
+def cuts() -> list[dict[str, Any]]:
+    """Small frames of slow and of sudden changes, and whether each is a cut."""
+    base = cv2.resize(PHOTO, (64, 36), interpolation=cv2.INTER_AREA)
+    noise = np.random.default_rng(4).integers(-9, 10, base.shape)
+    tinted = base * np.array([0.5, 0.7, 1.0])
+    pictures = [base, base + noise, base[:, ::-1], tinted, tinted * 0.9, np.zeros(base.shape), 255 - base, base]
+    frames = [picture.clip(0, 255).astype(np.uint8) for picture in pictures]
+    shown = SimpleNamespace(thumbnail=iter(frames).__next__)
+    finder = Cuts()
+    expected = [finder.is_cut(shown) for _ in frames]  # type: ignore[arg-type]
+    assert expected == [False, False, True, True, False, True, True, True]
+    return [{"picture": rgba(frame), "cut": cut} for frame, cut in zip(frames, expected, strict=True)]
 
 
 def crossing(number: int) -> tuple[Face, ...]:

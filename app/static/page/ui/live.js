@@ -199,6 +199,7 @@ export class Live {
     this.motion.clear();
     this.tracker.clear();
     this.looks.drop(Infinity);
+    this.looks.cuts.clear();
     this.people.pause(false);
     this.metrics.clear();
     this.people.clear();
@@ -274,7 +275,8 @@ export class Live {
       return this.stage.badge(`Frames are not labeled: ${result.error.detail}`);
     }
     const now = performance.now();
-    const faces = this.tracker.update(this.looks.describe(result.faces, takenAt), takenAt);
+    const cut = this.source instanceof Clip && this.looks.isCut(takenAt);
+    const faces = this.tracker.update(this.looks.describe(result.faces, takenAt), takenAt, cut);
     this.frameSize = { width: result.width, height: result.height };
     this.motion.update(faces, takenAt, now);
     this.people.pause(false);

@@ -1,6 +1,7 @@
 // Pixels of the frames without result, and what the tracker compares the faces in them by.
 
 import { similarity } from "../core/align.js";
+import { Cuts } from "../core/cuts.js";
 import { descriptorOf } from "../core/descriptor.js";
 import { facts } from "../core/labels.js";
 
@@ -9,6 +10,17 @@ export class Looks {
     this.pictures = new Map(); // time of a frame -> its pixels
     this.crop = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     Object.assign(this.crop.canvas, { width: facts.crop.px, height: facts.crop.px });
+    this.small = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    Object.assign(this.small.canvas, { width: 64, height: 36 });
+    this.cuts = new Cuts();
+  }
+
+  /** Whether another scene of a video begins with a frame. */
+  isCut(takenAt) {
+    const picture = this.at(takenAt);
+    if (!picture) return false;
+    this.small.drawImage(picture, 0, 0, 64, 36);
+    return this.cuts.isCut(this.small.getImageData(0, 0, 64, 36));
   }
 
   keep(picture, takenAt) {
