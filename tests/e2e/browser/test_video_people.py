@@ -15,9 +15,9 @@ from tests.support.albums import label_folder, rows_of, write_video
 @pytest.fixture(scope="module")
 def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("people")
-    write_video(base / "clip.avi", frames=4)
+    write_video(base / "clip.avi", frames=4, rate=8.0)
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    label_folder(base / "clip.avi", base / "out", settings, "annotated", "timeline")
+    label_folder(base / "clip.avi", base / "out", settings, "annotated", "timeline", every=1)
     return base / "out"
 
 
