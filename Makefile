@@ -62,12 +62,13 @@ run-tests: $(ENV_TEST)/.installed
 run-all-tests: $(ENV_TEST)/.installed
 	@$(PYTEST) -m "not soak and not registry"
 
-lint: $(ENV_TEST)/.installed ## check style, types, imports and spelling only
+lint: $(ENV_TEST)/.installed ## check style, types, imports and spelling only, of the page's scripts if npm is there
 	@"$(ENV_TEST)/bin/ruff" check --quiet .
 	@"$(ENV_TEST)/bin/ruff" format --quiet --check .
 	@"$(ENV_TEST)/bin/mypy"
 	@"$(ENV_TEST)/bin/lint-imports" --no-logo
 	@"$(ENV_TEST)/bin/codespell"
+	@sh requirements/page/lint/run.sh
 
 soak: $(ENV_TEST)/.installed ## run the long endurance and load tests; the other commands run short versions
 	@"$(ENV_TEST)/bin/python" -m pytest -m soak --timeout=0

@@ -12,6 +12,7 @@ let opened;
 /**
  * The labeler that label() and <mien-camera> share. Models are loaded on first use; `loaded(bytes, total)` shows it. `base`: address
  * of this folder, relative to the document; needed if a bundler moves this module.
+ * @param {{base?: string | null, loaded?: (bytes: number, total: number) => void}} options
  */
 export function labeler({ base, loaded } = {}) {
   opened ??= open(base ? new URL(base, document.baseURI).href : FOLDER, loaded).catch((error) => {

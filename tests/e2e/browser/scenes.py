@@ -60,7 +60,7 @@ def person(track: int, x: float, y: float, side: float = 120, **shares: float) -
     }
 
 
-TWO = (person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.8))
+TWO = (person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.9))
 
 
 def show(tab: Tab, *people: object) -> None:

@@ -34,8 +34,8 @@ function rowsOf({ name, answer, error }) {
 }
 
 /** Rows as CSV with a header, after a byte-order mark, without which Excel does not read UTF-8. */
-export function table(columns, rows) {
-  const lines = [columns, ...rows.map((row) => columns.map((column) => row[column]))];
+export function table(names, rows) {
+  const lines = [names, ...rows.map((row) => names.map((name) => row[name]))];
   return new Blob(["\ufeff", lines.map((line) => `${line.map(cell).join(",")}\n`).join("")], { type: "text/csv" });
 }
 

@@ -17,7 +17,13 @@ const CHANGED = 4;
 
 export class Follower {
   constructor(pipeline) {
-    Object.assign(this, { pipeline, faces: [], searchedAt: -Infinity, known: [], faceMs: 0, classifyAt: -Infinity });
+    this.pipeline = pipeline;
+    this.scene = null;
+    this.faces = [];
+    this.searchedAt = -Infinity;
+    this.known = [];
+    this.faceMs = 0;
+    this.classifyAt = -Infinity;
   }
 
   /** Label the faces of a frame; frames of one `stream` follow each other. Each face has the `descriptor` that tells who it is. */

@@ -9,7 +9,10 @@ class Moving {
   constructor(face, at) {
     this.box = { ...face.box };
     this.velocity = { x: 0, y: 0, width: 0, height: 0 }; // per millisecond
-    Object.assign(this, { face, last: { ...face.box }, at, seenAt: at });
+    this.face = face;
+    this.last = { ...face.box };
+    this.at = at;
+    this.seenAt = at;
   }
 
   update(face, at, now) {

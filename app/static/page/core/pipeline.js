@@ -10,7 +10,8 @@ const BATCH = 16;
 export class Pipeline {
   /** `facts`: facts.json; `run(name, {input: {type, data, dims}}, outputs)`: resolves to values by output. */
   constructor(facts, run) {
-    Object.assign(this, { facts, run });
+    this.facts = facts;
+    this.run = run;
     this.search = new Search(facts.search, facts.crop, (picture) => this.rows(picture));
   }
 

@@ -7,7 +7,9 @@ import { cut, enlarge, reduce, rotated, round } from "./pixels.js";
 export class Search {
   /** `rules`: `search` of facts.json; `crop`: the template; `rows`: an async function from a picture to faces. */
   constructor(rules, crop, rows) {
-    Object.assign(this, { rules, crop, rows });
+    this.rules = rules;
+    this.crop = crop;
+    this.rows = rows;
   }
 
   /** All faces of a picture, largest first. */
@@ -152,7 +154,9 @@ export class Search {
 const best = (faces) => Math.max(0, ...faces.map(({ score }) => score));
 const argmax = (values) => values.indexOf(Math.max(...values));
 
-function scaled({ box: [x, y, width, height], points, score }, byX, byY) {
+/** @param {{box: number[], points: number[][], score: number}} face */
+function scaled({ box, points, score }, byX, byY) {
+  const [x, y, width, height] = box;
   return { box: [x * byX, y * byY, width * byX, height * byY], points: points.map(([px, py]) => [px * byX, py * byY]), score };
 }
 

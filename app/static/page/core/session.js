@@ -8,7 +8,10 @@ const columns = () => ["seconds", "person", "label", "uncertain", "confidence", 
 
 export class Session {
   constructor({ date = new Date(), rows = [], frames = 0, seconds = 0 } = {}) {
-    Object.assign(this, { date, rows, frames, seconds });
+    this.date = date;
+    this.rows = rows;
+    this.frames = frames;
+    this.seconds = seconds;
     this.startedAt = performance.now();
   }
 

@@ -73,6 +73,7 @@ function anywhere(tag, area) {
   return places.length ? places : [inside([tag.box.x, tag.box.y], tag, area)];
 }
 
+/** @param {number[]} corner */
 function inside([x, y], { width, height }, area) {
   const limit = (value, low, room) => Math.max(low, Math.min(value, low + room));
   return { x: limit(x, area.x, area.width - width), y: limit(y, area.y, area.height - height), width, height };

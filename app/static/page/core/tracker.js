@@ -14,6 +14,8 @@ export class Tracker {
   constructor() {
     this.rules = { ...facts.tracking };
     this.threshold = 0;
+    this.people = 0; // who have a number
+    this.clock = 0;
     this.clear();
   }
 
@@ -132,7 +134,7 @@ export class Tracker {
     const share = smoothing ? 1 - Math.exp(-Math.max(0, now - track.seen) / smoothing) : 1;
     track.resting?.push(face.probabilities);
     const fresh = track.factors ? corrected(face.probabilities, track.factors) : face.probabilities;
-    const blended = (old, fresh) => Object.fromEntries(LABELS.map((label) => [label, old[label] + share * (fresh[label] - old[label])]));
+    const blended = (old, newest) => Object.fromEntries(LABELS.map((label) => [label, old[label] + share * (newest[label] - old[label])]));
     track.probabilities = blended(track.probabilities, fresh);
     track.votes = face.votes && blended(track.votes ?? face.votes, face.votes);
     const [best] = ranked(track.probabilities);

@@ -9,10 +9,19 @@ export class LocalLabeler {
   /**
    * The graphs are loaded on first use. `facts`: facts.json; `base`: address of the folder with local/,
    * runtime/ and models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading, `failed(why)` if it fails.
+   * @param {object} facts
+   * @param {{base: string, opened?: (runs: object) => void, loaded?: (bytes: number, total: number) => void, failed?: (why: string) => void}} options
    */
   constructor(facts, { base, opened = () => {}, loaded = () => {}, failed = () => {} }) {
     const { classifier: { graphs }, bytes } = facts;
-    Object.assign(this, { facts, base, tell: opened, progress: loaded, failed, pending: new Map(), next: 0, local: true });
+    this.facts = facts;
+    this.base = base;
+    this.tell = opened;
+    this.progress = loaded;
+    this.failed = failed;
+    this.pending = new Map();
+    this.next = 0;
+    this.local = true;
     const size = (kind) => RUNTIME_BYTES[kind] + bytes[facts.detector.file] + bytes[graphs[kind].file];
     this.bytes = { wasm: size("wasm"), webgpu: size("webgpu") }; // to load; which of them, the worker finds out
   }
@@ -75,7 +84,11 @@ class LocalStream {
   static opened = 0;
 
   constructor(labeler, on) {
-    Object.assign(this, { labeler, on, wanted: false, inFlight: 0 });
+    this.labeler = labeler;
+    this.on = on;
+    this.wanted = false;
+    this.inFlight = 0;
+    this.frame = 0;
   }
 
   async open() {

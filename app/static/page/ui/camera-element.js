@@ -30,6 +30,7 @@ export function defineCamera(labeler) {
       this.canvas = element("canvas", { "aria-hidden": "true" });
       this.button = element("button");
       this.note = element("p", { role: "status" });
+      this.running = this.media = null;
       this.button.addEventListener("click", () => (this.running ? this.stop() : this.start()));
       const sheet = new CSSStyleSheet();
       sheet.replaceSync(STYLE);
@@ -63,7 +64,11 @@ export function defineCamera(labeler) {
         const address = this.getAttribute("src");
         const media = address ? null : await openCamera();
         if (running !== this.running) return media?.getTracks().forEach((track) => track.stop());
-        Object.assign(this, { media, tracker: new Tracker(), motion: new Motion(), slots: new Map(), size: { width: 4, height: 3 } });
+        this.media = media;
+        this.tracker = new Tracker();
+        this.motion = new Motion();
+        this.slots = new Map();
+        this.size = { width: 4, height: 3 };
         this.tracker.threshold = local.facts.classifier.confidence_threshold;
         this.video.classList.toggle("mirrored", !address);
         if (address) Object.assign(this.video, { src: address, loop: true });

@@ -4,7 +4,9 @@
 export class CameraError extends Error {
   constructor(kind, title, text) {
     super(title);
-    Object.assign(this, { kind, title, text });
+    this.kind = kind;
+    this.title = title;
+    this.text = text;
   }
 }
 

@@ -1,7 +1,7 @@
 // Dialog with one photo: its faces, all expressions of each, and the picture as a download.
 
 import { attentionFigure, showAttention } from "./attention.js";
-import { byId, download, element, setText } from "./dom.js";
+import { byId, download, setText } from "./dom.js";
 import { FaceBlock } from "./faces.js";
 import { paint, readable } from "./pictures.js";
 

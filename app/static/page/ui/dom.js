@@ -2,6 +2,11 @@
 
 import { LABELS, colorOf } from "../core/labels.js";
 
+/**
+ * The element with an id, of whichever kind.
+ * @param {string} id
+ * @returns {any}
+ */
 export const byId = (id) => document.getElementById(id);
 
 /** Create an element: `element("p", {class: "quiet", hidden: true}, "text", child)`. */

@@ -18,7 +18,9 @@ function kindsOf({ image, error }) {
 
 export class Filter {
   constructor(root, changed) {
-    Object.assign(this, { root, changed, kind: ALL });
+    this.root = root;
+    this.changed = changed;
+    this.kind = ALL;
   }
 
   chosen(results) {

@@ -9,7 +9,11 @@ const EARLY_MS = 8; // tolerance, because camera frames arrive every 33 ms
 export class Frames {
   /** `ready(now)`: whether a frame may be taken; `taken(canvas, at)`: called with each one, and awaited. */
   constructor(video, { ready, taken }) {
-    Object.assign(this, { video, ready, taken, takenAt: 0, running: null });
+    this.video = video;
+    this.ready = ready;
+    this.taken = taken;
+    this.takenAt = 0;
+    this.running = null;
     this.canvas = document.createElement("canvas");
   }
 

@@ -15,7 +15,13 @@ export class Gallery {
   /** `labeler`: the service, or the labeler of local mode; `show()` selects the tab; `playVideo(file, others)` plays a video; `others`:
    * number of those that do not play. */
   constructor(labeler, { show, playVideo }) {
-    Object.assign(this, { labeler, show, playVideo, results: [], waiting: [], running: 0, pasted: 0 });
+    this.labeler = labeler;
+    this.show = show;
+    this.playVideo = playVideo;
+    this.results = [];
+    this.waiting = [];
+    this.running = 0;
+    this.pasted = 0;
     this.detail = new Detail(() => this.filter.chosen(this.results).filter((result) => result.answer));
     this.filter = new Filter(byId("filter"), () => this.filter.apply(this.results));
     this.listen();

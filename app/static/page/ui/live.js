@@ -28,6 +28,7 @@ export class Live {
   /** `labeler`: the service, or the labeler of local mode; `reconnected()`: the service may run another model now. */
   constructor(labeler, reconnected) {
     this.reconnected = reconnected;
+    this.model = "";
     this.stage = new Stage();
     this.video = this.stage.video;
     this.people = new People(byId("faces"), byId("nobody"), (number, on, done) => {

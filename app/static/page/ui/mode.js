@@ -13,7 +13,8 @@ const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 export class Mode {
   /** `status`: of serviceStatus(); `changed(labeler)` is called when the switch is used. */
   constructor(status, changed) {
-    Object.assign(this, { status, changed });
+    this.status = status;
+    this.changed = changed;
     this.local = facts.local && new LocalLabeler(facts, {
       base: new URL("page/", document.baseURI).href,
       opened: (runs) => this.opened(runs),

@@ -32,6 +32,8 @@ class Person {
     this.root.append(this.timeline.root);
     this.drawnAt = this.thumbAt = this.hintAt = 0;
     this.hint = "";
+    this.face = null;
+    this.seenAt = -Infinity;
   }
 
   toggleNeutral(setNeutral) {
@@ -83,7 +85,9 @@ const follows = (card, other) => card.classList.contains("away") || Number(card.
 export class People {
   /** `setNeutral(number, on, done)`: see Person. */
   constructor(list, nobody, setNeutral) {
-    Object.assign(this, { list, nobody, setNeutral });
+    this.list = list;
+    this.nobody = nobody;
+    this.setNeutral = setNeutral;
     this.people = new Map(); // track -> Person
     this.refreshedAt = 0;
     this.clear();

@@ -44,6 +44,7 @@ async function label(file, options = {}) {
       method: "POST", headers: { "Content-Type": type, Accept: "application/json" }, body: file,
     }).catch((error) => {
       if (attempt === TRIES) throw error;
+      return null;
     });
     if (response) {
       const body = await response.json().catch(() => ({ status: response.status, title: "No result",

@@ -6,7 +6,10 @@ import { byId, element } from "./dom.js";
 /** A video: a file of the user, or `open()` resolves to one; `loop` for the sample. */
 export class Clip {
   constructor(name, open, { loop = false } = {}) {
-    Object.assign(this, { name, open, loop, mirrored: false });
+    this.name = name;
+    this.open = open;
+    this.loop = loop;
+    this.mirrored = false;
   }
 
   async attach(video, { ended, broken }) {
@@ -34,7 +37,9 @@ export const sampleClip = () => new Clip("Sample clip", async () => {
 
 export class Camera {
   constructor(deviceId) {
-    Object.assign(this, { name: "Camera", deviceId, mirrored: true });
+    this.name = "Camera";
+    this.deviceId = deviceId;
+    this.mirrored = true;
   }
 
   async open() {

@@ -19,7 +19,7 @@ export class Stage {
   /** Give the stage the aspect ratio of the picture. */
   takeShape() {
     const { videoWidth: width, videoHeight: height } = this.video;
-    if (width && height) this.root.style.setProperty("--ratio", width / height);
+    if (width && height) this.root.style.setProperty("--ratio", String(width / height));
   }
 
   /** Show a state: `live` and `paused` show the picture, all others a card with a message. */
@@ -97,7 +97,7 @@ export class Stage {
  * Draw faces on a canvas that lies over a video of the same size in the layout, fitted in as `object-fit: contain`.
  * `above`: an element that lies over the canvas.
  */
-export function drawOver(canvas, shown, size, { mirrored, landmarks, slots, above }) {
+export function drawOver(canvas, shown, size, { mirrored, slots, landmarks = false, above = null }) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
   resize(canvas, width, height);

@@ -12,7 +12,8 @@ const LAST_RETRY_MS = 5000;
 export class FrameStream {
   /** `on.answer(result, sentAt)`, `on.open()`, `on.lost(retryMs, everOpen)`; times as of performance.now(). */
   constructor(url, on) {
-    Object.assign(this, { url, on });
+    this.url = url;
+    this.on = on;
     this.socket = null;
     this.wanted = false;
     this.everOpen = false;

@@ -9,6 +9,8 @@ const TICKS = 4;
 export class Summary {
   constructor() {
     this.dialog = byId("summary");
+    this.about = null;
+    this.closed = null;
     this.player = byId("summary-player");
     byId("summary-close").addEventListener("click", () => this.dialog.close());
     byId("summary-delete").addEventListener("click", () => {
