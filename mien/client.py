@@ -76,10 +76,10 @@ class Client:
             options: of `POST /v1/expressions`, such as min_face_px=24 or crops=True, which fills `face.crop`.
         Raises: ServiceError; httpx.TransportError, if the service cannot be reached; OSError, for a path.
         """
-        given = None
+        boxes_json = None
         if boxes is not None:
-            given = json.dumps([[dict(zip(Box._fields, map(float, box), strict=True)) for box in boxes]])
-        (result,) = self._label([_encoded(image)], options, given)
+            boxes_json = json.dumps([[dict(zip(Box._fields, map(float, box), strict=True)) for box in boxes]])
+        (result,) = self._label([_encoded(image)], options, boxes_json)
         if isinstance(result, ServiceError):
             raise result
         return result

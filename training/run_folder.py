@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import cv2
 import filelock
@@ -120,12 +120,16 @@ def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Itera
             continue  # the data at a root are compared by their hash
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             yield from _differences(old, new, f"{prefix}{key}.")
-        elif key == "train" and len(old) == len(new):
-            for number, (old_source, new_source) in enumerate(zip(old, new, strict=True)):
-                yield from _differences(old_source, new_source, f"{prefix}{key}.{number}.")
+        elif _are_models(old) and _are_models(new) and len(old) == len(new):
+            for number, pair in enumerate(zip(old, new, strict=True)):
+                yield from _differences(*pair, f"{prefix}{key}.{number}.")
         else:
             short = len(f"{old}{new}") < _SHOWN_CHARACTERS
             yield f"{prefix}{key} {old}, now {new}" if short else f"{prefix}{key}"
+
+
+def _are_models(value: object) -> TypeGuard[tuple[BaseModel, ...]]:
+    return isinstance(value, tuple) and all(isinstance(item, BaseModel) for item in value)
 
 
 @contextmanager

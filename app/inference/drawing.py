@@ -76,17 +76,17 @@ def place_tags(
     Returns: the places; None without a free one.
     """
     places: list[Rectangle | None] = []
-    taken = np.array(boxes, np.int64).reshape(-1, 4)  # the faces, and below them the tags
+    occupied = np.array(boxes, np.int64).reshape(-1, 4)  # the faces, and below them the tags
     for index, (box, size) in enumerate(zip(boxes, sizes, strict=True)):
         candidates = [_inside(place, area) for place in _candidates(box, size)]
         left, top, right, bottom = box
-        others = taken.copy()
+        others = occupied.copy()
         others[index] = (left, (top + bottom) // 2, right, bottom)
         hides = _intersect(np.array(candidates), others).any(axis=1)
         place = None if hides.all() else candidates[int(hides.argmin())]
         places.append(place)
         if place is not None:
-            taken = np.vstack([taken, place])
+            occupied = np.vstack([occupied, place])
     return places
 
 

@@ -192,8 +192,10 @@ def _file_row(journal: Journal, parts: list[Result]) -> Row:
     frames = [part for part in parts if part.frame is not None]
     faces = sum(len(part.faces) for part in parts)
     failed = next((part for part in parts if part.status == "error"), None)
-    found = {part.status for part in parts}
-    status = failed.status if failed else next((name for name in ("ok", "filtered") if name in found), parts[0].status)
+    statuses = {part.status for part in parts}
+    status = (
+        failed.status if failed else next((name for name in ("ok", "filtered") if name in statuses), parts[0].status)
+    )
     largest = max(parts, key=lambda part: part.width or 0)
     return {
         "file": parts[0].input.name,
