@@ -206,11 +206,12 @@ def read_split(
     wanted = source.target != "teacher"
     all_samples = [sample for sample in reader.samples(name) if not wanted or sample.label in reader.labels]
     kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
-    samples = [sample for sample in all_samples if sample.key in kept]
-    if source.fold is not None and samples:
-        fold = source.fold
-        is_in_fold = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
-        samples = [samples[place] for place in np.flatnonzero(is_in_fold == (fold.take == "fold"))]
+    chosen = np.flatnonzero([sample.key in kept for sample in all_samples])
+    if source.fold is not None and len(chosen):
+        fold, drawn = source.fold, [all_samples[index] for index in chosen]
+        is_in_fold = folds_of(reader, drawn, folds=fold.of, group_by=fold.group_by) == fold.index
+        chosen = chosen[is_in_fold == (fold.take == "fold")]
+    samples = [all_samples[index] for index in chosen]
     if not all_samples:
         hint = ". Choose another split, or target: teacher for faces without labels." if wanted else ""
         labels = f" labeled {', '.join(reader.labels)}" if wanted else ""
@@ -228,6 +229,7 @@ def read_split(
         decoded = (cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] for crop in decoded)
     number_of = {label: number for number, label in enumerate(reader.labels)}
     shares = [sample.distribution for sample in samples]
+    clean = reader.clean(name) if find_clean and wanted else None
     if cache_dir is None:
         crops: Array = np.stack([*decoded])
     else:
@@ -245,7 +247,7 @@ def read_split(
         classes=reader.labels,
         keys=tuple(f"{kind}/{sample.key}" for sample in samples),
         index_sha256=index,
-        clean=reader.clean(name) if find_clean else None,
+        clean=None if clean is None else clean[chosen],
     )
 
 

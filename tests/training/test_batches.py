@@ -11,13 +11,20 @@ import pytest
 import torch
 
 from mien.data.augment import Augment, AugmentConfig
-from mien.data.contract import Array, decode
+from mien.data.contract import LABELS, Array, decode
 from mien.data.tree import DatasetError
 from mien.training.batches import FaceBatches, epoch_order
 from mien.training.config import DataSource, FoldConfig
 from mien.training.faces import Split, _write_cache, read_split
 from mien.training.losses import cross_entropy
-from tests.support.data_sets import make_photos, write_image
+from tests.support.data_sets import (
+    copy_brighter,
+    ferplus_votes,
+    make_all_different,
+    make_ferplus,
+    make_photos,
+    write_image,
+)
 from tests.support.training import data_of, drawn_faces, small_recipe
 
 
@@ -41,6 +48,21 @@ def test_a_fraction_takes_its_share_of_each_class_and_is_a_subset_of_a_larger_on
         places = [whole.keys.index(key) for key in part.keys]
         assert np.array_equal(part.crops, whole.crops[places])
         assert np.array_equal(part.labels, whole.labels[places])
+
+
+def test_clean_faces_are_those_of_the_fraction(tmp_path: Path) -> None:
+    clear = [ferplus_votes(label) for label in LABELS]
+    root = make_ferplus(tmp_path, {"FER2013Train": clear, "FER2013Valid": clear * 4})
+    make_all_different(root)
+    for number in (9, 15, 16):
+        copy_brighter(root / "FER2013Train" / "fer0000001.png", root / "FER2013Valid" / f"fer00000{number:02}.png")
+    source = DataSource(kind="ferplus", split="valid", root=root)
+    whole, half = (
+        read_split(source.model_copy(update={"fraction": fraction}), find_clean=True) for fraction in (1.0, 0.5)
+    )
+    assert np.count_nonzero(~whole.clean) == 3
+    assert 0 < np.count_nonzero(~half.clean) < 3
+    assert half.clean.tolist() == [whole.clean[whole.keys.index(key)] for key in half.keys]
 
 
 def test_changed_pixels_of_a_file_are_not_read_from_the_cache(tmp_path: Path) -> None:
