@@ -29,7 +29,7 @@ from mien.models.manifest import Interval
 from mien.models.network import Head
 from mien.models.strict import StrictModel
 from mien.training import metrics
-from mien.training.config import Recipe, RecipeError, read_as
+from mien.training.config import DataSource, Recipe, RecipeError, read_as
 from mien.training.evaluate import Scores, evaluate, predict
 from mien.training.faces import read_split
 from mien.training.figures import COLORS, in_style, percent_axis, save
@@ -298,12 +298,21 @@ class _Evaluated:
     minutes: float
 
 
+def _source(recipe: Recipe, split: str | None) -> DataSource:
+    """The validation split, or another split of its set; without validation, of the first training set.
+
+    Raises: RecipeError, if there is neither.
+    """
+    if not split:
+        return recipe.data.held_out
+    source = recipe.data.valid or recipe.data.train[0]
+    return source.model_copy(update={"split": split, "target": "label", "fraction": 1.0, "fold": None})
+
+
 def _evaluate(recipe: Recipe, runs: Path, split: str | None) -> _Evaluated:
     """Evaluate all heads of a run. Raises: RunError, DatasetError."""
-    folder, source = runs / recipe.name, recipe.data.held_out
+    folder, source = runs / recipe.name, _source(recipe, split)
     network, state = load_best(folder)
-    if split:
-        source = source.model_copy(update={"split": split})
     faces = read_split(source, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     faces = faces.for_classes(tuple(state["labels"]), of=recipe.name)
     logits = predict(network, faces.crops, heads=recipe.distillation.trained_heads)
@@ -366,9 +375,10 @@ def run(
     Args:
         split: to evaluate on, by default the validation split of each recipe.
     """
-    for of_seeds in recipes.values():
-        for recipe in of_seeds:
-            train(recipe, runs / recipe.name)
+    for recipe in itertools.chain.from_iterable(recipes.values()):
+        _source(recipe, split)  # an error before the training
+    for recipe in itertools.chain.from_iterable(recipes.values()):
+        train(recipe, runs / recipe.name)
     results = compare(recipes, runs, split=split)
     headings, cells = as_table(results)
     print(markdown_table(headings, cells))

@@ -35,7 +35,7 @@ class History:
         loss: (T,) by part: loss (the total), supervised and, with a teacher, distillation.
         epochs: (E,) position of each validation, in epochs.
         faces: (E,) number of faces seen until each validation.
-        accuracy, mean_class_accuracy: (E,) on validation, of the best head of each epoch.
+        accuracy, mean_class_accuracy: (E,) on validation, of the best head of each epoch; NaN without validation.
         minutes: duration of training steps, without validation.
         faces_per_s: mean over the run.
     """
@@ -82,8 +82,8 @@ def read_history(folder: Path, *, batch_size: int) -> History:
         loss=loss,
         epochs=np.array([line["epoch"] + 1 for line in epochs]),
         faces=np.array([line["step"] * batch_size for line in epochs]),
-        accuracy=np.array([line["valid_accuracy"] for line in epochs]),
-        mean_class_accuracy=np.array([line["valid_mean_class_accuracy"] for line in epochs]),
+        accuracy=np.array([line.get("valid_accuracy", np.nan) for line in epochs]),
+        mean_class_accuracy=np.array([line.get("valid_mean_class_accuracy", np.nan) for line in epochs]),
         minutes=seconds / 60,
         faces_per_s=epochs[-1]["step"] * batch_size / seconds if seconds else float("nan"),
     )

@@ -184,11 +184,11 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
                     if recipe.select != "last":
                         head = max(scores, key=lambda name: sign * scores[name][recipe.select])
                     score = scores[head]
-                    run.log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
                     logger.info(
                         "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
                         epoch + 1, 100 * score["accuracy"], 100 * score["mean_class_accuracy"], head,
                     )  # fmt: skip
+                run.log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
                 about = {"head": head, "epoch": epoch, "labels": list(labels), "contract_id": contract_id()}
                 best = {"weights": averaged.state_dict(), **score, **about}
                 run.keep_best(sign * score[recipe.select] if recipe.select in score else epoch, epoch, best)

@@ -10,7 +10,7 @@ import yaml
 
 from mien.training.cli import main
 from mien.training.experiment import compare, recipes_of
-from tests.support.training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, write_recipe
+from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, write_recipe
 
 
 def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
@@ -61,3 +61,21 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     assert chosen["none"].gain.value == pytest.approx(difference)
     (train_split, *_) = compare(recipes, runs, split="train")
     assert (train_split.scores[0].split, train_split.scores[0].faces) == ("train", 20)
+
+
+def test_rows_without_validation_are_compared_on_another_split_and_refused_before_training_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, runs, experiment = drawn_faces(tmp_path / "faces", train=2, valid=2), tmp_path / "runs", tmp_path / "all.yaml"
+    data = data_of(root) | {"valid": None}
+    write_recipe(tmp_path / "base.yaml", small_recipe(root, data=data, select="last", epochs=1))
+    rows = {"slow": [], "fast": ["optim.learning_rate=1e-2"]}
+    experiment.write_text(yaml.safe_dump({"base": "base.yaml", "rows": rows}, sort_keys=False), encoding="utf-8")
+    command = ["experiment", str(experiment), "--runs", str(runs)]
+    assert main(command) == 1
+    assert "has no validation split" in capsys.readouterr().err
+    assert not runs.exists()
+    assert main([*command, "--split", "valid", "--json", str(tmp_path / "results.json")]) == 0
+    (first, _) = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert (first["scores"][0]["split"], first["scores"][0]["faces"]) == ("valid", 15)
+    assert first["minutes"] > 0
