@@ -11,12 +11,13 @@ import { asCsv } from "../../app/static/page/core/exports.js";
 import { Follower } from "../../app/static/page/core/follower.js";
 import { History } from "../../app/static/page/core/history.js";
 import { percent, useFacts } from "../../app/static/page/core/labels.js";
+import { Announcer, Metrics } from "../../app/static/page/core/metrics.js";
 import { corrected, correctionOf } from "../../app/static/page/core/neutral.js";
 import { Pipeline } from "../../app/static/page/core/pipeline.js";
 import { measure, soften } from "../../app/static/page/core/quality.js";
+import { Scene } from "../../app/static/page/core/scene.js";
 import { placeTags, shared } from "../../app/static/page/core/tags.js";
 import { Tracker } from "../../app/static/page/core/tracker.js";
-import { LiveMetrics } from "../../app/static/page/ui/metrics.js";
 
 const { facts, labeled, softened, tracked, aligned, cuts, decoded, table } = JSON.parse(fs.readFileSync(process.env.VECTORS));
 useFacts(facts);
@@ -162,14 +163,35 @@ test("an episode is a second or more of one certain expression", () => {
 test("a percentage does not claim certainty", () => assert.deepEqual([0.995, 0.994, 0].map(percent), [">99%", "99%", "0%"]));
 
 test("figures of a stream become dashes when nothing arrives any more", () => {
-  const [fps, latency, count] = [{}, {}, { textContent: "3" }];
-  const metrics = new LiveMetrics();
-  metrics.add(500, 80);
-  metrics.add(1000, 90);
-  metrics.show(fps, latency, count, 1100);
-  assert.deepEqual([fps, latency, count].map(({ textContent }) => textContent), ["2.0", "90 ms", "3"]);
-  metrics.show(fps, latency, count, 12_000);
-  assert.deepEqual([fps, latency, count].map(({ textContent }) => textContent), ["–", "–", "–"]);
+  const metrics = new Metrics();
+  metrics.add(500, 80, 2);
+  metrics.add(1000, 90, 3);
+  assert.deepEqual(metrics.figures(1100), { fps: "2.0", latency: "90 ms", count: "3" });
+  metrics.add(2600, 1500, 1);
+  assert.deepEqual(metrics.figures(2600), { fps: "0.6", latency: "1.5 s", count: "1" }, "those of the last two seconds");
+  assert.deepEqual(metrics.figures(13_000), { fps: "–", latency: "–", count: "–" });
+});
+
+test("a label is announced once it is stable, and the next one after some seconds", () => {
+  const announcer = new Announcer();
+  const person = (label) => [{ track: 1, label, confidence: 0.9, uncertain: false }];
+  const said = [[0, "fear"], [1000, "anger"], [2100, "anger"], [2300, "anger"], [2400, "anger"], [3000, "fear"], [7000, "fear"], [7400, "fear"]]
+    .map(([at, label]) => announcer.textOf(person(label), at));
+  assert.deepEqual(said, ["", "", "", "Person 1: anger 90%", "", "", "", "Person 1: fear 90%"]);
+  assert.equal(announcer.textOf([], 20_000) + announcer.textOf([], 22_000), "No face in view");
+});
+
+test("a stream says that nobody is in view after a moment, and a person is where the frame was", () => {
+  const scene = new Scene();
+  const probabilities = Object.fromEntries(facts.classifier.labels.map((label) => [label, 1 / facts.classifier.labels.length]));
+  const face = { box: { x: 10, y: 20, width: 120, height: 120 }, detection_score: 0.95, probabilities };
+  const at = (now, ...faces) => scene.update({ faces, width: 640, height: 360 }, now, now + 50).length;
+  assert.deepEqual([at(0), scene.isEmpty(1500), scene.isEmpty(1600)], [0, false, true]);
+  assert.deepEqual([at(2000, face), scene.isEmpty(9000), scene.size.height], [1, false, 360]);
+  assert.deepEqual(scene.motion.at(2050).map(({ face: { track }, box }) => [track, box.x]), [[1, 10]]);
+  assert.deepEqual([at(2100), scene.isEmpty(3000)], [0, false]);
+  scene.clear();
+  assert.deepEqual([scene.motion.at(2150), at(2200, face), scene.tracker.people], [[], 1, 1]);
 });
 
 test("the package is imported where there is no document", async () => {

@@ -72,6 +72,7 @@ def test_a_resting_face_is_neutral_after_a_correction_that_can_be_undone(scene: 
     show(tab, person(1, 60, 100, sadness=0.6, neutral=0.3))
     tab.wait_until(f"/^neutral[?]?[*]/.test({label}.textContent)")
     tab.page.click(".neutral")
+    assert tab.page.inner_text(".neutral") == "This is their neutral face"
     tab.wait_until(f"/^sadness[?]? /.test({label}.textContent)")
 
 

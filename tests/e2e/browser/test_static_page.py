@@ -31,7 +31,7 @@ LABEL = "import('./node_modules/mien-page/index.js').then((page) => page.label('
 # Starts the camera again, and stops it before its video plays.
 STOPPED_AT_ONCE = """async () => {
   const camera = (window.camera = document.querySelector('mien-camera'));
-  window.before = camera.frames;
+  window.before = camera.feed;
   let played;
   const playing = new Promise((resolve) => {
     camera.video.play = () => (resolve(), new Promise((end) => (played = end)));
@@ -175,7 +175,7 @@ def test_the_example_page_labels_with_the_installed_package(
         tab.page.click("mien-camera button")
         tab.wait_until("window.seen?.length === 1 && window.seen[0].track === 1")
         tab.page.evaluate(STOPPED_AT_ONCE)
-        assert tab.page.evaluate("window.camera.frames === window.before"), "it takes no frames"
+        assert tab.page.evaluate("window.camera.feed === window.before"), "it takes no frames"
         assert tab.page.evaluate("window.camera.button.textContent") == "Start camera"
         assert tab.page.evaluate(BLANK)
         tab.page.evaluate("() => window.camera.setAttribute('src', './node_modules/mien-page/samples/clip.webm')")

@@ -127,7 +127,7 @@ class LocalStream {
       const result = await this.labeler.ask({ source: bitmap, stream: id }, [bitmap]);
       if (id === this.id) this.on.answer({ stream: id, frame: this.frame++, ...result }, takenAt);
     } catch (error) {
-      this.on.failed(error.message);
+      if (id === this.id) this.on.failed(error.message);
     } finally {
       this.inFlight--;
     }

@@ -31,3 +31,15 @@ export function showAttention(block, figure) {
   block.querySelector(".attention")?.remove();
   block.querySelector(".bars").after(figure);
 }
+
+/** Request the maps of a frame, JPEG, and `attach(box, figure)` each. Resolves to a message. */
+export async function explainFrame(labeler, frame, attach) {
+  const takenAt = new Date();
+  try {
+    const { images: [{ faces }] } = await labeler.label(new Blob([frame], { type: "image/jpeg" }), { explain: true });
+    for (const face of faces) attach(face.box, await attentionFigure(face.explanation, takenAt));
+    return faces.length ? "Each card shows where the model looked" : "No face in this frame";
+  } catch (error) {
+    return `No attention map: ${error.detail ?? error.message}`;
+  }
+}

@@ -4,10 +4,9 @@
 
 import { openCamera } from "./camera.js";
 import { element, setText } from "./dom.js";
-import { Frames } from "./frames.js";
-import { Motion } from "../core/motion.js";
+import { Feed } from "./feed.js";
+import { Scene } from "../core/scene.js";
 import { drawOver } from "./stage.js";
-import { Tracker } from "../core/tracker.js";
 
 const STYLE = `
   :host { display: inline-grid; position: relative; width: 640px; max-width: 100%; aspect-ratio: 4 / 3; background: #0a0d0d; place-items: center; }
@@ -65,11 +64,9 @@ export function defineCamera(labeler) {
         const media = address ? null : await openCamera();
         if (running !== this.running) return media?.getTracks().forEach((track) => track.stop());
         this.media = media;
-        this.tracker = new Tracker();
-        this.motion = new Motion();
+        this.scene = new Scene();
         this.slots = new Map();
-        this.size = { width: 4, height: 3 };
-        this.tracker.threshold = local.facts.classifier.confidence_threshold;
+        this.scene.tracker.threshold = local.facts.classifier.confidence_threshold;
         this.video.classList.toggle("mirrored", !address);
         if (address) Object.assign(this.video, { src: address, loop: true });
         else this.video.srcObject = media;
@@ -85,39 +82,30 @@ export function defineCamera(labeler) {
     }
 
     follow(local, running) {
-      this.stream = local.stream({
+      this.feed = new Feed(this.video, {
         answer: (result, at) => this.show(result, at), open: () => {}, loading: () => {}, failed: (why) => (this.note.textContent = why),
       });
-      this.stream.open();
-      this.frames = new Frames(this.video, {
-        ready: (now) => this.stream.ready(now),
-        taken: async (canvas, at) => void this.stream.send(await this.stream.encode(canvas), at),
-      });
-      this.frames.start();
+      this.feed.use(local);
+      this.feed.stream.open();
+      this.feed.start();
       const draw = (now) => {
         if (running !== this.running) return;
-        this.draw(now);
+        const mirrored = this.video.classList.contains("mirrored");
+        drawOver(this.canvas, this.scene.motion.at(now), this.scene.size, { mirrored, slots: this.slots });
         requestAnimationFrame(draw);
       };
       requestAnimationFrame(draw);
     }
 
-    show({ faces, width, height }, at) {
-      this.size = { width, height };
-      const people = this.tracker.update(faces, at);
-      this.motion.update(people, at, performance.now());
+    show(result, at) {
+      const people = this.scene.update(result, at, performance.now());
       this.dispatchEvent(new CustomEvent("faces", { detail: people }));
-    }
-
-    draw(now) {
-      drawOver(this.canvas, this.motion.at(now), this.size, { mirrored: this.video.classList.contains("mirrored"), slots: this.slots });
     }
 
     /** Stop, and release the camera. */
     stop() {
       this.running = null;
-      this.frames?.stop();
-      this.stream?.close();
+      this.feed?.stop();
       this.media?.getTracks().forEach((track) => track.stop());
       this.media = null;
       this.video.srcObject = null;

@@ -1,4 +1,4 @@
-// Controls of the live view: shortcuts, the position in a video, those behind More, and their hiding in fullscreen.
+// Controls of the live view: shortcuts, the position in a video, those behind More, and fullscreen, in which they hide.
 
 import { byId, clock } from "./dom.js";
 
@@ -6,10 +6,10 @@ const HIDE_MS = 3000;
 const SHORTCUTS = { " ": "pause", f: "fullscreen", r: "record" };
 
 /** `sought()` is called after a jump in the video. */
-export function listenToControls(video, sought) {
+export function listenToControls(stage, sought) {
   listenToKeys();
-  listenToPosition(video, sought);
-  hideInFullscreen();
+  listenToPosition(stage.video, sought);
+  listenToFullscreen(stage);
   byId("more").addEventListener("click", () => {
     const open = byId("controls").classList.toggle("open");
     byId("more").setAttribute("aria-expanded", String(open));
@@ -41,8 +41,13 @@ function listenToPosition(video, sought) {
   });
 }
 
-function hideInFullscreen() {
+function listenToFullscreen(stage) {
   const view = byId("view");
+  byId("fullscreen").hidden = !document.fullscreenEnabled; // not on iPhones
+  byId("fullscreen").addEventListener("click", () => {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else view.requestFullscreen().catch((error) => stage.note(`No fullscreen: ${error.message}`));
+  });
   let timer;
   const wake = () => {
     view.classList.remove("idle");

@@ -23,8 +23,8 @@ export class Looks {
     return this.cuts.isCut(this.small.getImageData(0, 0, 64, 36));
   }
 
-  keep(picture, takenAt) {
-    this.pictures.set(takenAt, picture);
+  async keep(canvas, takenAt) {
+    this.pictures.set(takenAt, await createImageBitmap(canvas));
   }
 
   /** The pixels of a frame, or undefined. */
@@ -39,6 +39,11 @@ export class Looks {
       old.close();
       this.pictures.delete(at);
     }
+  }
+
+  clear() {
+    this.drop(Infinity);
+    this.cuts.clear();
   }
 
   /** The faces of a frame with their descriptors; local mode has computed them. */

@@ -45,7 +45,7 @@ function listenToTabs() {
 
 async function playVideo(file, others) {
   choose("live");
-  await live.play(new Clip(file.name, async () => file));
+  await live.player.play(new Clip(file.name, async () => file));
   if (others) live.stage.note(`One video plays at a time: ${file.name}. Not opened: ${others} other${others > 1 ? "s" : ""}`);
 }
 
@@ -59,8 +59,7 @@ function describeModel() {
     return element("li", {}, color, label);
   };
   byId("legend").replaceChildren(...LABELS.map(entry), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
-  live.model = facts.classifier.name;
-  live.settings.setThreshold(facts.classifier.confidence_threshold);
+  live.settings.read();
 }
 
 async function askAgain() {

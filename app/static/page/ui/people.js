@@ -19,15 +19,15 @@ const MAX_AWAY = 3;
 const NEUTRAL = "This is their neutral face";
 
 class Person {
-  /** `setNeutral(on, done)`: take the next two seconds as the person's neutral face, or forget it. */
-  constructor(number, setNeutral) {
+  /** `tracker` takes two seconds as the person's neutral face, or forgets it. */
+  constructor(number, tracker) {
     this.block = new FaceBlock(`Person ${number}`, number);
     this.root = this.block.root;
     this.root.dataset.person = number;
     this.thumb = element("canvas", { class: "thumb", width: THUMB_PX, height: THUMB_PX, "aria-hidden": "true" });
     this.root.prepend(this.thumb);
     this.neutral = element("button", { class: "neutral", hidden: !LABELS.includes("neutral") }, NEUTRAL);
-    this.neutral.addEventListener("click", () => this.toggleNeutral(setNeutral));
+    this.neutral.addEventListener("click", () => this.toggleNeutral(number, tracker));
     this.timeline = new Timeline(this.neutral);
     this.root.append(this.timeline.root);
     this.drawnAt = this.thumbAt = this.hintAt = 0;
@@ -36,12 +36,15 @@ class Person {
     this.seenAt = -Infinity;
   }
 
-  toggleNeutral(setNeutral) {
+  toggleNeutral(number, tracker) {
     if (this.neutral.ariaDisabled === "true") return;
-    const on = !this.face?.corrected;
-    setText(this.neutral, on ? "Keep a neutral face for 2 s…" : NEUTRAL);
-    this.neutral.ariaDisabled = String(on); // `disabled` would lose the focus
-    setNeutral(on, (done) => {
+    if (this.face?.corrected) {
+      tracker.forgetNeutral(number);
+      return setText(this.neutral, NEUTRAL);
+    }
+    setText(this.neutral, "Keep a neutral face for 2 s…");
+    this.neutral.ariaDisabled = "true"; // `disabled` would lose the focus
+    tracker.captureNeutral(number, (done) => {
       this.neutral.ariaDisabled = "false";
       setText(this.neutral, done ? "Corrected for their neutral face: undo" : `Not seen for 2 s. ${NEUTRAL}`);
     });
@@ -83,11 +86,10 @@ class Person {
 const follows = (card, other) => card.classList.contains("away") || Number(card.dataset.person) > Number(other.dataset.person);
 
 export class People {
-  /** `setNeutral(number, on, done)`: see Person. */
-  constructor(list, nobody, setNeutral) {
+  constructor(list, nobody, tracker) {
     this.list = list;
     this.nobody = nobody;
-    this.setNeutral = setNeutral;
+    this.tracker = tracker;
     this.people = new Map(); // track -> Person
     this.refreshedAt = 0;
     this.clear();
@@ -95,6 +97,7 @@ export class People {
 
   clear() {
     this.people.clear();
+    this.pause(false);
     this.list.replaceChildren();
     this.nobody.hidden = false;
   }
@@ -104,7 +107,7 @@ export class People {
     this.answeredAt = now;
     for (const face of faces) {
       const { track } = face;
-      if (!this.people.has(track)) this.people.set(track, new Person(track, (on, done) => this.setNeutral(track, on, done)));
+      if (!this.people.has(track)) this.people.set(track, new Person(track, this.tracker));
       const person = this.people.get(track);
       person.seen(face, now);
       if (picture) person.look(picture, face, now);
@@ -126,6 +129,11 @@ export class People {
       person.root.remove();
       this.people.delete(track);
     });
+  }
+
+  /** The canvas with the face of a person. */
+  thumbOf(track) {
+    return this.people.get(track).thumb;
   }
 
   /** Put a figure on the card of a person. */

@@ -2,32 +2,41 @@
 
 import { byId, setText } from "./dom.js";
 import { choice, keep } from "./choices.js";
-import { percent } from "../core/labels.js";
+import { facts, percent } from "../core/labels.js";
 
-const VALUES = { mirror: "checked", landmarks: "checked", statistics: "checked", smoothing: "value", threshold: "value" };
+const CHECKED = ["mirror", "landmarks", "statistics"];
+const SLIDERS = ["smoothing", "threshold"];
 
 export class Settings {
   /** `changed()` is called after every change. */
   constructor(changed) {
     this.changed = changed;
-    for (const [name, property] of Object.entries(VALUES)) {
+    for (const name of CHECKED) {
       const kept = choice(name);
-      if (property === "checked") byId(name).checked = kept === null ? byId(name).checked : kept === "1";
-      else if (kept && Number.isFinite(Number(kept))) byId(name).value = kept;
-      else if (kept !== null) keep(name, null); // the browser would take the middle of the slider
-      byId(name).addEventListener("input", () => {
-        keep(name, property === "checked" ? String(Number(byId(name).checked)) : byId(name).value);
-        this.read();
-      });
+      if (kept !== null) byId(name).checked = kept === "1";
+      this.listenTo(name, () => String(Number(byId(name).checked)));
     }
+    for (const name of SLIDERS) {
+      const kept = choice(name);
+      if (kept && Number.isFinite(Number(kept))) byId(name).value = kept;
+      else if (kept !== null) keep(name, null); // the browser would take the middle of the slider
+      this.listenTo(name, () => byId(name).value);
+    }
+    byId("mirror").addEventListener("input", () => (this.mirrors = byId("mirror").checked));
     byId("reset").addEventListener("click", () => this.reset());
     this.mirrors = byId("mirror").checked;
-    this.listen();
+    this.listenToPanel();
     this.read();
   }
 
-  listen() {
-    byId("mirror").addEventListener("input", () => (this.mirrors = byId("mirror").checked));
+  listenTo(name, value) {
+    byId(name).addEventListener("input", () => {
+      keep(name, value());
+      this.read();
+    });
+  }
+
+  listenToPanel() {
     byId("settings").addEventListener("click", () => this.open(byId("settings-panel").hidden));
     document.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || byId("settings-panel").hidden) return;
@@ -44,14 +53,15 @@ export class Settings {
     byId("settings").setAttribute("aria-expanded", String(open));
   }
 
+  /** Read the controls; the threshold is the model's own, which is finer than the slider, unless another one was chosen. */
   read() {
     this.mirrored = byId("mirror").checked;
     this.landmarks = byId("landmarks").checked;
     this.statistics = byId("statistics").checked;
     this.smoothingMs = 1000 * byId("smoothing").valueAsNumber;
-    const threshold = byId("threshold").valueAsNumber / 100;
-    // exact, not rounded to the slider's step
-    this.threshold = choice("threshold") === null ? this.modelThreshold ?? threshold : threshold;
+    const { confidence_threshold: usual } = facts.classifier;
+    if (choice("threshold") === null) byId("threshold").value = Math.round(100 * usual);
+    this.threshold = choice("threshold") === null ? usual : byId("threshold").valueAsNumber / 100;
     setText(byId("smoothing-value"), this.smoothingMs ? `${(this.smoothingMs / 1000).toFixed(2)} s` : "off");
     setText(byId("threshold-value"), percent(this.threshold));
     this.changed(this);
@@ -63,19 +73,11 @@ export class Settings {
     this.read();
   }
 
-  /** Start from the model's own threshold, unless another one was chosen. */
-  setThreshold(threshold) {
-    this.modelThreshold = threshold;
-    if (choice("threshold") === null) byId("threshold").value = Math.round(100 * threshold);
-    this.read();
-  }
-
   reset() {
-    for (const [name, property] of Object.entries(VALUES)) {
-      keep(name, null);
-      byId(name)[property] = byId(name)[property === "checked" ? "defaultChecked" : "defaultValue"];
-    }
+    for (const name of CHECKED) byId(name).checked = byId(name).defaultChecked;
+    for (const name of SLIDERS) byId(name).value = byId(name).defaultValue;
+    for (const name of [...CHECKED, ...SLIDERS]) keep(name, null);
     this.mirrors = true;
-    this.setThreshold(this.modelThreshold ?? 0);
+    this.read();
   }
 }

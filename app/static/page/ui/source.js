@@ -9,7 +9,9 @@ export class Clip {
     this.name = name;
     this.open = open;
     this.loop = loop;
+    this.trouble = "";
     this.mirrored = false;
+    this.hasCuts = true;
   }
 
   async attach(video, { ended, broken }) {
@@ -40,18 +42,23 @@ export class Camera {
     this.name = "Camera";
     this.deviceId = deviceId;
     this.mirrored = true;
+    this.hasCuts = false;
+  }
+
+  /** What the user should know while it runs, such as that its cover is closed. */
+  get trouble() {
+    return this.media.getVideoTracks()[0].muted ? "The camera sends no picture" : "";
   }
 
   async open() {
     this.media = await openCamera(this.deviceId);
   }
 
-  async attach(video, { gone, mute, unmute }) {
+  async attach(video, { gone, troubled }) {
     const [track] = this.media.getVideoTracks();
     track.addEventListener("ended", gone);
-    track.addEventListener("mute", mute);
-    track.addEventListener("unmute", unmute);
-    if (track.muted) mute(); // play() waits for a picture
+    for (const event of ["mute", "unmute"]) track.addEventListener(event, troubled);
+    troubled(); // play() waits for a picture
     video.loop = false;
     video.srcObject = this.media;
     await video.play();

@@ -1,4 +1,4 @@
-// Frames of the playing video, at the rate that the stream can process.
+// Frames of the playing video to a labeler, at the rate that it can process, and its results.
 
 import { resize } from "./dom.js";
 
@@ -6,17 +6,23 @@ const FRAME_PX = 640; // long side of a sent frame, as in the detector's first p
 const MIN_BETWEEN_MS = 1000 / 25;
 const EARLY_MS = 8; // tolerance, because camera frames arrive every 33 ms
 
-export class Frames {
-  /** `ready(now)`: whether a frame may be taken; `taken(canvas, at)`: called with each one, and awaited. */
-  constructor(video, { ready, taken }) {
+export class Feed {
+  /** `on`: of the stream (stream.js); and `sent(canvas, frame, at)`, which is awaited, before a frame is sent. */
+  constructor(video, on) {
     this.video = video;
-    this.ready = ready;
-    this.taken = taken;
-    this.takenAt = 0;
+    this.on = on;
+    this.sentAt = 0;
     this.running = null;
     this.canvas = document.createElement("canvas");
   }
 
+  /** Send frames to a labeler from now on: the service, or that of local mode. */
+  use(labeler) {
+    this.stream?.close();
+    this.stream = labeler.stream(this.on);
+  }
+
+  /** Look at each frame that the video shows. */
   start() {
     const running = (this.running = {});
     const next = this.video.requestVideoFrameCallback
@@ -32,27 +38,26 @@ export class Frames {
 
   stop() {
     this.running = null;
+    this.stream?.close();
   }
 
   look() {
     const now = performance.now();
-    if (this.encoding || now - this.takenAt < MIN_BETWEEN_MS - EARLY_MS || !this.ready(now)) return;
+    if (this.sending || now - this.sentAt < MIN_BETWEEN_MS - EARLY_MS || !this.stream.ready(now)) return;
     const { videoWidth, videoHeight } = this.video;
     if (!videoWidth) return;
     const scale = Math.min(1, FRAME_PX / Math.max(videoWidth, videoHeight));
     const [width, height] = [Math.round(videoWidth * scale), Math.round(videoHeight * scale)];
     resize(this.canvas, width, height);
     this.canvas.getContext("2d").drawImage(this.video, 0, 0, width, height);
-    this.takenAt = now;
-    this.pass(now);
+    this.sentAt = now;
+    this.sending = this.send(now).finally(() => (this.sending = null));
   }
 
-  async pass(takenAt) {
-    this.encoding = true;
-    try {
-      await this.taken(this.canvas, takenAt);
-    } finally {
-      this.encoding = false;
-    }
+  async send(at) {
+    const { stream, canvas } = this;
+    const frame = await stream.encode(canvas);
+    await this.on.sent?.(canvas, frame, at);
+    if (frame && stream.wanted && stream === this.stream) stream.send(frame, at);
   }
 }
