@@ -254,7 +254,9 @@ def test_pages_and_streams_of_results_are_complete_and_in_order(
     assert table[0].startswith("name,frame,time_s,face,x,y,width,height,label,confidence,uncertain,p_surprise")
     assert [row.split(",")[0] for row in table[1:]] == names[2:]
     assert {row.count(",") for row in table} == {table[0].count(",")}
-    for mistake in ("?page=2", "?after=x", "?after=W10=", "?limit=1&limit=2"):
+    cursors = (b"[]", b'["a", Infinity]', b'["a", 9999999999999999999]', b'["\\ud800", 1]', b"[" * 7000)
+    mistakes = ["?page=2", "?after=x", "?limit=1&limit=2"]
+    for mistake in mistakes + [f"?after={base64.urlsafe_b64encode(cursor).decode()}" for cursor in cursors]:
         assert client.get(f"{url}/results{mistake}").status_code == 422, "it would be the first page again"
 
 

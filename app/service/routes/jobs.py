@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field, TypeAdapter
 from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import InvalidRequest, NoSuchJob, QueueFull, Unauthorized
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 _PAGE_BYTES: Final = 1_000_000
 _CHUNK_BYTES: Final = 65_536
 _TABLE: Final = ("name", "frame", "time_s", "face", "x", "y", "width", "height", "label", "confidence", "uncertain")
+_CURSOR: Final = TypeAdapter(tuple[str, Annotated[int, Field(ge=-1, lt=2**63)]])  # name and frame, as in the journal
 _FILE: Final = {"type": "string", "format": "binary"}
 _BODY: Final = {
     "required": True,
@@ -209,9 +211,8 @@ def _position(cursor: str | None) -> tuple[str, int] | None:
     if cursor is None:
         return None
     try:
-        name, frame = json.loads(base64.urlsafe_b64decode(cursor))
-        return str(name), int(frame)
-    except (ValueError, TypeError) as error:
+        return _CURSOR.validate_json(base64.urlsafe_b64decode(cursor))
+    except ValueError as error:
         raise InvalidRequest("after: expected the value of `next` of an earlier page") from error
 
 
