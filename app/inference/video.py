@@ -5,6 +5,7 @@ file, and it ignores pixel aspect ratios, mirroring and edit lists.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -144,8 +145,8 @@ class Video:
         # Matroska states when a stream ends, not how long it is
         start_s = (self._container.start_time or 0) / av.time_base if name.startswith("matroska") else 0.0
         stated = self._stream.metadata.get("DURATION", "")  # of Matroska, hours:minutes:seconds
-        if len(parts := stated.split(":")) == 3:
-            return 3600 * float(parts[0]) + 60 * float(parts[1]) + float(parts[2]) - start_s
+        if parts := re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)", stated, re.ASCII):
+            return 3600 * int(parts[1]) + 60 * int(parts[2]) + float(parts[3]) - start_s
         if self._container.duration and is_only:  # otherwise, maybe that of the sound
             return self._container.duration / av.time_base - start_s
         return None

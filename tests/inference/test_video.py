@@ -130,6 +130,15 @@ def test_the_length_is_that_of_the_pictures_not_of_the_sound(tmp_path: Path, suf
         assert len(list(video)) == 50
 
 
+def test_a_stated_length_that_is_not_a_time_is_ignored(tmp_path: Path) -> None:
+    path = clip(tmp_path / "silent.mkv")
+    ffmpeg("-i", path, "-f", "lavfi", "-t", "1", "-i", "anullsrc", "-c:v", "copy", tmp_path / "sound.mkv")
+    path.write_bytes((tmp_path / "sound.mkv").read_bytes().replace(b"00:00:01", b"ab:cd:01"))
+    with Video(str(path)) as video:
+        assert video.duration_s is None
+        assert len(list(video)) == 25
+
+
 def test_joined_transport_streams_are_one_recording(tmp_path: Path) -> None:
     first, second = clip(tmp_path / "1.ts"), clip(tmp_path / "2.ts", "-output_ts_offset", "3600")
     joined = tmp_path / "joined.ts"
