@@ -10,12 +10,12 @@ import io
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Final, Self, SupportsIndex, overload
+from typing import IO, Any, Final, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import PIL.Image
@@ -34,6 +34,7 @@ from mien.data.errors import MienError
 
 Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
 _Source = str | bytes | Array  # absolute path, bytes of a file, or pixels
+T = TypeVar("T")
 
 _BATCH: Final = 16
 _NOTEBOOK_PX: Final = 800  # long side of the picture that a notebook shows
@@ -176,21 +177,7 @@ class Analyzer:
         Args: see `analyze`.
         Raises: BatchError at the end, which names the images that cannot be used and has the results of the others.
         """
-        require_several(images)
-        remaining, results = enumerate(images), dict[int, Faces | None]()
-        errors: dict[int, Exception] = {}
-        while batch := list(islice(remaining, _BATCH)):
-            prepared = {}
-            for index, image in batch:
-                results[index] = None
-                try:
-                    prepared[index] = self._prepare(image, aligned=aligned, whole=whole)
-                except (MienError, OSError, TypeError) as error:
-                    errors[index] = error.with_traceback(None)  # which would keep the image
-            results |= zip(prepared, self._classify(list(prepared.values())), strict=True)
-        if errors:
-            raise BatchError(errors, list(results.values()))
-        return [faces for faces in results.values() if faces is not None]
+        return in_batches(images, lambda image: self._prepare(image, aligned=aligned, whole=whole), self._classify)
 
     def _prepare(self, image: Image, **options: Any) -> tuple[Prepared, str, _Source]:
         """The prepared photo, the name of its detector, and its source."""
@@ -286,11 +273,28 @@ def _given(index: int, values: Sequence[float] | Array) -> Box | Detection:
     raise InvalidBox(f"boxes[{index}]: {values!r}: expected (x, y, width, height), or five landmarks", (index,))
 
 
-def require_several(images: object) -> None:
-    """Raises: TypeError, for a single image."""
+def in_batches(
+    images: Iterable[Image],
+    read: Callable[[Image], T],
+    label: Callable[[Sequence[T]], Sequence[Faces | Exception]],
+) -> list[Faces]:
+    """Read several images and label up to 16 of them at once. Raises: BatchError; TypeError, for a single image."""
     single = (str, os.PathLike, bytes, bytearray, memoryview, PIL.Image.Image)
     if isinstance(images, single) or hasattr(images, "read") or getattr(images, "ndim", 0) == 3:
         raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
+    remaining, results = enumerate(images), dict[int, Faces | Exception]()
+    while batch := list(islice(remaining, _BATCH)):
+        ready = {}
+        for index, image in batch:
+            try:
+                ready[index] = read(image)
+            except (MienError, OSError, TypeError) as error:
+                results[index] = error.with_traceback(None)  # which would keep the image
+        results |= zip(ready, label(list(ready.values())) if ready else (), strict=True)
+    if errors := {index: error for index, error in sorted(results.items()) if isinstance(error, Exception)}:
+        ordered = (results[index] for index in range(len(results)))
+        raise BatchError(errors, [None if isinstance(faces, Exception) else faces for faces in ordered])
+    return [faces for faces in results.values() if isinstance(faces, Faces)]
 
 
 def checked_pixels(pixels: Array) -> Array:

@@ -9,20 +9,19 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from typing import Any, Final, Self
 
 import httpx
 import numpy as np
 import PIL.Image
 
-from mien.analyzer import BatchError, Faces, Image, checked_pixels, read_file, require_several
+from mien.analyzer import Faces, Image, checked_pixels, in_batches, read_file
 from mien.app.inference.records import Box, Face, Photo
 from mien.data.contract import decode
 from mien.data.errors import MienError
 
-_BATCH: Final = 16  # images of one request
 _BUSY: Final = (429, 503)
 # Responses to a whole request that may be due to one of its images, or to their number
 _DIVISIBLE: Final = (413, 415, 422)
@@ -90,26 +89,7 @@ class Client:
         Raises: BatchError at the end, which names the images that cannot be used and has the results of the others;
             otherwise as `analyze`.
         """
-        require_several(images)
-        remaining, results = enumerate(images), dict[int, Faces | None]()
-        errors: dict[int, Exception] = {}
-        while batch := list(islice(remaining, _BATCH)):
-            encoded = {}
-            for index, image in batch:
-                results[index] = None
-                try:
-                    encoded[index] = _encoded(image)
-                except (MienError, OSError, TypeError) as error:
-                    errors[index] = error
-            labeled = self._label(list(encoded.values()), options) if encoded else []
-            for index, result in zip(encoded, labeled, strict=True):
-                if isinstance(result, Faces):
-                    results[index] = result
-                else:
-                    errors[index] = result
-        if errors:
-            raise BatchError(errors, list(results.values()))
-        return [faces for faces in results.values() if faces is not None]
+        return in_batches(images, _encoded, lambda encoded: self._label(encoded, options))
 
     def _label(
         self, images: Sequence[_Encoded], options: _Options, boxes: str | None = None
@@ -121,7 +101,7 @@ class Client:
             return [
                 _result(content, image, source) for image, (_, source) in zip(content["images"], images, strict=True)
             ]
-        error = ServiceError(response.json())
+        error = ServiceError(_problem(response))
         if error.status not in _DIVISIBLE or error.kind == "invalid-request":
             raise error
         if len(images) == 1:
@@ -141,7 +121,8 @@ class Client:
             else:
                 if response.status_code not in _BUSY or attempt == self._retries:
                     return response
-                wait_s = max(wait_s, float(response.headers.get("Retry-After", 0)))
+                with suppress(ValueError):  # a date, as some proxies send
+                    wait_s = max(wait_s, float(response.headers.get("Retry-After", 0)))
             time.sleep(wait_s)
         raise AssertionError("the last attempt returns or raises")
 
@@ -154,6 +135,15 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _problem(response: httpx.Response) -> dict[str, Any]:
+    """The problem document of a response; of a page of a proxy, the problem of its status."""
+    if response.headers.get("Content-Type") == "application/problem+json":
+        return dict(response.json())
+    status, title = response.status_code, response.reason_phrase
+    kind = title.lower().replace(" ", "-")
+    return {"type": f"urn:mien:problem:{kind}", "title": title, "status": status, "detail": response.text[:200]}
 
 
 def _encoded(image: Image) -> _Encoded:

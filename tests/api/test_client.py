@@ -118,12 +118,13 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, *responses: Any) -> tuple[Client,
 
 
 BUSY = {"type": "urn:mien:problem:queue-full", "title": "Service is busy", "status": 503, "detail": "try again"}
+PROBLEM = {"Content-Type": "application/problem+json"}
 IMAGE = {"index": 0, "name": None, "width": 8, "height": 6, "faces": [], "timings_ms": {}, "error": None}
 
 
 def test_busy_services_and_lost_connections_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     done = httpx.Response(200, json={"model": "m", "detector": "d", "images": [IMAGE]})
-    busy = httpx.Response(503, json=BUSY, headers={"Retry-After": "7"})
+    busy = httpx.Response(503, json=BUSY, headers=PROBLEM | {"Retry-After": "7"})
     client, waits = _scripted(monkeypatch, busy, httpx.ConnectError("lost"), done)
     assert client.analyze(PHOTO) == []
     assert waits[0] == 7
@@ -131,6 +132,23 @@ def test_busy_services_and_lost_connections_are_retried(monkeypatch: pytest.Monk
     client, _ = _scripted(monkeypatch, busy, busy, busy)
     with pytest.raises(ServiceError, match="busy"):
         client.analyze(PHOTO)
+    dated = httpx.Response(503, json=BUSY, headers=PROBLEM | {"Retry-After": "Fri, 27 Nov 2026 06:00:00 GMT"})
+    client, waits = _scripted(monkeypatch, dated, done)
+    assert client.analyze(PHOTO) == []
+    assert 0 < waits[0] < 1
     client, _ = _scripted(monkeypatch, *[httpx.ConnectError("lost")] * 3)
     with pytest.raises(httpx.ConnectError):
         client.analyze(PHOTO)
+
+
+def test_a_page_of_a_proxy_is_an_error_with_its_status_and_too_large_batches_are_divided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = httpx.Response(502, text="<h1>502 Bad Gateway</h1>")
+    client, _ = _scripted(monkeypatch, page)
+    with pytest.raises(ServiceError, match="502 Bad Gateway") as error:
+        client.analyze(PHOTO)
+    assert (error.value.status, error.value.kind) == (502, "bad-gateway")
+    done = httpx.Response(200, json={"model": "m", "detector": "d", "images": [IMAGE]})
+    client, _ = _scripted(monkeypatch, httpx.Response(413, text="<h1>413</h1>"), done, done)
+    assert client.analyze_batch([PHOTO, PHOTO]) == [[], []]
