@@ -79,7 +79,7 @@ class TrackingRules:
     head: float = 1.4
     covered: float = 0.15
     confirmed_s: float = 0.4
-    smoothing_s: float = 0.35
+    smoothing_s: float = 0.25
     lead: float = 0.08
 
 

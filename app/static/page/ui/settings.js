@@ -16,6 +16,7 @@ export class Settings {
       if (kept !== null) byId(name).checked = kept === "1";
       this.listenTo(name, () => String(Number(byId(name).checked)));
     }
+    byId("smoothing").defaultValue = String(facts.tracking.smoothing_s);
     for (const name of SLIDERS) {
       const kept = choice(name);
       if (kept && Number.isFinite(Number(kept))) byId(name).value = kept;
@@ -25,7 +26,6 @@ export class Settings {
     byId("mirror").addEventListener("input", () => (this.mirrors = byId("mirror").checked));
     byId("reset").addEventListener("click", () => this.reset());
     this.mirrors = byId("mirror").checked;
-    this.listenToPanel();
     this.read();
   }
 
@@ -34,23 +34,6 @@ export class Settings {
       keep(name, value());
       this.read();
     });
-  }
-
-  listenToPanel() {
-    byId("settings").addEventListener("click", () => this.open(byId("settings-panel").hidden));
-    document.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape" || byId("settings-panel").hidden) return;
-      this.open(false);
-      byId("settings").focus();
-    });
-    document.addEventListener("pointerdown", (event) => {
-      if (!event.target.closest("#settings-panel, #settings")) this.open(false);
-    });
-  }
-
-  open(open) {
-    byId("settings-panel").hidden = !open;
-    byId("settings").setAttribute("aria-expanded", String(open));
   }
 
   /** Read the controls; the threshold is the model's own, which is finer than the slider, unless another one was chosen. */
