@@ -8,9 +8,10 @@ import { Cuts } from "../../app/static/page/core/cuts.js";
 import { descriptorOf } from "../../app/static/page/core/descriptor.js";
 import { decode } from "../../app/static/page/core/detector.js";
 import { asCsv } from "../../app/static/page/core/exports.js";
+import { drawFaces, placed } from "../../app/static/page/core/draw.js";
 import { Follower } from "../../app/static/page/core/follower.js";
 import { History } from "../../app/static/page/core/history.js";
-import { percent, useFacts } from "../../app/static/page/core/labels.js";
+import { DARK, colorOf, percent, useFacts } from "../../app/static/page/core/labels.js";
 import { Announcer, Metrics } from "../../app/static/page/core/metrics.js";
 import { corrected, correctionOf } from "../../app/static/page/core/neutral.js";
 import { Pipeline } from "../../app/static/page/core/pipeline.js";
@@ -132,6 +133,46 @@ test("tags stay in the picture, off mouths, figures and other tags", () => {
       for (const { mouth } of tags) assert.equal(shared(place, mouth), 0);
       for (const other of places.slice(0, index)) assert.equal(shared(place, other), 0);
     }
+  }
+});
+
+/** What a canvas is asked to draw: calls of fill() and stroke() with their style, and texts. */
+function drawn(faces, how) {
+  const calls = [];
+  const context = new Proxy({
+    measureText(text) { return { width: 0.6 * parseFloat(this.font.split(" ")[1]) * text.length }; },
+    fill() { calls.push(`fill ${this.fillStyle}`); },
+    setLineDash(dash) { calls.push(`dash ${dash.length}`); },
+    fillText(text) { calls.push(text); },
+  }, { get: (own, name) => own[name] ?? (() => {}) });
+  return { places: drawFaces(context, faces, how), calls };
+}
+
+test("a tag is filled with the color of its label, and that of an uncertain one is hollow", () => {
+  const face = { ...labeled[0].expected, track: 2, label: "neutral", confidence: 0.6, uncertain: false };
+  const area = { x: 0, y: 0, width: 640, height: 480 };
+  const callsOf = (one) => drawn(placed([{ face: one, box: one.box }], area, area), { area }).calls;
+  assert.deepEqual(callsOf(face), [`fill ${colorOf("neutral")}`, "2", "neutral 60%"]);
+  assert.deepEqual(callsOf({ ...face, uncertain: true }), ["dash 2", `fill ${DARK}`, "2", "neutral? 60%", "dash 2"]);
+});
+
+test("boxes and landmarks follow the size of the canvas, the mirror, and a box that has moved", () => {
+  const face = { box: { x: 10, y: 20, width: 40, height: 40 }, landmarks: { nose: { x: 30, y: 50 } } };
+  const [{ number, box, points }] = placed([{ face, box: { x: 20, y: 20, width: 40, height: 80 } }], { width: 100 }, { x: 5, y: 7, width: 200 }, true);
+  assert.deepEqual({ number, box, points }, { number: 1, box: { x: 85, y: 47, width: 80, height: 160 }, points: { nose: { x: 125, y: 167 } } });
+});
+
+test("in a group, tags do not lie on other faces: all are numbers alone if one has no room", () => {
+  for (const [width, words] of [[336, 0], [1200, 12]]) {
+    const unit = width / 640;
+    const faces = Array.from({ length: 12 }, (_, index) => {
+      const box = { x: unit * (20 + 150 * (index % 4)), y: unit * (30 + 150 * Math.floor(index / 4)), width: 85 * unit, height: 85 * unit };
+      const points = { mouth_left: { x: box.x + 30 * unit, y: box.y + 68 * unit }, mouth_right: { x: box.x + 55 * unit, y: box.y + 68 * unit } };
+      return { face: { label: "anger", confidence: 0.9 }, number: index + 1, box, points };
+    });
+    const { places, calls } = drawn(faces, { area: { x: 0, y: 0, width, height: 0.75 * width } });
+    places.forEach((place, index) => faces.forEach(({ box }, other) => assert.ok(index === other || shared(place, box) === 0)));
+    assert.equal(calls.filter((call) => call === "anger 90%").length, words);
   }
 });
 

@@ -180,11 +180,11 @@ def test_timelines_and_swatches_contrast_with_their_ground(open_tab: Open, color
 def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
     tab = open_tab()
     reached = []
-    for _ in range(11):
+    for _ in range(12):
         tab.page.keyboard.press("Tab")
         reached.append(tab.page.evaluate("document.activeElement.id || document.activeElement.textContent"))
     switch = ["local"] if tab.page.is_visible("#local") else []  # where ONNX Runtime Web has been fetched
-    assert reached[: 3 + len(switch)] == ["Skip to the content", "tab-live", *switch, "start"]
+    assert reached[: 4 + len(switch)] == ["Skip to the content", "tab-live", "tab-photos", *switch, "start"]
     assert {"choose", "sample-clip", "card", "API"} <= set(reached)
     tab.page.focus("#start")
     tab.page.keyboard.press("Enter")

@@ -14,6 +14,7 @@ from tests.support.engines import Script, firefox, webkit
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), needs_runtime]
 CLICK = "document.getElementById('{}').click()"
 LABEL = "document.querySelector('#faces .face:not(.away) .face-label')?.textContent"
+TOP = "document.getElementById('{}').getBoundingClientRect().top"
 POSITION_S = "document.getElementById('video').currentTime"
 PHOTO = """fetch('page/samples/photo.jpg').then((response) => response.blob()).then((blob) => {
   const files = new DataTransfer();
@@ -46,6 +47,8 @@ def test_the_service_and_local_mode_label_the_sample_which_repeats_and_a_photo(p
     before = page(POSITION_S)
     time.sleep(1)
     assert page(POSITION_S) > before
+    page(CLICK.format("settings"))
+    assert 0 < page(TOP.format("settings-panel")) < page(TOP.format("settings")) - 200, "above its button"
     page(CLICK.format("stop"))
     page(PHOTO)
     eventually(

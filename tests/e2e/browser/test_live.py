@@ -149,7 +149,7 @@ def test_nothing_is_sent_while_paused_or_hidden(live: Tab, how: str) -> None:
     stop, resume = {
         "pause": (lambda: page.click("#pause"),) * 2,
         "hidden": tuple(lambda away=away: page.evaluate(f"window.away = {away}; {HIDE}") for away in ("true", "false")),
-        "photos": (lambda: page.click("#tab-photos"), lambda: page.keyboard.press("ArrowLeft")),
+        "photos": (lambda: page.click("#tab-photos"), page.go_back),
     }[how]
     stop()
     live.wait_for(live.streams[-1].is_closed, "the stream is open")

@@ -1,4 +1,4 @@
-"""Cards of people in the live view, and the correction for a neutral face."""
+"""People in the live view: cards, numbers, the threshold, and the correction for a neutral face."""
 
 import pytest
 
@@ -140,3 +140,28 @@ def test_a_card_shows_three_expressions_and_all_seven_on_demand(scene: Tab) -> N
     show(tab, person(2, 400, 100, anger=0.98))  # 0.3 % for each other expression
     tab.wait_until("document.querySelectorAll('.face .bars li.none').length === 6")
     assert rows.count() == 1
+
+
+def test_labels_below_the_threshold_of_the_settings_are_uncertain(scene: Tab) -> None:
+    tab = start_scene(scene, person(1, 200, 150, side=200, neutral=0.6))
+    tab.page.click("#settings")
+    for value, label in ((90, "neutral? 60%"), (10, "neutral 60%")):
+        tab.page.locator("#threshold").fill(str(value))
+        tab.wait_until(f"document.querySelector('.face-label').textContent === '{label}'")
+    assert tab.page.inner_text("#threshold-value") == "10%"
+
+
+@pytest.mark.parametrize("how", ["connection", "pause"])
+def test_people_keep_their_numbers_over_a_new_connection_or_a_pause(scene: Tab, how: str) -> None:
+    tab = start_scene(scene, *TWO)
+    tab.wait_until(heading(2))
+    before = tab.page.evaluate("window.connections")
+    if how == "pause":
+        tab.page.click("#pause")
+    show(tab, person(1, *(400, 100), sadness=0.9))  # the second person, whom the new connection calls number 1
+    if how == "pause":
+        tab.page.click("#pause")
+    else:
+        tab.page.evaluate("() => window.socket.fail()")
+    tab.wait_until(f"window.connections === {before + 1} && document.querySelector('[data-person=\"1\"].away')")
+    tab.wait_until("document.querySelector('[data-person=\"2\"] .face-label').textContent.includes('sadness')")

@@ -21,7 +21,7 @@ export function decode(grids, across, { strides, threshold, nms_iou: most, top_k
   const kept = [];
   for (const face of faces.sort((a, b) => b.score - a.score).slice(0, topK)) {
     const whole = face.box.map(Math.trunc); // whole pixels, as OpenCV suppresses
-    if (kept.every((other) => wholeIou(whole, other.whole) <= most)) kept.push({ ...face, whole });
+    if (kept.every((other) => iou(whole, other.whole) <= most)) kept.push({ ...face, whole });
   }
   return kept.map(({ box, points, score }) => ({ box, points, score }));
 }
@@ -42,8 +42,8 @@ function cellsOf(grids, stride, across, threshold) {
   return faces;
 }
 
-function wholeIou([ax, ay, aw, ah], [bx, by, bw, bh]) {
+/** Intersection over union of two boxes, [x, y, width, height]. */
+export function iou([ax, ay, aw, ah], [bx, by, bw, bh]) {
   const [width, height] = [Math.min(ax + aw, bx + bw) - Math.max(ax, bx), Math.min(ay + ah, by + bh) - Math.max(ay, by)];
-  const common = width > 0 && height > 0 ? width * height : 0;
-  return common / (aw * ah + bw * bh - common);
+  return width <= 0 || height <= 0 ? 0 : (width * height) / (aw * ah + bw * bh - width * height);
 }

@@ -1,17 +1,35 @@
 // Drawing of faces on a picture, for the live view, recordings and photos.
 
-import { DARK, brief, colorOf } from "../core/labels.js";
-import { placeTags, shared } from "../core/tags.js";
+import { DARK, brief, colorOf } from "./labels.js";
+import { placeTags, shared } from "./tags.js";
 
 const FEW = 4; // in a larger group, either all tags show their label or none
 
 /** Landmarks of a face whose box has moved to `box`. */
-export function landmarksIn(face, box) {
+function landmarksIn(face, box) {
   const at = ({ x, y }) => ({
     x: box.x + ((x - face.box.x) / face.box.width) * box.width,
     y: box.y + ((y - face.box.y) / face.box.height) * box.height,
   });
   return Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, at(point)]));
+}
+
+/**
+ * Faces as drawFaces takes them.
+ *
+ * @param {{face: any, box: any, opacity?: number}[]} shown with boxes in pixels of a picture
+ * @param {{width: number}} size of the picture
+ * @param {{x: number, y: number, width: number}} area of the picture on the canvas
+ * @param {boolean} mirrored whether the canvas shows it so
+ */
+export function placed(shown, size, area, mirrored = false) {
+  const scale = area.width / size.width;
+  const at = ({ x, y }, width = 0) => ({ x: area.x + (mirrored ? size.width - x - width : x) * scale, y: area.y + y * scale });
+  return shown.map(({ face, box, opacity }, index) => ({
+    face, opacity, number: face.track ?? index + 1,
+    box: { ...at(box, box.width), width: box.width * scale, height: box.height * scale },
+    points: Object.fromEntries(Object.entries(landmarksIn(face, box)).map(([name, point]) => [name, at(point)])),
+  }));
 }
 
 function mouthOf({ mouth_left: left, mouth_right: right }) {

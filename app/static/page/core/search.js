@@ -2,6 +2,7 @@
 // `rows(picture)` runs the network; a face is {box: [x, y, width, height], points: [[x, y], ...], score}.
 
 import { similarity } from "./align.js";
+import { iou } from "./detector.js";
 import { cut, enlarge, reduce, rotated, round } from "./pixels.js";
 
 export class Search {
@@ -158,12 +159,6 @@ const argmax = (values) => values.indexOf(Math.max(...values));
 function scaled({ box, points, score }, byX, byY) {
   const [x, y, width, height] = box;
   return { box: [x * byX, y * byY, width * byX, height * byY], points: points.map(([px, py]) => [px * byX, py * byY]), score };
-}
-
-/** Intersection over union of two boxes. */
-export function iou([ax, ay, aw, ah], [bx, by, bw, bh]) {
-  const [width, height] = [Math.min(ax + aw, bx + bw) - Math.max(ax, bx), Math.min(ay + ah, by + bh) - Math.max(ay, by)];
-  return width <= 0 || height <= 0 ? 0 : (width * height) / (aw * ah + bw * bh - width * height);
 }
 
 /** Map a face back from a picture that was rotated clockwise; `width` and `height` before that. */

@@ -5,6 +5,7 @@
 import { dot, unit } from "./descriptor.js";
 import { LABELS, facts, ranked } from "./labels.js";
 import { withProbabilities } from "./reasons.js";
+import { shared } from "./tags.js";
 import { CAPTURE_MS, corrected, correctionOf } from "./neutral.js";
 
 const SURE_SCORE = 0.9;
@@ -34,7 +35,7 @@ export class Tracker {
     this.clock += Math.min(Math.max(now - this.updated, 0), rules.pause_s);
     const kept = Math.max(rules.return_s, rules.lost_s, rules.slow_s);
     this.tracks = this.tracks.filter((track) => this.clock - track.seenClock <= kept);
-    const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && shared(face.box, other.box, rules.head) > rules.covered) }));
+    const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && hidden(face.box, other.box, rules.head) > rules.covered) }));
     const matches = assign(seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))), this.tracks.length, rules.new_track_cost);
     const tracks = seen.map((face, index) => this.tracks[matches[index]] ?? this.begin(face, at));
     seen.forEach((face, index) => (tracks[index] = this.reunite(tracks, index, face, now)));
@@ -186,12 +187,14 @@ const similarityOf = ({ newest, mean }, descriptor) => (descriptor && newest ? M
 const center = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
 const sizeOf = ({ width, height }) => Math.sqrt(width * height);
 
-/** Shared area of two boxes that are enlarged by `grown`, as a part of the smaller one. */
-function shared(one, other, grown) {
-  const [from, to] = [center(one), center(other)];
-  const overlap = ["width", "height"].map((length, axis) => {
-    const [side, beside] = [grown * one[length], grown * other[length]];
-    return Math.min(Math.max((side + beside) / 2 - Math.abs(from[axis] - to[axis]), 0), side, beside);
-  });
-  return (overlap[0] * overlap[1]) / (grown ** 2 * Math.min(one.width * one.height, other.width * other.height));
+/** A box that is larger around its center. */
+function grown({ x, y, width, height }, by) {
+  const more = (by - 1) / 2;
+  return { x: x - more * width, y: y - more * height, width: by * width, height: by * height };
+}
+
+/** Area that two heads share, as a part of the smaller one; `head`: their width in face widths. */
+function hidden(face, other, head) {
+  const [one, beside] = [grown(face, head), grown(other, head)];
+  return shared(one, beside) / Math.min(one.width * one.height, beside.width * beside.height);
 }

@@ -52,7 +52,7 @@ function listenToFullscreen(stage) {
   const wake = () => {
     view.classList.remove("idle");
     clearTimeout(timer);
-    timer = setTimeout(() => view.classList.toggle("idle", byId("settings-panel").hidden), HIDE_MS);
+    timer = setTimeout(() => view.classList.toggle("idle", !byId("settings-panel").matches(":popover-open")), HIDE_MS);
   };
   for (const event of ["pointermove", "pointerdown", "keydown", "fullscreenchange"]) view.addEventListener(event, wake);
 }

@@ -12,19 +12,19 @@ export async function showExample({ current }) {
   if (!facts?.ok || !photo?.ok) return;
   const { faces, width } = (await facts.json()).images[0];
   const picture = await createImageBitmap(await photo.blob());
-  if (byId("stage").dataset.state !== "idle" || !byId("state-title").dataset.first) return; // somebody was faster
   const canvas = byId("example");
+  if (!canvas) return; // somebody was faster
   paint(canvas, picture, faces, width, picture.width, { bold: canvas.parentElement.clientWidth < 600 });
   picture.close();
   canvas.setAttribute("aria-label", `A sample photo with one face: ${faces.map(spoken).join(", ")}`);
   const blocks = faces.map((face, index) => {
-    const block = new FaceBlock(faces.length > 1 ? `Face ${index + 1}` : "Sample", index + 1, { tag: "div" });
+    const block = new FaceBlock(faces.length > 1 ? `Face ${index + 1}` : "Sample", index + 1);
     block.show(face);
     if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
     return block.root;
   });
   const note = current ? "Labeled by the model that runs here." : "Labeled earlier: the service does not respond.";
-  byId("example-faces").replaceChildren(...blocks, element("p", { class: "quiet" }, note));
+  byId("example-faces").replaceChildren(...blocks, element("li", { class: "quiet" }, note));
   canvas.hidden = byId("example-faces").hidden = false;
   byId("nobody").hidden = true;
 }

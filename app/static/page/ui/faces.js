@@ -9,7 +9,7 @@ const LEAST = 0.01; // less is not shown unless all are
 
 /** A block with number, label and bars: the three most probable expressions, or all. `show(face)` fills it. */
 export class FaceBlock {
-  constructor(name, number, { level = "h3", tag = "li", expanded = false } = {}) {
+  constructor(name, number, { expanded = false } = {}) {
     this.label = element("span", { class: "face-label" });
     this.rows = new Map(LABELS.map((label) => [label, bar(label)]));
     this.bars = element("ul", { class: "bars", "aria-label": `${name}: expressions` }, ...[...this.rows.values()].map((row) => row.item));
@@ -19,8 +19,8 @@ export class FaceBlock {
     this.name = name;
     this.hint = element("p", { class: "hint" });
     this.agreement = element("p", { class: "agreement" }); // seen with all expressions
-    this.head = element("div", { class: "face-head" }, element(level, {}, this.chip, element("span", { class: "name" }, name)), this.label, this.more, this.hint);
-    this.root = element(tag, { class: "face" }, this.head, this.bars, this.agreement);
+    this.head = element("div", { class: "face-head" }, element("h3", {}, this.chip, element("span", { class: "name" }, name)), this.label, this.more, this.hint);
+    this.root = element("li", { class: "face" }, this.head, this.bars, this.agreement);
     this.expand(expanded);
   }
 

@@ -20,27 +20,19 @@ const mode = new Mode(facts.service ? await serviceStatus() : null, (labeler) =>
 });
 const live = new Live(mode.labeler, askAgain);
 
-function choose(name, { focus = false } = {}) {
+/** Show the tab that the address names. */
+function showTab() {
+  const chosen = TABS.find((tab) => location.hash === `#${tab}`) ?? "live";
   for (const tab of TABS) {
-    const button = byId(`tab-${tab}`);
-    button.setAttribute("aria-selected", String(tab === name));
-    button.tabIndex = tab === name ? 0 : -1;
-    byId(`panel-${tab}`).hidden = tab !== name;
+    byId(`tab-${tab}`).ariaCurrent = tab === chosen ? "page" : null;
+    byId(`panel-${tab}`).hidden = tab !== chosen;
   }
-  if (focus) byId(`tab-${name}`).focus();
   live.attend();
-  if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
 }
 
-function listenToTabs() {
-  for (const tab of TABS) byId(`tab-${tab}`).addEventListener("click", () => choose(tab));
-  document.querySelector("[role=tablist]").addEventListener("keydown", (event) => {
-    if (!["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
-    event.preventDefault();
-    const open = TABS.findIndex((tab) => !byId(`panel-${tab}`).hidden);
-    const index = { ArrowLeft: open - 1, ArrowRight: open + 1, Home: 0, End: TABS.length - 1 }[event.key];
-    choose(TABS[(index + TABS.length) % TABS.length], { focus: true });
-  });
+function choose(tab) {
+  location.hash = tab;
+  showTab(); // the event comes later
 }
 
 async function playVideo(file, others) {
@@ -69,11 +61,9 @@ async function askAgain() {
   describeModel();
 }
 
-listenToTabs();
 const gallery = new Gallery(mode.labeler, { show: () => choose("photos"), playVideo });
-const follow = () => choose(location.hash === "#photos" ? "photos" : "live");
-addEventListener("hashchange", follow);
-follow();
+addEventListener("hashchange", showTab);
+showTab();
 describeModel();
 byId("api").hidden = !facts.service;
 showExample({ current: !facts.service || Boolean(mode.status) });

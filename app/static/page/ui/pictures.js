@@ -1,7 +1,7 @@
 // Photo files: formats that the browser or the service can read, and drawing of a photo with its faces.
 
 import { uprightBitmap } from "../core/upright.js";
-import { drawFaces } from "./draw.js";
+import { drawFaces, placed } from "../core/draw.js";
 
 const BROWSER_ONLY = /\.(avif|hei[cf])$/i; // sent as JPEG, because not every service reads them
 const SERVICE_ONLY = /\.tiff?$/i;
@@ -60,12 +60,6 @@ export function paint(canvas, picture, faces, width, longSidePx, { bold = false 
   const context = canvas.getContext("2d");
   context.imageSmoothingQuality = "high";
   context.drawImage(picture, 0, 0, canvas.width, canvas.height);
-  const scale = canvas.width / width;
-  const at = ({ x, y, width: wide, height }) => ({ x: x * scale, y: y * scale, width: wide * scale, height: height * scale });
-  const shown = faces.map((face, index) => ({
-    face, number: index + 1, box: at(face.box),
-    points: Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, at({ ...point, width: 0, height: 0 })])),
-  }));
   const area = { x: 0, y: 0, width: canvas.width, height: canvas.height };
-  drawFaces(context, shown, { unit: Math.max(canvas.width, canvas.height) / (bold ? 330 : 700), area });
+  drawFaces(context, placed(faces.map((face) => ({ face, box: face.box })), { width }, area), { unit: Math.max(canvas.width, canvas.height) / (bold ? 330 : 700), area });
 }

@@ -1,7 +1,7 @@
 // The stage: its state, short messages on the picture, and the canvas above it.
 
 import { announce, byId, resize, setText } from "./dom.js";
-import { drawFaces, landmarksIn } from "./draw.js";
+import { drawFaces, placed } from "../core/draw.js";
 
 const NOTE_MS = 4000;
 const WITH_PICTURE = ["live", "paused"];
@@ -32,9 +32,7 @@ export class Stage {
     byId("controls").hidden = byId("stats").hidden = !showsPicture;
     setText(byId("state-title"), title);
     setText(byId("state-text"), text);
-    byId("example").hidden = byId("example-faces").hidden = true;
-    byId("example-faces").replaceChildren();
-    delete byId("state-title").dataset.first; // the example belongs to the first screen
+    for (const name of ["example", "example-faces"]) byId(name)?.remove(); // they belong to the first screen
     byId("start").hidden = !button;
     setText(byId("start-text"), button);
     byId("samples").hidden = !samples;
@@ -89,7 +87,7 @@ export class Stage {
     context.drawImage(this.video, 0, 0, width, height);
     context.restore();
     const area = { x: 0, y: 0, width, height };
-    drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(1, width / 700), area, landmarks, slots });
+    drawFaces(context, placed(shown, size, area, mirrored), { unit: Math.max(1, width / 700), area, landmarks, slots });
   }
 }
 
@@ -104,24 +102,9 @@ export function drawOver(canvas, shown, size, { mirrored, slots, landmarks = fal
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, width, height);
   const scale = Math.min(width / size.width, height / size.height);
-  const area = { width: size.width * scale, height: size.height * scale };
-  Object.assign(area, { x: (width - area.width) / 2, y: (height - area.height) / 2 });
+  const [pictureWidth, pictureHeight] = [size.width * scale, size.height * scale];
+  const area = { x: (width - pictureWidth) / 2, y: (height - pictureHeight) / 2, width: pictureWidth, height: pictureHeight };
   const [x, y, wide, tall] = ["offsetLeft", "offsetTop", "offsetWidth", "offsetHeight"].map((side) => ratio * (above?.[side] ?? 0));
   const taken = [{ x, y, width: wide, height: tall }];
-  drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(ratio, width / (document.fullscreenElement ? 640 : 900)), area, landmarks, slots, taken });
-}
-
-/** Boxes and landmarks in pixels of the canvas, flipped if the picture is mirrored. */
-function onCanvas(shown, size, area, mirrored) {
-  const scale = area.width / size.width;
-  const flip = (x, width = 0) => (mirrored ? size.width - x - width : x);
-  return shown.map(({ face, box, opacity }) => ({
-    face, opacity, number: face.track,
-    box: {
-      x: area.x + flip(box.x, box.width) * scale, y: area.y + box.y * scale,
-      width: box.width * scale, height: box.height * scale,
-    },
-    points: Object.fromEntries(Object.entries(landmarksIn(face, box))
-      .map(([name, { x, y }]) => [name, { x: area.x + flip(x) * scale, y: area.y + y * scale }])),
-  }));
+  drawFaces(context, placed(shown, size, area, mirrored), { unit: Math.max(ratio, width / (document.fullscreenElement ? 640 : 900)), area, landmarks, slots, taken });
 }
