@@ -10,13 +10,14 @@ import re
 import zipfile
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Generic, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic import TypeAdapter, ValidationError
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import Headers, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from mien.app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
@@ -68,24 +69,13 @@ _BOXES_OF_FORM: Final = TypeAdapter(list[list[GivenBox] | None])
 BOXES_FILE: Final = "boxes.csv"  # of a job
 
 
-class Upload(io.BytesIO):
-    """One uploaded image in memory, with its file name, if any; above the limit, bytes are dropped for an error."""
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One uploaded image in memory, with its file name, if any; `boxes` replace detected faces."""
 
-    _rolled = False  # attribute used by Starlette: never moved to disk
-
-    def __init__(self, name: str | None, limit: int) -> None:
-        super().__init__()
-        self.name, self._limit = name, limit
-        self.error: PayloadTooLarge | None = None
-        self.boxes: list[Box] | None = None  # instead of detected faces
-
-    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
-        if self.error or self.tell() + len(data) > self._limit:
-            self.error = PayloadTooLarge(f"image of more than {self._limit} bytes: send a smaller file")
-            self.seek(0)
-            self.truncate()
-            return 0
-        return super().write(data)
+    name: str | None
+    payload: bytes
+    boxes: list[Box] | None = None
 
 
 async def read_uploads(
@@ -98,7 +88,7 @@ async def read_uploads(
         stream: chunks of the body.
         settings: the limits, checked on every chunk.
         reserve: called with the length of every chunk before it is stored; may raise to reject the rest.
-    Returns: at least one upload, in the order of the parts; a part above the limit of one image has an error.
+    Returns: at least one upload, in the order of the parts.
     Raises: UnsupportedContent, PayloadTooLarge, TooManyImages, InvalidRequest.
     """
     media_type = _media_type(headers)
@@ -113,20 +103,17 @@ async def read_uploads(
         return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), settings)
     chunks = _bounded(stream, settings.max_body_bytes, reserve)
     if media_type == _MULTIPART:
-        new_file = lambda _index, name: Upload(name, settings.max_bytes)  # noqa: E731
-        parser = _ImageParser(headers, chunks, settings.max_images, new_file)
-        uploads = await parser.files()
-        if parser.boxes is not None:
-            _set_boxes(uploads, bytes(parser.boxes))
-        return uploads
-    upload = Upload(None, settings.max_bytes)
+        parser = _ImageParser(headers, chunks, settings.max_images, lambda _index, _name: _MemoryFile())
+        await parser.parse()
+        payloads = [file.getvalue() for file in parser.files]
+        boxes = [None] * len(payloads) if parser.boxes is None else _boxes_of_form(parser.boxes, len(payloads))
+        return [Upload(*values) for values in zip(parser.names, payloads, boxes, strict=True)]
+    body = io.BytesIO()
     async for chunk in chunks:
-        upload.write(chunk)
-        if upload.error:
-            raise upload.error
-    if not upload.tell():
+        body.write(chunk)
+    if not body.tell():
         raise InvalidRequest("empty body: expected the bytes of one image")
-    return [upload]
+    return [Upload(None, body.getvalue())]
 
 
 async def save_uploads(
@@ -143,39 +130,40 @@ async def save_uploads(
     _check_head(headers, settings.max_job_bytes)
     chunks = _bounded(stream, settings.max_job_bytes, lambda _: None)
     if media_type in CONTAINERS:
-        file = _DiskFile(None, folder / f"0{CONTAINERS[media_type]}")
+        path = folder / f"0{CONTAINERS[media_type]}"
+        file = _DiskFile(path)
         async for chunk in chunks:
             await asyncio.to_thread(file.write, chunk)
-        if not file.path.stat().st_size:
+        if not path.stat().st_size:
             raise InvalidRequest("empty body: expected the bytes of a zip file or a video")
-        if not file.path.suffix:
-            file.path = await asyncio.to_thread(_with_suffix, file.path)
-        if file.path.suffix == ".zip" and not await asyncio.to_thread(zipfile.is_zipfile, file.path):
+        if not path.suffix:
+            path = await asyncio.to_thread(_with_suffix, path)
+        if path.suffix == ".zip" and not await asyncio.to_thread(zipfile.is_zipfile, path):
             raise InvalidRequest("not a zip file, or truncated: send it again")
         return {}
 
     def new_file(index: int, name: str | None) -> _DiskFile:
         suffix = Path(name or "").suffix.lower()
-        return _DiskFile(name, folder / f"{index:06}{suffix if _SUFFIX.fullmatch(suffix) else ''}")
+        return _DiskFile(folder / f"{index:06}{suffix if _SUFFIX.fullmatch(suffix) else ''}")
 
     parser = _ImageParser(headers, chunks, settings.max_job_images, new_file)
-    names = {file.path.name: file.name for file in await parser.files() if file.name}
+    await parser.parse()
+    names = {file.path.name: name for file, name in zip(parser.files, parser.names, strict=True) if name}
     if parser.boxes is not None:
         await asyncio.to_thread(_save_boxes, bytes(parser.boxes), names, folder.with_name(BOXES_FILE))
     return names
 
 
-def _set_boxes(uploads: list[Upload], payload: bytes) -> None:
-    """Give each image of a form its boxes. Raises: InvalidRequest."""
+def _boxes_of_form(payload: bytearray, images: int) -> list[list[Box] | None]:
+    """The boxes of each image of a form. Raises: InvalidRequest."""
     _check_values(payload, _MAX_JSON_VALUES)
     try:
         boxes = _BOXES_OF_FORM.validate_json(payload)
     except ValidationError as error:
         raise InvalidRequest(f"form part {BOXES!r}: {summary(error.errors())}") from error
-    if len(boxes) != len(uploads):
-        raise InvalidRequest(f"form part {BOXES!r}: lists for {len(boxes)} images, expected {len(uploads)}")
-    for upload, given in zip(uploads, boxes, strict=True):
-        upload.boxes = _boxes(given)
+    if len(boxes) != images:
+        raise InvalidRequest(f"form part {BOXES!r}: lists for {len(boxes)} images, expected {images}")
+    return [_boxes(given) for given in boxes]
 
 
 def _boxes(given: list[GivenBox] | None) -> list[Box] | None:
@@ -249,18 +237,18 @@ def _decoded(body: bytes, settings: Settings) -> list[Upload]:
         raise InvalidRequest(f"JSON body: {summary(error.errors())}") from error
     if len(images) > settings.max_images:
         raise _too_many(settings.max_images)
-    uploads = [Upload(image.name, settings.max_bytes) for image in images]
-    for index, (image, upload) in enumerate(zip(images, uploads, strict=True)):
-        upload.boxes = _boxes(image.boxes)
+    uploads = []
+    for index, image in enumerate(images):
         try:
-            upload.write(base64.b64decode(_DATA_URL.sub("", image.base64, count=1), validate=True))
+            payload = base64.b64decode(_DATA_URL.sub("", image.base64, count=1), validate=True)
         except ValueError as error:
             where = f"{FIELD}/{index}/base64"
             raise InvalidRequest(f"{where}: {error}. Send base64 without line breaks") from error
+        uploads.append(Upload(image.name, payload, _boxes(image.boxes)))
     return uploads
 
 
-def _check_values(text: bytes, limit: int) -> None:
+def _check_values(text: bytes | bytearray, limit: int) -> None:
     """Raises: InvalidRequest, for more values than a body of so many bytes may unpack to."""
     if sum(text.count(mark) for mark in (b",", b"[", b"{")) > limit:
         raise InvalidRequest(f"more than {limit:,} values: expected images in base64, and boxes of their faces")
@@ -270,14 +258,20 @@ def _too_many(limit: int) -> TooManyImages:
     return TooManyImages(f"more than {limit} images in one request: send the rest in another")
 
 
+class _MemoryFile(io.BytesIO):
+    """An image of a request."""
+
+    _rolled = False  # attribute used by Starlette: never moved to disk
+
+
 class _DiskFile(io.RawIOBase):
     """A file of a job; it is open only while it is written, because a form may have thousands."""
 
     _rolled = True  # attribute used by Starlette: written in a thread
 
-    def __init__(self, name: str | None, path: Path) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
-        self.name, self.path = name, path
+        self.path = path
         self.path.touch()
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
@@ -288,7 +282,7 @@ class _DiskFile(io.RawIOBase):
         return 0
 
 
-_File = TypeVar("_File", Upload, _DiskFile)
+_File = TypeVar("_File", _MemoryFile, _DiskFile)
 
 
 class _ImageParser(MultiPartParser, Generic[_File]):
@@ -305,20 +299,21 @@ class _ImageParser(MultiPartParser, Generic[_File]):
         self._max_images = max_images
         self.boxes: bytearray | None = None
         self._new_file: Callable[[int, str | None], _File] = new_file
-        self._files: list[_File] = []
+        self.files: list[_File] = []
+        self.names: list[str | None] = []
         self._ended = False
 
-    async def files(self) -> list[_File]:
+    async def parse(self) -> FormData:
         """Parse the body. Raises: InvalidRequest, TooManyImages, and what the stream raises."""
         try:
-            await self.parse()
+            form = await super().parse()
         except MultiPartException as error:
             raise InvalidRequest(f"multipart body: {error.message}") from error
         if not self._ended:
             raise InvalidRequest("multipart body without its closing boundary: truncated, or another boundary was used")
-        if not self._files:
+        if not self.files:
             raise InvalidRequest(f"no image: expected at least one part named {FIELD!r}")
-        return self._files
+        return form
 
     def on_headers_finished(self) -> None:
         disposition = self._current_part.content_disposition or b""
@@ -333,14 +328,15 @@ class _ImageParser(MultiPartParser, Generic[_File]):
                 f"multipart part {field[:40]!r}: send images as {FIELD!r}, given faces as one part {BOXES!r}, and "
                 "options as query parameters"
             )
-        if len(self._files) >= self._max_images:
+        if len(self.files) >= self._max_images:
             raise _too_many(self._max_images)
         name = options[b"filename"].decode("utf-8", "replace") if b"filename" in options else None
         if extended := _EXTENDED_NAME.search(disposition):
             name = unquote_to_bytes(extended[1]).decode("utf-8", "replace")
         name = None if name is None else name[:_MAX_NAME]
-        file = self._new_file(len(self._files), name)
-        self._files.append(file)
+        file = self._new_file(len(self.files), name)
+        self.files.append(file)
+        self.names.append(name)
         self._current_part.file = UploadFile(cast("BinaryIO", file), filename=name)
 
     def on_end(self) -> None:

@@ -214,9 +214,7 @@ async def _label(
 
         async with threads:
             try:
-                if (too_large := uploads[index].error) is not None:
-                    raise too_large
-                result = await service.label(uploads[index].getvalue(), options, render, boxes=uploads[index].boxes)
+                result = await service.label(uploads[index].payload, options, render, boxes=uploads[index].boxes)
                 reservation.buffer(_RESPONSE_COPIES * result.bytes_of_images)
                 return result
             except (RequestError, CapacityError, DecodeError) as error:
