@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, WebSocket
-from fastapi.exceptions import RequestValidationError, ValidationException, WebSocketRequestValidationError
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
@@ -116,9 +116,10 @@ def internal_error() -> Response:
     return problem_response(INTERNAL, "Internal server error. The log has the details under this X-Request-ID.")
 
 
-async def _known(request: Request, error: Exception) -> Response:
+async def _respond(connection: HTTPConnection, error: Exception) -> Response:
+    """Response to a request, or to a stream that is not open yet."""
     problem = problem_for(error)
-    request.scope[REFUSED] = problem.slug
+    connection.scope[REFUSED] = problem.slug
     return problem_response(problem, str(error))
 
 
@@ -143,19 +144,11 @@ def _allowed(request: Request) -> list[str]:
     return ["GET", "HEAD", *names[1:]] if "GET" in names else names
 
 
-def _invalid(scope: Scope, error: ValidationException) -> Response:
+async def _invalid(connection: HTTPConnection, error: Any) -> Response:
     problem = problem_for(errors.InvalidRequest())
-    scope[REFUSED] = problem.slug
+    connection.scope[REFUSED] = problem.slug
     findings = [_finding(item) for item in error.errors()]
     return problem_response(problem, summary(error.errors()), errors=findings)
-
-
-async def _invalid_request(request: Request, error: Any) -> Response:
-    return _invalid(request.scope, error)
-
-
-async def _invalid_stream(websocket: WebSocket, error: Any) -> None:
-    await websocket.send_denial_response(_invalid(websocket.scope, error))
 
 
 def summary(errors: Iterable[Mapping[str, Any]]) -> str:
@@ -174,8 +167,8 @@ async def _gone(_request: Request, _error: Exception) -> Response:
 def install(app: FastAPI) -> None:
     """Handle every exception that a route may raise, except unexpected ones, which the envelope handles."""
     for kind, _ in PROBLEMS:
-        app.add_exception_handler(kind, _known)
+        app.add_exception_handler(kind, _respond)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _invalid_request)
-    app.add_exception_handler(WebSocketRequestValidationError, _invalid_stream)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(WebSocketRequestValidationError, _invalid)
     app.add_exception_handler(ClientDisconnect, _gone)

@@ -1,18 +1,25 @@
 """Schemas of requests and responses, with units; the source of the OpenAPI document."""
 
+import base64
+import io
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from PIL import Image
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from mien.app.inference.records import Face
 from mien.app.labeling.options import FRAMES_PER_S
+from mien.app.service.problems import problem_body, problem_for
 from mien.app.settings import Settings
-from mien.data.contract import EIGHT_LABELS
+from mien.data.contract import EIGHT_LABELS, Array
 
 JobState = Literal["queued", "running", "done", "failed", "canceled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=2))]
 Label = Annotated[
     str, Field(description=f"{', '.join(EIGHT_LABELS)}, or a class of a model of your own", examples=[EIGHT_LABELS[3]])
 ]
@@ -32,7 +39,9 @@ _DEEPFACE: Final = {
 }
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """Base of everything in a response."""
+
     model_config = ConfigDict(frozen=True)
 
 
@@ -128,14 +137,14 @@ class Reason(StrEnum):
     ambiguous = "ambiguous"
 
 
-class Point(_Record):
+class Point(Record):
     """A point in the upright image, in pixels from the top-left corner."""
 
     x: float
     y: float
 
 
-class Box(_Record):
+class Box(Record):
     """A rectangle in the upright image, in pixels; it may extend beyond the edge."""
 
     x: float
@@ -144,7 +153,7 @@ class Box(_Record):
     height: float
 
 
-class Landmarks(_Record):
+class Landmarks(Record):
     """Five points of a face; left and right as seen in the image."""
 
     left_eye: Point
@@ -154,28 +163,37 @@ class Landmarks(_Record):
     mouth_right: Point
 
 
-class RankedLabel(_Record):
+class RankedLabel(Record):
     """An expression and its probability."""
 
     label: Label
     probability: Fraction
 
 
-class ImageData(_Record):
+class ImageData(Record):
     """An encoded image in a response."""
 
     media_type: Literal["image/png", "image/jpeg"]
     base64: str
 
+    @classmethod
+    def of(cls, image: bytes | Array, media_type: Literal["image/png", "image/jpeg"] = "image/png") -> Self:
+        """An encoded image, or (H, W, 3) uint8 RGB, which is encoded here."""
+        if not isinstance(image, bytes):
+            buffer = io.BytesIO()
+            Image.fromarray(image).save(buffer, media_type.partition("/")[2], quality=90)  # PNG has no quality
+            image = buffer.getvalue()
+        return cls(media_type=media_type, base64=base64.b64encode(image).decode("ascii"))
 
-class Explanation(_Record):
+
+class Explanation(Record):
     """Attention map of the model; it does not prove the reason for a label."""
 
     map: list[list[float]] = Field(description="rows over the crop's patches, from the top; all values sum to 1")
     overlay: ImageData = Field(description="the map drawn over the face, 224x224 pixels")
 
 
-class FaceResult(_Record):
+class FaceResult(Record):
     """One face."""
 
     box: Box
@@ -209,8 +227,18 @@ class FaceResult(_Record):
         description="of a stream: number that the face keeps while it is tracked, from 1, within one `stream`",
     )
 
+    @classmethod
+    def of(
+        cls, face: Face, *, top_k: int = 1, explanation: Explanation | None = None, crop: ImageData | None = None
+    ) -> Self:
+        """A labeled face."""
+        fields = face.to_dict()
+        ranked = sorted(fields["probabilities"].items(), key=lambda item: -item[1])
+        top = [RankedLabel(label=label, probability=value) for label, value in ranked[:top_k]]
+        return cls(**fields, top=top, explanation=explanation, crop=crop)
 
-class ProblemDetails(_Record):
+
+class ProblemDetails(Record):
     """An error (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
@@ -220,8 +248,13 @@ class ProblemDetails(_Record):
     status: int
     detail: str
 
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        """The problem of one image or frame."""
+        return cls.model_validate(problem_body(problem_for(error), str(error)))
 
-class ImageResult(_Record):
+
+class ImageResult(Record):
     """One image, in the order of the request; `faces` may be empty, and `error` is set if the image failed."""
 
     index: int = Field(description="position in the request, from 0")
@@ -229,7 +262,9 @@ class ImageResult(_Record):
     width: int | None = Field(description="pixels, upright; null if the image could not be read")
     height: int | None = Field(description="pixels, upright; null if the image could not be read")
     faces: list[FaceResult]
-    timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
+    timings_ms: dict[str, Milliseconds] = Field(
+        {}, description="milliseconds per stage: decode, detect, align, classify"
+    )
     annotated: ImageData | None = Field(
         None,
         description="with `annotate=true`: the image with its faces drawn, long side at most 2048 pixels",
@@ -244,7 +279,7 @@ class ImageResult(_Record):
         return sum(len(image.base64) for image in images if image is not None)
 
 
-class ExpressionsResponse(_Record):
+class ExpressionsResponse(Record):
     """The response to one request."""
 
     model: str = Field(description="name of the artifact that labeled the faces")
@@ -253,7 +288,7 @@ class ExpressionsResponse(_Record):
     detector: str = Field(description="what found the faces; `none` with `aligned=true`")
     confidence_threshold: Fraction = Field(description="a confidence below it is `uncertain`")
     images: list[ImageResult]
-    timings_ms: dict[str, float] = Field(description="milliseconds of the request: receive, wait, work, total")
+    timings_ms: dict[str, Milliseconds] = Field(description="milliseconds of the request: receive, wait, work, total")
 
 
 class JobOptions(ImageOptions):
@@ -291,7 +326,7 @@ class PageOptions(KnownFields):
         return {"json": "application/json", "ndjson": "application/x-ndjson", "csv": "text/csv"}[self.format]
 
 
-class JobStatus(_Record):
+class JobStatus(Record):
     """State and progress of a job."""
 
     id: str
@@ -301,13 +336,13 @@ class JobStatus(_Record):
     reason: str | None = Field(description="why a job has failed, or why some of its images are not labeled")
 
 
-class JobList(_Record):
+class JobList(Record):
     """Jobs of one client, the newest first."""
 
     jobs: list[JobStatus]
 
 
-class JobImage(_Record):
+class JobImage(Record):
     """One image of a job, or one frame of a video."""
 
     name: str = Field(description="file name, or path in the zip file; below its name if that is a form part")
@@ -319,75 +354,9 @@ class JobImage(_Record):
     reason: str | None = Field(description="why an image was not labeled, such as `corrupt` or `too_large`")
 
 
-class JobResults(_Record):
+class JobResults(Record):
     """A page of the results of a job."""
 
     state: JobState
     images: list[JobImage]
     next: str | None = Field(description="value of `after` for the next page; null after the last result so far")
-
-
-class FrameResult(_Record):
-    """Response to one frame of a stream; if it could not be read, `error` is set and there are no faces."""
-
-    stream: str = Field(description="id of this connection; `track` numbers are unique only within it")
-    frame: int = Field(description="which binary message of this connection it was, from 0")
-    dropped: int = Field(description="frames of this connection replaced by newer ones so far")
-    width: int | None
-    height: int | None
-    faces: list[FaceResult]
-    timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
-    error: ProblemDetails | None = None
-
-
-class ModelInfo(_Record):
-    """One model that this process serves."""
-
-    choice: str = Field(description="value of the option `model` that chooses it")
-    name: str
-    labels: list[Label]
-    contract_id: str
-    precision: str
-    provider: str
-    parameters: int
-    color: str
-    confidence_threshold: Fraction
-    temperature: float
-    prior: Literal["natural", "balanced"] = Field(
-        description="balanced: probabilities are corrected for rare expressions"
-    )
-    prior_correction: list[float] = Field(description="added to the scaled logits if prior is balanced, by label")
-    license: str
-    commit: str
-    explain: bool = Field(description="whether `explain=true` is supported")
-    metrics: list[dict[str, object]]
-
-
-class ModelsResponse(_Record):
-    """`GET /v1/models`."""
-
-    models: list[ModelInfo]
-
-
-class Health(_Record):
-    """The process is alive."""
-
-    status: Literal["alive"] = "alive"
-    version: str
-
-
-class Readiness(_Record):
-    """The process accepts requests; the fields say what runs."""
-
-    status: Literal["ready"] = "ready"
-    model: str
-    provider: str
-    precision: str
-    fallback: str | None = Field(
-        description="why the model runs on the CPU although a GPU was requested or is there; otherwise null"
-    )
-    detector: str
-    queue_depth: int = Field(description="requests in the queue")
-    queue_limit: int
-    requests_inside: int = Field(description="requests running or waiting")
-    version: str

@@ -18,8 +18,9 @@ from fastapi.testclient import TestClient
 from mien.app.inference.classifier import Classifier
 from mien.app.main import create_app
 from mien.app.service.keys import key_hash
-from mien.app.service.routes import expressions
-from mien.app.service.serialize import face_result
+from mien.app.service.routes import HeldResponse
+from mien.app.service.routes.expressions import _pieces
+from mien.app.service.schemas import FaceResult
 from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS, LABELS, decode
 from tests.support import encoded, face_of, gradient_image, tiny_artifact
@@ -80,7 +81,7 @@ def test_a_label_below_the_threshold_is_flagged_and_stays_one_of_the_seven(clien
 def test_all_labels_of_a_model_with_contempt_can_be_ranked(client: TestClient) -> None:
     assert len(post(client, PHOTO, top_k=8).json()["images"][0]["faces"][0]["top"]) == 7
     face = face_of(dict(zip(EIGHT_LABELS, np.linspace(0, 0.25, 8).tolist(), strict=True)))
-    assert [entry.label for entry in face_result(face, top_k=8).top] == list(reversed(EIGHT_LABELS))
+    assert [entry.label for entry in FaceResult.of(face, top_k=8).top] == list(reversed(EIGHT_LABELS))
 
 
 def test_small_faces_are_left_out_on_request(client: TestClient) -> None:
@@ -114,8 +115,9 @@ def test_a_response_keeps_its_place_until_the_client_has_read_it() -> None:
     async def send(message: dict[str, object]) -> None:
         events.append(message.get("body", message["type"]))
 
-    response = expressions._HeldResponse(b"x" * 300_000, {}, place)
-    asyncio.run(response({}, send, send))  # type: ignore[arg-type]
+    response = HeldResponse(_pieces(b"x" * 300_000), {}, place)
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+    asyncio.run(response(scope, send, send))  # type: ignore[arg-type]
     assert b"".join(event for event in events if isinstance(event, bytes)) == b"x" * 300_000
     assert (events[0], len(events), events[-1]) == ("http.response.start", 5, "released")
 

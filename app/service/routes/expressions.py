@@ -4,26 +4,36 @@ import asyncio
 import base64
 import gzip
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
+import numpy as np
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout
+from mien.app.inference.attention_overlay import overlay
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.image_guard import FILES_ONLY
 from mien.app.inference.records import Photo
-from mien.app.service import serialize
 from mien.app.service.admission import Reservation
 from mien.app.service.keys import client_of
-from mien.app.service.problems import MEDIA_TYPE
-from mien.app.service.routes import TheService, accepts_gzip, check_unique
-from mien.app.service.schemas import EncodedImages, ExpressionsResponse, ImageResult, LabelOptions
+from mien.app.service.routes import UNIQUE_OPTIONS, HeldResponse, TheService, accepts_gzip, problem_docs
+from mien.app.service.schemas import (
+    EncodedImages,
+    Explanation,
+    ExpressionsResponse,
+    FaceResult,
+    ImageData,
+    ImageResult,
+    LabelOptions,
+    ProblemDetails,
+)
 from mien.app.service.state import Service
 from mien.app.service.uploads import BOXES, FIELD, Upload, read_uploads
 from mien.app.settings import Settings
@@ -66,17 +76,9 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
 _TO_JSON: Final = TypeAdapter(ExpressionsResponse).dump_json
 _COMPRESSED_BYTES: Final = 8192  # of JSON, from which on compression saves packets: about six faces
 _PIECE_BYTES: Final = 262_144
+_DRAWN_PX: Final = 2048
 _RESPONSE_COPIES: Final = 2  # of an image in a response: its text, and JSON
 _PROBLEMS: Final = (400, 401, 403, 408, 413, 415, 422, 429, 500, 503)
-
-
-def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries for the problems that a route may respond with."""
-    schema = {"$ref": "#/components/schemas/ProblemDetails"}
-    return {
-        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
-        for status in statuses
-    }
 
 
 def describe_limits(document: dict[str, Any], settings: Settings) -> None:
@@ -107,6 +109,7 @@ def describe_limits(document: dict[str, Any], settings: Settings) -> None:
 @router.post(
     "/v1/expressions",
     tags=["expressions"],
+    dependencies=UNIQUE_OPTIONS,
     summary="Find the faces in one or more images and label their expressions",
     response_model=ExpressionsResponse,
     responses=problem_docs(*_PROBLEMS),
@@ -119,7 +122,6 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
     the body, as `image/*` or `application/octet-stream`. An image that cannot be read has an `error`; if none can be
     read, the response is a problem. An image without a face has an empty list of `faces`. No image is stored.
     """
-    check_unique(request)
     labeler, settings = service.labeler(options.model), service.settings
     classifier = labeler.classifier
     if options.explain and classifier.manifest.explain is None:
@@ -148,46 +150,32 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             detector="none" if options.aligned else labeler.detector.name,
             confidence_threshold=labeler.threshold(options.confidence_threshold),
             images=images,
-            timings_ms=clock.laps_ms | {"total": clock.total_ms()},
+            timings_ms=clock.laps_ms | {"total": sum(clock.laps_ms.values())},
         )
         body, headers = _TO_JSON(result), {"Vary": "Accept-Encoding"}
         images_bytes = sum(image.bytes_of_images for image in images)  # which are compressed already
         if len(body) > _COMPRESSED_BYTES and not images_bytes and accepts_gzip(request):
             body = await asyncio.to_thread(gzip.compress, body, 1)
             headers["Content-Encoding"] = "gzip"
-        return _HeldResponse(body, headers, cleanup.pop_all())
+        headers |= {"Content-Length": str(len(body)), "Content-Type": "application/json"}
+        return HeldResponse(_pieces(body), headers, cleanup.pop_all())
 
 
-class _HeldResponse(Response):
-    """A JSON response that holds the reservation of its request, and the bytes in the buffer, until it is sent."""
-
-    def __init__(self, body: bytes, headers: dict[str, str], cleanup: ExitStack) -> None:
-        super().__init__(body, media_type="application/json", headers=headers)
-        self._cleanup = cleanup
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._cleanup:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            for start in range(0, len(self.body), _PIECE_BYTES):  # the server waits for the client after each
-                piece = self.body[start : start + _PIECE_BYTES]
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    """Parts of a body; the server waits for the client after each."""
+    for start in range(0, len(body), _PIECE_BYTES):
+        yield body[start : start + _PIECE_BYTES]
 
 
 class _Clock:
     """Laps of one request in milliseconds."""
 
     def __init__(self) -> None:
-        self._start = self._last = time.perf_counter()
-        self.laps_ms: dict[str, float] = {}
+        self._last_s, self.laps_ms = time.perf_counter(), dict[str, float]()
 
     def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps_ms[name] = round((now - self._last) * 1000.0, 2)
-        self._last = now
-
-    def total_ms(self) -> float:
-        return round((time.perf_counter() - self._start) * 1000.0, 2)
+        now_s = time.perf_counter()
+        self.laps_ms[name], self._last_s = (now_s - self._last_s) * 1000.0, now_s
 
 
 async def _label(
@@ -210,7 +198,7 @@ async def _label(
         name = uploads[index].name
 
         def render(photo: Photo) -> ImageResult:
-            return serialize.image_result(index, name, photo, classifier, options)
+            return image_result(index, name, photo, classifier, options)
 
         async with threads:
             try:
@@ -240,9 +228,46 @@ async def _label(
     if len(errors) == len(results):
         raise errors[0]
     return [
-        serialize.failed_image(index, upload.name, result) if isinstance(result, Exception) else result
-        for index, (upload, result) in enumerate(zip(uploads, results, strict=True))
+        _failed(index, uploads[index].name, result) if isinstance(result, Exception) else result
+        for index, result in enumerate(results)
     ]
+
+
+def _failed(index: int, name: str | None, error: Exception) -> ImageResult:
+    problem = ProblemDetails.of(error)
+    return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=problem)
+
+
+def image_result(
+    index: int, name: str | None, photo: Photo, classifier: Classifier, options: LabelOptions
+) -> ImageResult:
+    """One image with its faces, and with the images that the options ask for."""
+    explanations: list[Explanation | None] = [None] * len(photo.faces)
+    if options.explain and photo.faces:
+        maps = classifier.explain(np.stack([face.crop for face in photo.faces]))
+        explanations = [
+            Explanation(map=relevance.round(6).tolist(), overlay=ImageData.of(overlay(face.crop, relevance)))
+            for face, relevance in zip(photo.faces, maps.astype(np.float64), strict=True)
+        ]
+    return ImageResult(
+        index=index,
+        name=name,
+        width=photo.width,
+        height=photo.height,
+        faces=[
+            FaceResult.of(
+                face,
+                top_k=options.top_k,
+                explanation=explanation,
+                crop=ImageData.of(face.crop) if options.crops else None,
+            )
+            for face, explanation in zip(photo.faces, explanations, strict=True)
+        ],
+        timings_ms=photo.timings_ms,
+        annotated=None
+        if photo.pixels is None
+        else ImageData.of(annotate(reduced(photo.pixels, _DRAWN_PX), photo), "image/jpeg"),
+    )
 
 
 async def _until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -1,14 +1,40 @@
 """Probes: `/health` (the process is alive) and `/ready` (it accepts requests)."""
 
+from typing import Literal
+
 from fastapi import APIRouter
+from pydantic import Field
 
 from mien.app import VERSION
 from mien.app.errors import ShuttingDown
-from mien.app.service.routes import TheService
-from mien.app.service.routes.expressions import problem_docs
-from mien.app.service.schemas import Health, Readiness
+from mien.app.service.routes import TheService, problem_docs
+from mien.app.service.schemas import Record
 
 router = APIRouter(tags=["health"])
+
+
+class Health(Record):
+    """The process is alive."""
+
+    status: Literal["alive"] = "alive"
+    version: str
+
+
+class Readiness(Record):
+    """The process accepts requests; the fields say what runs."""
+
+    status: Literal["ready"] = "ready"
+    model: str
+    provider: str
+    precision: str
+    fallback: str | None = Field(
+        description="why the model runs on the CPU although a GPU was requested or is there; otherwise null"
+    )
+    detector: str
+    queue_depth: int = Field(description="requests in the queue")
+    queue_limit: int
+    requests_inside: int = Field(description="requests running or waiting")
+    version: str
 
 
 @router.get("/health", summary="Alive", responses=problem_docs(500))

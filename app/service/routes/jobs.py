@@ -13,26 +13,30 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import Field, TypeAdapter
-from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import InvalidRequest, NoSuchJob, QueueFull, Unauthorized
 from mien.app.labeling.images import CROPS, crop_path
 from mien.app.labeling.journal import NoJournal
 from mien.app.labeling.records import Result
-from mien.app.service import serialize
 from mien.app.service.jobs import JOBS_PATH, Job, Jobs
 from mien.app.service.keys import client_of, key_of
-from mien.app.service.routes import TheService, accepts_gzip, check_unique
-from mien.app.service.routes.expressions import problem_docs
-from mien.app.service.schemas import ImageData, JobImage, JobList, JobOptions, JobResults, JobStatus, PageOptions
-from mien.app.service.state import Service
+from mien.app.service.routes import UNIQUE_OPTIONS, HeldResponse, TheService, accepts_gzip, problem_docs
+from mien.app.service.schemas import (
+    FaceResult,
+    ImageData,
+    JobImage,
+    JobList,
+    JobOptions,
+    JobResults,
+    JobStatus,
+    PageOptions,
+)
 from mien.app.service.uploads import BOXES, CONTAINERS, FIELD, save_uploads
 from mien.data.contract import EIGHT_LABELS
 
-router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
+router = APIRouter(prefix=JOBS_PATH, tags=["jobs"], dependencies=UNIQUE_OPTIONS)
 _log = logging.getLogger(__name__)
 _PAGE_BYTES: Final = 1_000_000
 _CHUNK_BYTES: Final = 65_536
@@ -57,6 +61,25 @@ _BODY: Final = {
 }
 
 
+async def _jobs(service: TheService) -> Jobs:
+    assert service.jobs is not None, "the routes exist only with jobs"  # noqa: S101
+    return service.jobs
+
+
+TheJobs = Annotated[Jobs, Depends(_jobs)]
+
+
+async def _own(job_id: str, request: Request, jobs: TheJobs) -> Job:
+    """A job of this client; without keys, its id is enough. Raises: NoSuchJob."""
+    job = await asyncio.to_thread(jobs.get, job_id)
+    if key_of(request) is not None and job.client != client_of(request):
+        raise NoSuchJob(f"no job {job_id[:40]}: it has expired, or was deleted")
+    return job
+
+
+OwnJob = Annotated[Job, Depends(_own)]
+
+
 @router.post(
     "",
     status_code=202,
@@ -69,15 +92,15 @@ async def create_job(
     response: Response,
     options: Annotated[JobOptions, Query()],
     service: TheService,
+    jobs: TheJobs,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
 ) -> JobStatus:
     """Store the images, and label them in the background; the response names the job.
 
     A repeated request with the same `Idempotency-Key` gets the job of the first one.
     """
-    check_unique(request)
     service.labeler(options.model)
-    jobs, client = _jobs(service), client_of(request)
+    client = client_of(request)
     if idempotency_key and (job := await asyncio.to_thread(jobs.repeated, client, idempotency_key)) is not None:
         response.headers["Location"] = f"{JOBS_PATH}/{job.id}"
         return await asyncio.to_thread(_status, jobs, job)
@@ -99,19 +122,17 @@ async def create_job(
 
 
 @router.get("", summary="Jobs of an API key", responses=problem_docs(401))
-async def list_jobs(request: Request, service: TheService) -> JobList:
+async def list_jobs(request: Request, jobs: TheJobs) -> JobList:
     """The jobs that were created with keys of the same name, the newest first."""
     if (client := key_of(request)) is None:
         raise Unauthorized("a list of jobs needs API keys: others may share this address")
-    jobs = _jobs(service)
-    found = await asyncio.to_thread(lambda: [_status(jobs, job) for job in jobs.of_client(client)])
-    return JobList(jobs=found)
+    return JobList(jobs=await asyncio.to_thread(lambda: [_status(jobs, job) for job in jobs.of_client(client)]))
 
 
 @router.get("/{job_id}", summary="Progress of a job", responses=problem_docs(401, 404))
-async def job(job_id: str, request: Request, service: TheService) -> JobStatus:
+async def job(job: OwnJob, jobs: TheJobs) -> JobStatus:
     """State and progress."""
-    return await asyncio.to_thread(_status, _jobs(service), await _own(request, service, job_id))
+    return await asyncio.to_thread(_status, jobs, job)
 
 
 @router.get(
@@ -124,16 +145,13 @@ async def job(job_id: str, request: Request, service: TheService) -> JobStatus:
     },
 )
 async def job_results(
-    job_id: str, request: Request, page: Annotated[PageOptions, Query()], service: TheService
+    job: OwnJob, request: Request, page: Annotated[PageOptions, Query()], service: TheService, jobs: TheJobs
 ) -> Response:
     """Results sorted by name and frame, from a cursor: a page, or all of them, one JSON object or CSV row per line.
 
     While the job runs, further results may sort before the cursor.
     """
-    check_unique(request)
-    job, after = await _own(request, service, job_id), _position(page.after)
-    jobs = _jobs(service)
-    compressed = accepts_gzip(request)
+    after, compressed = _position(page.after), accepts_gzip(request)
     headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if compressed else {})
     if page.format == "json":
         body = await asyncio.to_thread(lambda: b"".join(_encoded([_page(jobs, job, after, page.limit)], compressed)))
@@ -143,38 +161,13 @@ async def job_results(
     with ExitStack() as cleanup:
         cleanup.enter_context(service.admission.stream(client_of(request)))
         chunks = _encoded(_chunks(lines), compressed)
-        return _HeldStream(chunks, headers | {"Content-Type": f"{page.media_type}; charset=utf-8"}, cleanup.pop_all())
-
-
-class _HeldStream(StreamingResponse):
-    """A streamed response, which counts as a stream until it has been sent."""
-
-    def __init__(self, chunks: Iterator[bytes], headers: dict[str, str], cleanup: ExitStack) -> None:
-        super().__init__(chunks, headers=headers)  # Starlette iterates in a thread
-        self._cleanup = cleanup
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._cleanup:
-            await super().__call__(scope, receive, send)
+        return HeldResponse(chunks, headers | {"Content-Type": f"{page.media_type}; charset=utf-8"}, cleanup.pop_all())
 
 
 @router.delete("/{job_id}", status_code=204, summary="Cancel or delete a job", responses=problem_docs(401, 403, 404))
-async def cancel_job(job_id: str, request: Request, service: TheService) -> None:
+async def cancel_job(job: OwnJob, jobs: TheJobs) -> None:
     """Stop a job, and keep the results so far; delete a job that has ended, with its results."""
-    await asyncio.to_thread(_jobs(service).cancel, await _own(request, service, job_id))
-
-
-def _jobs(service: Service) -> Jobs:
-    assert service.jobs is not None, "the routes exist only with jobs"  # noqa: S101
-    return service.jobs
-
-
-async def _own(request: Request, service: Service, job_id: str) -> Job:
-    """A job of this client; without keys, its id is enough. Raises: NoSuchJob."""
-    job = await asyncio.to_thread(_jobs(service).get, job_id)
-    if key_of(request) is not None and job.client != client_of(request):
-        raise NoSuchJob(f"no job {job_id[:40]}: it has expired, or was deleted")
-    return job
+    await asyncio.to_thread(jobs.cancel, job)
 
 
 def _status(jobs: Jobs, job: Job) -> JobStatus:
@@ -280,18 +273,24 @@ def _image(names: dict[str, str], result: Result, top_k: int, out: Path | None) 
     item = result.input
     crops: list[ImageData | None] = [None] * len(result.faces)
     if out is not None:
-        crops = [serialize.png_file(out / crop_path(item.name, item.frame, face.index)) for face in result.faces]
+        crops = [_crop(out / crop_path(item.name, item.frame, face.index)) for face in result.faces]
     return JobImage(
         name=client_name(names, item.name),
         frame=result.frame,
         time_s=item.time_s,
         width=result.width,
         height=result.height,
-        faces=[
-            serialize.face_result(face, top_k=top_k, crop=crop) for face, crop in zip(result.faces, crops, strict=True)
-        ],
+        faces=[FaceResult.of(face, top_k=top_k, crop=crop) for face, crop in zip(result.faces, crops, strict=True)],
         reason=result.reason,
     )
+
+
+def _crop(path: Path) -> ImageData | None:
+    """A crop that labeling has written; None if it was deleted."""
+    try:
+        return ImageData.of(path.read_bytes())
+    except FileNotFoundError:
+        return None
 
 
 def client_name(names: dict[str, str], name: str) -> str:

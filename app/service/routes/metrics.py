@@ -5,8 +5,7 @@ import asyncio
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from mien.app.service.routes import TheService
-from mien.app.service.routes.expressions import problem_docs
+from mien.app.service.routes import TheService, problem_docs
 
 router = APIRouter()
 

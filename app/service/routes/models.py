@@ -1,17 +1,46 @@
 """`GET /v1/models`: the served models, with metadata from their manifests."""
 
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 from fastapi import APIRouter, HTTPException, Response
+from pydantic import Field
 
 from mien.app.inference.classifier import Classifier
-from mien.app.service.routes import TheService
-from mien.app.service.routes.expressions import problem_docs
-from mien.app.service.schemas import ModelInfo, ModelsResponse
+from mien.app.service.routes import TheService, problem_docs
+from mien.app.service.schemas import Fraction, Label, Record
 
 router = APIRouter()
 CARD_NAME: Final = "card.md"
+
+
+class ModelInfo(Record):
+    """One model that this process serves."""
+
+    choice: str = Field(description="value of the option `model` that chooses it")
+    name: str
+    labels: list[Label]
+    contract_id: str
+    precision: str
+    provider: str
+    parameters: int
+    color: str
+    confidence_threshold: Fraction
+    temperature: float
+    prior: Literal["natural", "balanced"] = Field(
+        description="balanced: probabilities are corrected for rare expressions"
+    )
+    prior_correction: list[float] = Field(description="added to the scaled logits if prior is balanced, by label")
+    license: str
+    commit: str
+    explain: bool = Field(description="whether `explain=true` is supported")
+    metrics: list[dict[str, object]]
+
+
+class ModelsResponse(Record):
+    """`GET /v1/models`."""
+
+    models: list[ModelInfo]
 
 
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
@@ -22,24 +51,15 @@ async def models(service: TheService) -> ModelsResponse:
 
 def _info(choice: str, classifier: Classifier) -> ModelInfo:
     manifest = classifier.manifest
-    return ModelInfo(
-        choice=choice,
-        name=manifest.name,
-        labels=list(manifest.labels),
-        contract_id=manifest.contract_id,
-        precision=classifier.precision,
-        provider=classifier.provider,
-        parameters=manifest.parameters,
-        color=manifest.color,
-        confidence_threshold=manifest.confidence_threshold,
-        temperature=manifest.temperature,
-        prior=classifier.prior,
-        prior_correction=list(manifest.prior_correction),
-        license=manifest.license,
-        commit=manifest.commit,
-        explain=manifest.explain is not None,
-        metrics=[score.model_dump() for score in manifest.metrics_in(classifier.precision)],
-    )
+    own = {
+        "choice": choice,
+        "precision": classifier.precision,
+        "provider": classifier.provider,
+        "prior": classifier.prior,
+        "explain": manifest.explain is not None,
+        "metrics": [score.model_dump() for score in manifest.metrics_in(classifier.precision)],
+    }
+    return ModelInfo(**own | manifest.model_dump(include=ModelInfo.model_fields.keys() - own))
 
 
 @router.get(

@@ -24,9 +24,9 @@ from mien.app.inference.in_browser import BrowserPipeline
 from mien.app.inference.labeler import Labeler
 from mien.app.service.middleware import PART
 from mien.app.service.routes import TheService
+from mien.app.service.routes.expressions import image_result
 from mien.app.service.routes.models import CARD_NAME
 from mien.app.service.schemas import LabelOptions
-from mien.app.service.serialize import image_result
 from mien.app.service.state import Service
 
 router = APIRouter(include_in_schema=False)

@@ -20,11 +20,17 @@ from pydantic import Field
 from mien.app.errors import CapacityError, RequestError, Unauthorized
 from mien.app.inference.records import Photo
 from mien.app.inference.tracking import Tracker, TrackingRules
-from mien.app.service import serialize
 from mien.app.service.keys import STREAM_PROTOCOL, client_of, key_of
-from mien.app.service.problems import REFUSED, problem_for, problem_response
-from mien.app.service.routes import TheService, check_unique
-from mien.app.service.schemas import FaceOptions, Fraction, FrameResult, LabelOptions
+from mien.app.service.routes import UNIQUE_OPTIONS, TheService
+from mien.app.service.schemas import (
+    FaceOptions,
+    FaceResult,
+    Fraction,
+    LabelOptions,
+    Milliseconds,
+    ProblemDetails,
+    Record,
+)
 from mien.app.service.state import Service
 from mien.data.contract import DecodeError
 
@@ -45,6 +51,19 @@ class StreamOptions(FaceOptions):
 
     confidence_threshold: Fraction | None = None
     smoothing_s: Annotated[float, Field(ge=0, le=10)] = TrackingRules().smoothing_s
+
+
+class FrameResult(Record):
+    """Response to one frame of a stream; if it could not be read, `error` is set and there are no faces."""
+
+    stream: str = Field(description="id of this connection; `track` numbers are unique only within it")
+    frame: int = Field(description="which binary message of this connection it was, from 0")
+    dropped: int = Field(description="frames of this connection replaced by newer ones so far")
+    width: int | None
+    height: int | None
+    faces: list[FaceResult]
+    timings_ms: dict[str, Milliseconds] = Field(description="milliseconds per stage: decode, detect, align, classify")
+    error: ProblemDetails | None = None
 
 
 class NewestFrame:
@@ -70,19 +89,13 @@ class NewestFrame:
         return await self._frames.get()
 
 
-@router.websocket("/v1/stream")
+@router.websocket("/v1/stream", dependencies=UNIQUE_OPTIONS)
 async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery()], service: TheService) -> None:
     """Track the faces of one webcam until either side closes."""
-    try:
-        check_unique(websocket)
-        with service.admission.stream(client_of(websocket)):
-            offered = websocket.scope.get("subprotocols", [])
-            await websocket.accept(subprotocol=STREAM_PROTOCOL if STREAM_PROTOCOL in offered else None)
-            await _serve(websocket, service, options)
-    except (RequestError, CapacityError) as error:
-        problem = problem_for(error)
-        websocket.scope[REFUSED] = problem.slug
-        await websocket.send_denial_response(problem_response(problem, str(error)))
+    with service.admission.stream(client_of(websocket)):
+        offered = websocket.scope.get("subprotocols", [])
+        await websocket.accept(subprotocol=STREAM_PROTOCOL if STREAM_PROTOCOL in offered else None)
+        await _serve(websocket, service, options)
 
 
 @router.get("/v1/stream", include_in_schema=False)
@@ -141,9 +154,8 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
         at_s = time.monotonic()
 
         def render(photo: Photo, at_s: float = at_s) -> dict[str, Any]:
-            faces = [serialize.face_result(face) for face in tracker.update(photo.faces, at_s)]
-            timings_ms = serialize.stage_timings(photo)
-            return {"width": photo.width, "height": photo.height, "faces": faces, "timings_ms": timings_ms}
+            faces = [FaceResult.of(face) for face in tracker.update(photo.faces, at_s)]
+            return {"width": photo.width, "height": photo.height, "faces": faces, "timings_ms": photo.timings_ms}
 
         try:
             key_of(websocket)  # still valid
@@ -153,8 +165,8 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
         except Unauthorized:
             return _NOT_ALLOWED
         except (RequestError, CapacityError, DecodeError) as error:
-            problem = serialize.problem_details(error)
-            fields = {"width": None, "height": None, "faces": [], "timings_ms": {}, "error": problem}
+            none = dict.fromkeys(("width", "height"))
+            fields = none | {"faces": [], "timings_ms": {}, "error": ProblemDetails.of(error)}
             service.metrics.frames.labels("refused").inc()
         result = FrameResult(stream=stream_id, frame=number, dropped=newest.dropped, **fields)
         try:
