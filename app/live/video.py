@@ -4,7 +4,6 @@ A file yields every frame in order. A camera or a network stream yields its newe
 so that there is no growing delay; after an outage, it is opened again.
 """
 
-import math
 import os
 import re
 import threading
@@ -22,8 +21,6 @@ from mien.app.errors import StartupError
 from mien.app.inference.video import Cuts, Video, VideoError
 from mien.data.contract import Array
 
-_DEFAULT_FPS: Final = 25.0
-_MAX_FPS: Final = 240.0
 _READ_TIMEOUT_S: Final = 10.0
 _FIRST_WAIT_S: Final = 1.0  # before a source is opened again; each further attempt waits twice as long
 _MAX_WAIT_S: Final = 30.0
@@ -46,10 +43,10 @@ class Frame:
 
 
 class Source(ABC):
-    """Frames with their times; `fps` is the frame rate that the source states, or a default."""
+    """Frames with their times."""
 
-    def __init__(self, name: str, fps: float) -> None:
-        self.name, self.fps = name, fps
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     @abstractmethod
     def frames(self) -> Iterator[Frame]:
@@ -64,7 +61,6 @@ class Source(ABC):
 class Connection:
     """An open camera or stream; `read` returns the next frame, (H, W, 3) uint8 RGB, or None after an error."""
 
-    fps: float
     read: Callable[[], Array | None]
     release: Callable[[], object]
 
@@ -111,7 +107,7 @@ def _connection_of(video: Video) -> Connection:
             return None if frame is None else frame.pixels()
         return None
 
-    return Connection(video.fps, read, video.close)
+    return Connection(read, video.close)
 
 
 def _open_camera(number: int) -> Connection:
@@ -129,14 +125,12 @@ def _open_camera(number: int) -> Connection:
         raise SourceUnavailable(
             f"camera {number}: not found or in use. Connect it, or close the program that uses it, and try again."
         )
-    stated = float(capture.get(cv2.CAP_PROP_FPS))
 
     def read() -> Array | None:
         success, pixels = capture.read()
         return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB) if success else None
 
-    fps = stated if math.isfinite(stated) and 0 < stated <= _MAX_FPS else _DEFAULT_FPS
-    return Connection(fps, read, capture.release)
+    return Connection(read, capture.release)
 
 
 def without_password(text: str) -> str:
@@ -148,7 +142,7 @@ class FileSource(Source):
     """Every frame of a file or, if paced, the frames that are due; damaged frames are left out."""
 
     def __init__(self, name: str, video: Video, *, paced: bool = False) -> None:
-        super().__init__(name, video.fps)
+        super().__init__(name)
         self._video, self._paced = video, paced
 
     def frames(self) -> Iterator[Frame]:
@@ -159,7 +153,7 @@ class FileSource(Source):
                 cut |= cuts.is_cut(frame)
                 if self._paced:
                     ahead_s = frame.time_s - (time.monotonic() - start)
-                    if ahead_s < -2 / self.fps:
+                    if ahead_s < -2 / self._video.fps:
                         continue
                     time.sleep(max(0.0, ahead_s))
                 with suppress(VideoError):
@@ -186,9 +180,9 @@ class LiveSource(Source):
 
         Raises: see `connect`.
         """
+        super().__init__(name)
         self._connect, self._say = connect, say
         self._connection = connection or connect()
-        super().__init__(name, self._connection.fps)
         self._changed, self._closed = threading.Condition(), threading.Event()
         self._newest: Frame | None = None
         self._ended = False

@@ -4,11 +4,14 @@ import csv
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
 
+import av
 import cv2
 from rich.console import Console
 from rich.live import Live
@@ -18,6 +21,7 @@ from rich.text import Text
 from mien.app.inference.drawing import annotate
 from mien.app.inference.episodes import COLUMNS, Episode, Episodes, values_of
 from mien.app.inference.records import Face, Photo
+from mien.app.inference.video_writer import VideoWriter
 from mien.app.inference.wording import label_text, percent
 from mien.app.live.video import Frame, SourceUnavailable
 from mien.data.contract import Array
@@ -26,9 +30,7 @@ from mien.data.contract.palette import hex_color
 _ESCAPE: Final = 27
 _BAR: Final = 20
 _MIN_LISTED: Final = 0.05
-_MAX_GAP_S: Final = 10.0
-# Codecs in OpenCV's wheels; they do not include an H.264 encoder.
-CODECS: Final = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
+FORMATS: Final = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}  # of FFmpeg, by the end of a name
 
 
 @dataclass(frozen=True)
@@ -179,62 +181,52 @@ class EpisodesFile:
 
 
 class VideoFile:
-    """The annotated video as a file with a constant frame rate: frames are repeated or skipped to keep the timing.
+    """The annotated video as a file.
 
     The video is written to a temporary file in the same folder and renamed when it is complete.
     """
 
-    def __init__(self, path: Path, fps: float) -> None:
+    def __init__(self, path: Path) -> None:
         """Check the path. Raises: SourceUnavailable, for an unknown format, a missing folder or a file in the way."""
-        if path.suffix.lower() not in CODECS:
-            raise SourceUnavailable(f"{path}: unknown video format. Expected one of {', '.join(CODECS)}.")
+        if path.suffix.lower() not in FORMATS:
+            raise SourceUnavailable(f"{path}: unknown video format. Expected one of {', '.join(FORMATS)}.")
         if not path.absolute().parent.is_dir():
             raise SourceUnavailable(f"{path}: the folder {path.absolute().parent} does not exist")
-        self.path, self.fps = path, fps
+        self.path = path
         self._part = path.with_name(f"{path.stem}.part{path.suffix}")
         if self._part.exists():  # never replaced, since it may be the user's own
             raise SourceUnavailable(
                 f"{self._part} exists: an interrupted run leaves its incomplete video there. If it is that, delete it "
                 "and rerun the same command; if it is a video of your own, choose another --write."
             )
-        self._writer: cv2.VideoWriter | None = None
-        self._size = (0, 0)
-        self._written = 0
+        self._writer: VideoWriter | None = None
 
     def show(self, moment: Moment) -> bool:
-        """Add the annotated frame."""
+        """Add the annotated frame. Raises: SourceUnavailable."""
         self.add(moment.drawn, moment.frame.time_s)
         return True
 
     def add(self, image: Array, time_s: float) -> None:
         """Add a frame, (H, W, 3) uint8 RGB, at a time in seconds. Raises: SourceUnavailable."""
-        writer = self._writer or self._open(image)
-        pixels = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-        if (pixels.shape[1], pixels.shape[0]) != self._size:
-            pixels = cv2.resize(pixels, self._size, interpolation=cv2.INTER_AREA)
-        due = round(time_s * self.fps) + 1 - self._written
-        if due > _MAX_GAP_S * self.fps:  # a wrong timestamp, not a pause
-            due = 1
-        for _ in range(due):
-            writer.write(pixels)
-        self._written += max(0, due)
+        with self._writing():
+            if self._writer is None:
+                self._writer = VideoWriter(self._part, format=FORMATS[self.path.suffix.lower()])
+            self._writer.add(image, time_s)
 
-    def _open(self, image: Array) -> cv2.VideoWriter:
-        self._size = (image.shape[1], image.shape[0])
-        codec = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
-        self._writer = cv2.VideoWriter(str(self._part), codec, self.fps, self._size)
-        if not self._writer.isOpened():
-            raise SourceUnavailable(
-                f"{self.path}: OpenCV cannot write a video of {self._size[0]} x {self._size[1]} pixels"
-            )
-        return self._writer
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except av.error.FFmpegError as error:
+            raise SourceUnavailable(f"{self.path}: cannot be written ({error.strerror})") from error
 
     def close(self, *, complete: bool) -> None:
         """Finish the file, if there was a frame. An incomplete one is left as `NAME.part.mp4`, and its path printed."""
         if self._writer is None:
             return
-        self._writer.release()
-        self._writer = None
+        writer, self._writer = self._writer, None
+        with self._writing():
+            writer.close()
         if complete:
             self._part.replace(self.path)
         else:

@@ -94,7 +94,7 @@ def run(
     open_views: list[Callable[[], View]] = [open_screen]
     if write is not None:
         is_table = write.suffix.lower() == ".csv"
-        open_views.insert(0, lambda: EpisodesFile(write) if is_table else VideoFile(write, source.fps))
+        open_views.insert(0, lambda: EpisodesFile(write) if is_table else VideoFile(write))
     summary = label_video(labeler, source, open_views)
     if not summary.frames and not summary.stopped:
         raise SourceUnavailable(f"source {source.name}: no frame could be decoded")

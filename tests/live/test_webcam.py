@@ -88,7 +88,7 @@ def test_a_face_keeps_its_number_and_every_view_sees_every_frame(labeler: Labele
 def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
     labeler: Labeler, error: type[BaseException] | None, tmp_path: Path
 ) -> None:
-    source, file = still(), VideoFile(tmp_path / "out.mp4", FPS)
+    source, file = still(), VideoFile(tmp_path / "out.mp4")
     summary = label_video(labeler, source, opening(file, recorder(*[True] * 4, error or False)))
     assert summary.frames == 5
     source.close.assert_called_once()
@@ -125,7 +125,7 @@ def test_an_error_while_labeling_keeps_the_existing_video(
     path = tmp_path / "out.mp4"
     path.write_bytes(b"the video of yesterday")
     with pytest.raises(OSError, match="as a test"):
-        label_video(labeler, still(), opening(VideoFile(path, FPS), recorder(True, OSError("as a test"))))
+        label_video(labeler, still(), opening(VideoFile(path), recorder(True, OSError("as a test"))))
     assert path.read_bytes() == b"the video of yesterday"
     assert "out.part.mp4" in capsys.readouterr().err
 

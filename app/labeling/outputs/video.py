@@ -9,19 +9,17 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import av
-import cv2
 
 from mien.app.inference.drawing import annotate
 from mien.app.inference.records import Box, Face, Photo
-from mien.app.inference.video import Cuts, Sound, Video, VideoError
+from mien.app.inference.video import Cuts, Video, VideoError
+from mien.app.inference.video_writer import VideoWriter
 from mien.app.labeling.files import parts_dir
 from mien.app.labeling.images import THUMBS, video_path
 from mien.app.labeling.journal import Journal
@@ -29,15 +27,12 @@ from mien.app.labeling.outputs import timeline
 from mien.app.labeling.reading import file_sha256, local_file
 from mien.app.labeling.records import Result
 from mien.data.atomic import atomic_path
-from mien.data.contract import Array
 
 HELP: Final = "video/: videos as MP4 with boxes, labels and sound"
 IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("video",)
 _WRITTEN: Final = "video_files"  # in the journal: what each file was written from
 _HELD_S: Final = 0.5  # for which a face is shown before and after its labeled frame
-_CLOCK: Final = 90_000  # ticks per second
-_ENCODER: Final = {"crf": "21", "preset": "veryfast"}  # of libx264
 _log: Final = logging.getLogger(__name__)
 
 
@@ -83,7 +78,7 @@ def _write(journal: Journal, name: str, path: Path) -> None:
             raise VideoError("it is not the video that was labeled")
         part = cleanup.enter_context(atomic_path(path, staging=parts_dir(journal.out)))
         video, cuts = cleanup.enter_context(Video(source)), Cuts()
-        written = cleanup.enter_context(closing(_Mp4(part, source, start_s, end_s)))
+        written = cleanup.enter_context(closing(VideoWriter(part, sound_of=source, start_s=start_s, end_s=end_s)))
         shown = _Shown(journal, name)
         with suppress(VideoError):  # truncated: what is labeled is written
             for frame in video:
@@ -137,59 +132,3 @@ def _people(image: Result | None) -> dict[int, Face]:
 
 def _between(first: Box, last: Box, share: float) -> Box:
     return Box(*((1 - share) * a + share * b for a, b in zip(first, last, strict=True)))
-
-
-class _Mp4:
-    """An MP4 of frames with their times, H.264, and with a part of the sound of another file, AAC."""
-
-    def __init__(self, path: Path, source: bytes, start_s: float, end_s: float | None) -> None:
-        """Create the file. Raises: FFmpegError, OSError."""
-        self._start_s = start_s
-        self._container = av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"})
-        self._stream: Any = None
-        self._sound = _sound(self._container, source, start_s, end_s)
-        self._next_sound = next(self._sound, None)
-
-    def add(self, image: Array, time_s: float) -> None:
-        """Add a frame, (H, W, 3) uint8 RGB, at its time in the source."""
-        if self._stream is None:
-            self._stream = self._container.add_stream("libx264", options=_ENCODER)
-            # H.264 has half as many colors as pixels in a row and a column
-            self._stream.width, self._stream.height = (max(2, side // 2 * 2) for side in image.shape[1::-1])
-            self._stream.pix_fmt, self._stream.time_base = "yuv420p", Fraction(1, _CLOCK)
-            self._stream.codec_context.time_base = Fraction(1, _CLOCK)
-        size = (self._stream.width, self._stream.height)
-        if image.shape[1::-1] != size:
-            image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-        frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-        frame.pts, frame.time_base = round((time_s - self._start_s) * _CLOCK), Fraction(1, _CLOCK)
-        self._container.mux(self._stream.encode(frame))
-        while self._next_sound is not None and self._next_sound[0] <= time_s - self._start_s:
-            self._container.mux(self._next_sound[1])
-            self._next_sound = next(self._sound, None)
-
-    def close(self) -> None:
-        """Add the rest of the sound, and finish the file."""
-        with closing(self._container):
-            if self._stream is None:
-                return
-            self._container.mux(self._stream.encode(None))
-            while self._next_sound is not None:
-                self._container.mux(self._next_sound[1])
-                self._next_sound = next(self._sound, None)
-
-
-def _sound(container: Any, source: bytes, start_s: float, end_s: float | None) -> Iterator[tuple[float, Any]]:
-    """Encoded packets of the sound of a file, which is added to a container, with their times."""
-    with Sound(source) as sound:
-        if sound.rate is None:
-            return
-        stream = container.add_stream("aac", rate=sound.rate, layout=sound.layout)
-        for frame, time_s in sound.frames():
-            if time_s < start_s or (end_s is not None and time_s >= end_s):
-                continue
-            frame.pts, frame.time_base = round((time_s - start_s) * sound.rate), Fraction(1, sound.rate)
-            for packet in stream.encode(frame):
-                yield time_s - start_s, packet
-        for packet in stream.encode(None):
-            yield 0.0, packet
