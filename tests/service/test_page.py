@@ -1,9 +1,7 @@
 """The page and its files: complete, local, and with a strict content security policy."""
 
-import gzip
 import posixpath
 import re
-import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -88,29 +86,12 @@ def test_every_module_imports_only_existing_modules(client: TestClient, name: st
     assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", response.text)
 
 
-def test_a_file_is_compressed_once_and_not_in_the_event_loop(
-    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wasm = bytes(range(256)) * 4000
-    (tmp_path / "runtime.wasm").write_bytes(wasm)
-    monkeypatch.setattr(page, "FILES", tmp_path)
-    threads, compress = list[str](), gzip.compress
-    monkeypatch.setattr(
-        gzip, "compress", lambda data, **how: threads.append(threading.current_thread().name) or compress(data, **how)
-    )
-    assets = page.Assets()
-    client.app.mount("/assets", assets)  # type: ignore[attr-defined]
-    zipped = [client.get("/assets/runtime.wasm", headers={"accept-encoding": "gzip"}) for _ in range(3)]
-    plain = client.get("/assets/runtime.wasm", headers={"accept-encoding": "identity"})
-    assert [response.content for response in (*zipped, plain)] == [wasm] * 4
-    assert int(zipped[0].headers["content-length"]) < len(wasm) / 10
-    assert (zipped[2].headers["content-encoding"], plain.headers.get("content-encoding")) == ("gzip", None)
-    assert zipped[2].headers["content-type"] == "application/wasm"
-    assert {response.headers["vary"] for response in (*zipped, plain)} == {"Accept-Encoding"}
-    again = client.get("/assets/runtime.wasm", headers={"if-none-match": zipped[0].headers["etag"]})
+def test_a_script_is_compressed_and_revalidated(client: TestClient) -> None:
+    zipped = client.get("/page/ui/main.js", headers={"accept-encoding": "gzip"})
+    assert (zipped.headers["content-encoding"], zipped.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert zipped.content == (FOLDER / "ui" / "main.js").read_bytes()
+    again = client.get("/page/ui/main.js", headers={"if-none-match": zipped.headers["etag"]})
     assert again.status_code == 304
-    assert len(threads) == 1
-    assert threads[0].startswith("asyncio_"), "a thread of the pool"
 
 
 def test_the_sample_photo_is_labeled_by_the_served_model(client: TestClient) -> None:

@@ -1,6 +1,5 @@
 """One file per resource; each has a `router`, and the schemas of its own responses."""
 
-import re
 from collections.abc import AsyncIterable, Iterable
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -14,8 +13,6 @@ from starlette.types import Receive, Scope, Send
 from mien.app.errors import InvalidRequest
 from mien.app.service.problems import MEDIA_TYPE
 from mien.app.service.state import Service
-
-_GZIP: Final = re.compile(r"\bgzip\s*(?:;\s*q=([01](?:\.\d{0,3})?))?")
 
 
 async def service_of(connection: HTTPConnection) -> Service:
@@ -44,19 +41,11 @@ def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def accepts_gzip(connection: HTTPConnection) -> bool:
-    """Whether a client accepts a compressed response."""
-    weights = _GZIP.findall(connection.headers.get("accept-encoding", ""))
-    return any(float(weight or 1) > 0 for weight in weights)
-
-
 class HeldResponse(StreamingResponse):
     """A response that holds what its request has reserved until the client has read it."""
 
-    def __init__(
-        self, chunks: AsyncIterable[bytes] | Iterable[bytes], headers: dict[str, str], cleanup: ExitStack
-    ) -> None:
-        super().__init__(chunks, headers=headers)
+    def __init__(self, chunks: AsyncIterable[bytes] | Iterable[str], media_type: str, cleanup: ExitStack) -> None:
+        super().__init__(chunks, media_type=media_type)
         self._cleanup = cleanup
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import gzip
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from mien.app.inference.image_guard import FILES_ONLY
 from mien.app.inference.records import Photo
 from mien.app.service.admission import Reservation
 from mien.app.service.keys import client_of
-from mien.app.service.routes import UNIQUE_OPTIONS, HeldResponse, TheService, accepts_gzip, problem_docs
+from mien.app.service.routes import UNIQUE_OPTIONS, HeldResponse, TheService, problem_docs
 from mien.app.service.schemas import (
     EncodedImages,
     Explanation,
@@ -74,7 +73,6 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
     },
 }
 _TO_JSON: Final = TypeAdapter(ExpressionsResponse).dump_json
-_COMPRESSED_BYTES: Final = 8192  # of JSON, from which on compression saves packets: about six faces
 _PIECE_BYTES: Final = 262_144
 _DRAWN_PX: Final = 2048
 _RESPONSE_COPIES: Final = 2  # of an image in a response: its text, and JSON
@@ -152,13 +150,7 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             images=images,
             timings_ms=clock.laps_ms | {"total": sum(clock.laps_ms.values())},
         )
-        body, headers = _TO_JSON(result), {"Vary": "Accept-Encoding"}
-        images_bytes = sum(image.bytes_of_images for image in images)  # which are compressed already
-        if len(body) > _COMPRESSED_BYTES and not images_bytes and accepts_gzip(request):
-            body = await asyncio.to_thread(gzip.compress, body, 1)
-            headers["Content-Encoding"] = "gzip"
-        headers |= {"Content-Length": str(len(body)), "Content-Type": "application/json"}
-        return HeldResponse(_pieces(body), headers, cleanup.pop_all())
+        return HeldResponse(_pieces(_TO_JSON(result)), "application/json", cleanup.pop_all())
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

@@ -7,8 +7,7 @@ import io
 import json
 import logging
 import sqlite3
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, Final
@@ -22,7 +21,7 @@ from mien.app.labeling.journal import NoJournal
 from mien.app.labeling.records import Result
 from mien.app.service.jobs import JOBS_PATH, Job, Jobs
 from mien.app.service.keys import client_of, key_of
-from mien.app.service.routes import UNIQUE_OPTIONS, HeldResponse, TheService, accepts_gzip, problem_docs
+from mien.app.service.routes import UNIQUE_OPTIONS, HeldResponse, TheService, problem_docs
 from mien.app.service.schemas import (
     FaceResult,
     ImageData,
@@ -151,17 +150,14 @@ async def job_results(
 
     While the job runs, further results may sort before the cursor.
     """
-    after, compressed = _position(page.after), accepts_gzip(request)
-    headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if compressed else {})
+    after = _position(page.after)
     if page.format == "json":
-        body = await asyncio.to_thread(lambda: b"".join(_encoded([_page(jobs, job, after, page.limit)], compressed)))
-        return Response(body, media_type="application/json", headers=headers)
+        return Response(await asyncio.to_thread(_page, jobs, job, after, page.limit), media_type=page.media_type)
     images = _images(jobs, job, after)
     lines = _csv_rows(images, _labels(jobs, job)) if page.format == "csv" else _json_lines(images)
     with ExitStack() as cleanup:
         cleanup.enter_context(service.admission.stream(client_of(request)))
-        chunks = _encoded(_chunks(lines), compressed)
-        return HeldResponse(chunks, headers | {"Content-Type": f"{page.media_type}; charset=utf-8"}, cleanup.pop_all())
+        return HeldResponse(_chunks(lines), page.media_type, cleanup.pop_all())
 
 
 @router.delete("/{job_id}", status_code=204, summary="Cancel or delete a job", responses=problem_docs(401, 403, 404))
@@ -255,17 +251,6 @@ def _chunks(lines: Iterator[str]) -> Iterator[str]:
             yield "".join(joined)
             joined, size = [], 0
     yield "".join(joined)
-
-
-def _encoded(texts: Iterable[str], compressed: bool) -> Iterator[bytes]:
-    """Encode texts, with gzip if the client accepts it: most of them are names of fields."""
-    if not compressed:
-        yield from (text.encode() for text in texts)
-        return
-    packer = zlib.compressobj(wbits=zlib.MAX_WBITS + 16)
-    for text in texts:
-        yield packer.compress(text.encode())
-    yield packer.flush()
 
 
 def _image(names: dict[str, str], result: Result, top_k: int, out: Path | None) -> JobImage:

@@ -4,8 +4,6 @@
 Web has been fetched into `RUNTIME`, `/page/models/` has the graphs to label in the browser without sending a picture.
 """
 
-import asyncio
-import gzip
 import json
 import re
 from functools import lru_cache
@@ -42,7 +40,6 @@ POLICY: Final = (
 _WORKER_POLICY: Final = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
 )
-_COMPRESSED: Final = {".js", ".mjs", ".css", ".wasm"}  # each file once per process: a runtime has 14 MB
 _HEADERS: Final = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
     "Cache-Control": "no-cache",
@@ -62,10 +59,6 @@ class Assets(StaticFiles):
             size = int(response.headers["Content-Length"])
             if not int(part[1]) < size or int(part[2]) < int(part[1]):
                 raise HTTPException(416, headers={"Content-Range": f"bytes */{size}"})
-        if isinstance(response, FileResponse) and Path(path).suffix in _COMPRESSED:
-            if "gzip" in Headers(scope=scope).get("accept-encoding", ""):
-                response = await asyncio.to_thread(_compressed, response)
-            response.headers.add_vary_header("Accept-Encoding")
         response.headers["Cache-Control"] = "no-cache"
         # WebKit wants it for each module that a worker imports, and workers import modules of the whole page
         response.headers["Cross-Origin-Embedder-Policy"] = "require-corp"
@@ -77,19 +70,6 @@ class Assets(StaticFiles):
 def starts_worker(path: str) -> bool:
     """Whether a script is that of a worker; `path` is relative to `FILES`, with the separator of any system."""
     return PureWindowsPath(path).parts[0] in {"local", "runtime"}
-
-
-def _compressed(file: FileResponse) -> Response:
-    body = _gzip(str(file.path), Path(file.path).stat().st_mtime_ns)
-    response = Response(body, headers={"Content-Encoding": "gzip"}, media_type=file.media_type)
-    for name in ("etag", "last-modified"):
-        response.headers[name] = file.headers[name]
-    return response
-
-
-@lru_cache(maxsize=64)
-def _gzip(path: str, _changed_ns: int) -> bytes:
-    return gzip.compress(Path(path).read_bytes(), compresslevel=6)
 
 
 @router.get("/")
