@@ -3,6 +3,7 @@
     make runtime
     python -m benchmarks.page
     python -m benchmarks.page --seconds 300
+    python -m benchmarks.page --engines      # frame rate and round trip in Chromium, Firefox and WebKit, of the sample
 
 The service and Chromium run on this machine. Counted are all bytes that the service sends, headers included; a second
 visit has the service worker of the first. The camera shows one moving face at 640x480 and 30 frames/s; memory is the
@@ -15,6 +16,7 @@ import argparse
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +33,9 @@ from benchmarks.results import publish
 from mien.data.contract import Array
 from tests.support import ROOT
 from tests.support.browser import ALLOWED, CAMERA, FRAME_PX, WAIT_MS, camera_frames, launch, write_camera
+from tests.support.engines import Script, firefox, webkit
 
+NO_FIGURE = "–"  # noqa: RUF001 - the dash of the page
 READY = "document.getElementById('place').textContent.startsWith('Ready')"
 ASTRONAUT, HOPPER = ROOT / "samples/photos/astronaut.jpg", ROOT / "samples/photos/grace_hopper.jpg"
 SMILING_PX = np.array(((204, 102), (247, 105), (223, 127), (204, 142), (241, 145)), np.float32)  # eyes, nose, mouth
@@ -154,6 +158,45 @@ def three_faces(page: Page, seconds: float) -> dict[str, Any]:
     return found
 
 
+def sample_clip(run: Script, seconds: float) -> dict[str, Any]:
+    """Frame rate and round trip of the sample clip in one engine, labeled by the service and in local mode."""
+
+    def until(expression: str) -> None:
+        while not run(expression):
+            time.sleep(0.2)
+
+    until("document.querySelectorAll('[inert]').length === 0")
+    results = {}
+    for mode in ("service", "local"):
+        if mode == "local":
+            run("document.getElementById('local').click()")
+            until(READY)
+        run("document.getElementById('sample-clip').click()")
+        until("Boolean(document.querySelector('#faces .face-label')?.textContent)")
+        time.sleep(5)
+        figures = []
+        for _ in range(round(seconds / 2)):
+            time.sleep(2)
+            figures.append([run(f"document.getElementById('{name}').textContent") for name in ("fps", "latency")])
+        rates = [float(rate) for rate, _ in figures if rate != NO_FIGURE]
+        results[mode] = {"frames_per_s": round(mean(rates), 1), "latency": figures[-1][1]}
+        run("document.getElementById('stop').click()")
+    return results
+
+
+def engines(url: str, seconds: float) -> dict[str, Any]:
+    """The sample clip in Chromium, Firefox and WebKit, one after the other."""
+    results = {}
+    with sync_playwright() as driver, launch(driver.chromium) as browser:
+        page = browser.new_page()
+        page.goto(url)
+        results["chromium"] = sample_clip(page.evaluate, seconds)
+    for opened in (firefox, webkit):
+        with tempfile.TemporaryDirectory() as folder, opened(Path(folder), url) as run:
+            results[opened.__name__] = sample_clip(run, seconds)
+    return results
+
+
 def renderer_mb(page: Page) -> int:
     """Resident memory of the largest page process of the browser, megabytes."""
     browser = page.context.browser
@@ -181,7 +224,15 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=30, help="duration of the camera in local mode")
-    seconds = parser.parse_args().seconds
+    parser.add_argument(
+        "--engines", action="store_true", help="the sample clip in Chromium, Firefox and WebKit instead"
+    )
+    options = parser.parse_args()
+    seconds = options.seconds
+    if options.engines:
+        with service() as running:
+            publish(engines(f"http://127.0.0.1:{running.port}/", seconds), None)
+        return
     with tempfile.TemporaryDirectory() as folder, service() as running, sync_playwright() as driver:
         meter = Meter(running.port)
         film = "--use-file-for-fake-video-capture="
