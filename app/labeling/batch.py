@@ -180,7 +180,7 @@ class BatchLabeler:
         """
         out = self.options.out
         if analysis.pixels is not None and item.images & ANNOTATED:
-            drawn = replace(analysis, faces=tuple(filter(self._shows, analysis.faces)))
+            drawn = replace(analysis, faces=tuple(filter(self.options.shows, analysis.faces)))
             copy = encode_jpeg(annotate(analysis.pixels, drawn), icc_profile=analysis.icc_profile)
             write_atomic(out / annotated_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
         if item.images & CROPS:
@@ -208,10 +208,6 @@ class BatchLabeler:
         """A detector with half the threshold."""
         settings, threshold = self.pipeline.settings, getattr(self.pipeline.detector, "threshold", _THRESHOLD)
         return create_detector(settings.model_copy(update={"detection_threshold": threshold / 2}))
-
-    def _shows(self, face: Face) -> bool:
-        options = self.options
-        return face.confidence >= options.min_confidence and face.box.short_side_px >= options.min_face_px
 
 
 def _stored(face: Face, item: Input) -> Face:

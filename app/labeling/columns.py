@@ -117,7 +117,7 @@ def face_columns(journal: Journal) -> tuple[Column, ...]:
         Column(f"v_{label}", "number", "0..1", f"expected share of people who would choose {label}")
         for label in journal.expressions
     ]
-    return (*with_own_classes(FACE_COLUMNS, journal), *(votes if journal.with_votes else ()))
+    return (*with_own_classes(FACE_COLUMNS, journal), *(votes if journal.options.votes else ()))
 
 
 def face_rows(journal: Journal) -> Iterator[Row]:
@@ -146,7 +146,7 @@ def face_rows(journal: Journal) -> Iterator[Row]:
         decided = corrections.of(image)
         for face in image.faces:
             row = shared | {"face": face.index} | face_values(face)
-            if journal.with_votes:
+            if journal.options.votes:
                 row |= {f"v_{label}": round(share, 6) for label, share in face.votes.items()}
             if (decision := decided.get(face.index)) is not None:
                 row |= {"corrected": decision.label, "reviewed_by": decision.reviewer or None}

@@ -23,7 +23,6 @@ from typing import IO, Final
 
 from PIL import Image
 
-from mien.app.errors import PayloadTooLarge
 from mien.app.inference.video import Cuts, NoVideo, Video, VideoError, VideoFrame
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import (
@@ -37,7 +36,7 @@ from mien.app.labeling.reading import (
     open_file,
     too_many_bytes,
 )
-from mien.app.labeling.records import Failure, Input
+from mien.app.labeling.records import Failure, Input, Status
 from mien.app.labeling.scan import printable
 from mien.app.settings import InferenceSettings
 from mien.app.wording import counted
@@ -78,20 +77,12 @@ _EXTRA: Final = struct.Struct("<HH")
 _SPECIAL: Final = Failure("special_file", "a pipe or device in an archive", "skipped")
 
 
-class BrokenContainer(MienError):
-    """A container that cannot be read to its end; `reason` is a stable code."""
+class ContainerError(MienError):
+    """A container that cannot be read to its end, or has nothing to label."""
 
-    def __init__(self, message: str, reason: str = "corrupt") -> None:
+    def __init__(self, message: str, reason: str = "corrupt", status: Status = "error") -> None:
         super().__init__(message)
-        self.reason = reason
-
-
-class NotAVideo(MienError):
-    """A file with the name of a video, but nothing to label; `reason` is a stable code."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+        self.failure = Failure(reason, message, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +101,10 @@ def open_container(
 ) -> Iterator[tuple[Input, bool]]:
     """Images of the container at a local path, and whether they are done; these are not decompressed.
 
-    Raises: BrokenContainer, NotAVideo, PayloadTooLarge, OSError.
+    Raises: ContainerError, OSError.
     """
     if not os.path.getsize(path):
-        raise BrokenContainer("empty file: no bytes to read", "empty")
+        raise ContainerError("empty file: no bytes to read", "empty")
     if container.kind == "video":
         return _frames(container, path, options, is_done)
     if container.kind == "pages":
@@ -157,7 +148,7 @@ def _images(
                 else:
                     yield child, False
     except _ARCHIVE_ERRORS as error:
-        raise BrokenContainer(f"archive cannot be read to its end ({error})") from error
+        raise ContainerError(f"archive cannot be read to its end ({error})") from error
     if unknown:
         message = "%s: %s in an unknown encoding. Add --zip-encoding NAME, such as cp932 or gbk."
         _log.warning(message, container.name, counted(unknown, "name"))
@@ -214,11 +205,12 @@ def _unicode_path(extra: bytes, raw: bytes) -> bytes:
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Check the size of a zip's list of members, which `zipfile` reads as a whole. Raises: PayloadTooLarge."""
+    """Check the size of a zip's list of members, which `zipfile` reads as a whole. Raises: ContainerError."""
     end = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # also of Zip64, which has no public reader
     if end and end[zipfile._ECD_SIZE] > MAX_DIRECTORY_BYTES:  # type: ignore[attr-defined]
         size = end[zipfile._ECD_SIZE]  # type: ignore[attr-defined]
-        raise PayloadTooLarge(f"the archive's list of members has {size:,} bytes, the limit is {MAX_DIRECTORY_BYTES:,}")
+        message = f"the archive's list of members has {size:,} bytes, the limit is {MAX_DIRECTORY_BYTES:,}"
+        raise ContainerError(message, "too_large")
 
 
 def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
@@ -257,24 +249,20 @@ def _with_payload(member: _Member, child: Input, max_bytes: int) -> Input:
 
 
 def read_member(image: Input) -> bytes:
-    """Read one image of an archive again. Raises: BrokenContainer."""
+    """Read one image of an archive again. Raises: ContainerError."""
     try:
         with local_file(image.path) as path, open_file(path) as file:
             members = _members(file, image.kind)  # closes a zip file when it is deleted
             member = next(itertools.islice(members, image.member, None))
             return b"" if member is None else member.read()
     except (*_ARCHIVE_ERRORS, StopIteration) as error:
-        raise BrokenContainer(f"member {image.member} cannot be read ({error})") from error
+        raise ContainerError(f"member {image.member} cannot be read ({error})") from error
 
 
 def expected_frames(path: bytes, options: LabelOptions) -> int:
     """Approximate number of frames to sample, from the header of the video; 0 if unknown."""
-    try:
-        with Video(path) as video:
-            seconds, rate = video.duration_s or 0.0, video.fps
-            seconds = max(0.0, min(seconds, options.end or seconds) - options.start)
-    except VideoError:
-        return 0
+    seconds, rate = _stated(path)
+    seconds = max(0.0, min(seconds, options.end or seconds) - options.start)
     if options.scenes:
         return 0
     per_second = options.frames_per_s
@@ -283,11 +271,16 @@ def expected_frames(path: bytes, options: LabelOptions) -> int:
 
 def is_short(path: bytes) -> bool:
     """Return whether a video is as short as that of a Live Photo, which has three seconds."""
+    return 0 < _stated(path)[0] <= _LIVE_PHOTO_S
+
+
+def _stated(path: bytes) -> tuple[float, float]:
+    """Seconds and frames per second, from the header of a video; 0 if unknown."""
     try:
         with Video(path) as video:
-            return 0 < (video.duration_s or 0.0) <= _LIVE_PHOTO_S
+            return video.duration_s or 0.0, video.fps
     except VideoError:
-        return False
+        return 0.0, 0.0
 
 
 @contextlib.contextmanager
@@ -342,18 +335,18 @@ def _pages(item: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: Is
 
 
 def _open_video(name: str, path: bytes) -> Video:
-    """Open a video. Raises: NotAVideo, BrokenContainer."""
+    """Open a video. Raises: ContainerError."""
     try:
         return Video(path)
     except NoVideo as error:
-        raise NotAVideo("no_video", str(error)) from error
+        raise ContainerError(str(error), "no_video", "skipped") from error
     except VideoError as error:
         if name.lower().endswith(".ts"):
             with open_file(path) as file:
                 if file.read(1) != b"\x47":  # of a transport stream
                     message = "a source file of TypeScript, or another file that is not a video"
-                    raise NotAVideo("not_an_image", message) from error
-        raise BrokenContainer(f"video {error}") from error
+                    raise ContainerError(message, "not_an_image", "skipped") from error
+        raise ContainerError(f"video {error}") from error
 
 
 class _Sampling:
@@ -397,10 +390,10 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
             else:
                 _check_end(video, frames, time_s)
         except VideoError as error:
-            raise BrokenContainer(f"video {error}. Earlier frames are labeled") from error
+            raise ContainerError(f"video {error}. Earlier frames are labeled") from error
     if not sampling.slot:
         last = f"the last one that was read is at {time_s:g} s"
-        raise NotAVideo("outside_part", f"no frame between --start and --end: {last}")
+        raise ContainerError(f"no frame between --start and --end: {last}", "outside_part", "skipped")
 
 
 def _with_pixels(frame: VideoFrame, child: Input) -> Input:
@@ -411,15 +404,15 @@ def _with_pixels(frame: VideoFrame, child: Input) -> Input:
 
 
 def _check_end(video: Video, frames: int, last_s: float) -> None:
-    """Compare the length with the stated one of the video stream. Raises: BrokenContainer."""
+    """Compare the length with the stated one of the video stream. Raises: ContainerError."""
     if frames == 0:
-        raise BrokenContainer("no frame of the video can be decoded")
+        raise ContainerError("no frame of the video can be decoded")
     if video.duration_s is None:
         return
     stated_s, read_s = video.duration_s, max(last_s, video.repeated_s) + 1 / video.fps
     # Check both: some formats estimate the number of frames from the length, others the length from the frame rate.
     lacks_frames = frames < stated_s * video.fps * (1 - _MISSING_SHARE)
     if lacks_frames and stated_s - read_s > max(_MISSING_S, stated_s * _MISSING_SHARE):
-        raise BrokenContainer(
+        raise ContainerError(
             f"video ends after {read_s:.1f} of {stated_s:.1f} s: truncated or damaged. Earlier frames are labeled"
         )

@@ -29,6 +29,7 @@ from mien.app.labeling.files import (
     foreign,
 )
 from mien.app.labeling.images import image_paths, remove_images
+from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import LIVE_PHOTOS, LIVE_VIDEO, file_sha256
 from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result, Status
 from mien.app.labeling.schema import (
@@ -110,6 +111,8 @@ class Journal:
         self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
         self.precision = self.facts.get("precision", "")
         self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
+        recorded = json.loads(self.get("options") or "{}")
+        self.options = LabelOptions(**{name: recorded[name] for name in LabelOptions().recorded if name in recorded})
 
     def close(self) -> None:
         """Close the connection; the last one merges the write-ahead log into the file."""
@@ -120,34 +123,17 @@ class Journal:
         row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
-    @property
-    def spreadsheet_safe(self) -> bool:
-        """Return whether tables are protected from texts that a spreadsheet would run."""
-        return self.get("spreadsheet_safe") == "True"
-
-    @property
-    def with_votes(self) -> bool:
-        """Return whether tables have the expected votes."""
-        return self.get("votes") == "True"
-
-    @property
-    def _limits(self) -> tuple[float, float]:
-        min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
-        return min_face_px, min_confidence
-
     def shown(self, faces: Iterable[Face]) -> tuple[Face, ...]:
         """The faces with the run's --min-face and --min-confidence."""
-        min_face_px, min_confidence = self._limits
-        large = (face for face in faces if face.box.short_side_px >= min_face_px)
-        return tuple(face for face in large if face.confidence >= min_confidence)
+        return tuple(face for face in faces if not self._filtered or self.options.shows(face))
 
     @property
     def _shown(self) -> str:
         """Condition for faces with the run's --min-face and --min-confidence."""
-        min_face_px, min_confidence = self._limits
-        if not (min_face_px or min_confidence):
+        min_face_px, min_confidence = float(self.options.min_face_px), float(self.options.min_confidence)
+        if not (self._filtered and (min_face_px or min_confidence)):
             return "1"
-        return f"f.confidence >= {float(min_confidence)} AND short_side(f.box) >= {float(min_face_px)}"
+        return f"f.confidence >= {min_confidence} AND short_side(f.box) >= {min_face_px}"
 
     def images(self, *, after: tuple[str, int] | None = None) -> Iterator[Result]:
         """Results of the last session, by name and frame, from the first one after a name and a frame."""
@@ -225,31 +211,27 @@ class Journal:
         images = self._results(where, order=order, label=known, reason=reason, limit=limit)
         return ((image, face) for image in images for face in image.faces)
 
+    def _count_images(self, value: str, where: str = "1") -> Counter[str]:
+        """Images per value of an SQL expression."""
+        sql = f"SELECT {value}, COUNT(*) FROM items i WHERE {IMAGES} AND {where} GROUP BY 1"  # noqa: S608
+        return Counter(dict(self._db.execute(sql, {"session": self.session})))
+
     def counts(self) -> Counter[str]:
         """Images per status."""
-        sql = (
-            "SELECT IIF(i.status='ok' AND NOT EXISTS(SELECT 1 FROM faces f WHERE f.item=i.id AND "  # noqa: S608
-            f"{self._shown}), 'filtered', i.status), COUNT(*) FROM items i WHERE {IMAGES} GROUP BY 1"
-        )
-        return Counter(dict(self._db.execute(sql, {"session": self.session})))
+        shown = f"EXISTS(SELECT 1 FROM faces f WHERE f.item=i.id AND {self._shown})"  # noqa: S608
+        return self._count_images(f"IIF(i.status='ok' AND NOT {shown}, 'filtered', i.status)")
 
     def notes(self) -> Counter[str]:
         """Images per note; an image can have several."""
-        counts = Counter[str]()
-        sql = f"SELECT i.notes, COUNT(*) FROM items i WHERE {IMAGES} AND i.notes != '' GROUP BY 1"  # noqa: S608
-        for notes, count in self._db.execute(sql, {"session": self.session}):
-            counts.update(dict.fromkeys(notes.split(), count))
-        return counts
+        return _by_word(self._count_images("i.notes", "i.notes != ''"))
 
     def unsupported(self) -> Counter[str]:
         """Images and archives in formats that are not read, by the message that says what to do."""
-        sql = f"SELECT i.error, COUNT(*) FROM items i WHERE {IMAGES} AND i.reason='unsupported' GROUP BY 1"  # noqa: S608
-        return Counter(dict(self._db.execute(sql, {"session": self.session})))
+        return self._count_images("i.error", "i.reason='unsupported'")
 
     def skipped(self) -> Counter[str]:
         """Skipped files per reason."""
-        sql = f"SELECT i.reason, COUNT(*) FROM items i WHERE {IMAGES} AND i.status='skipped' GROUP BY 1"  # noqa: S608
-        return Counter(dict(self._db.execute(sql, {"session": self.session})))
+        return self._count_images("i.reason", "i.status='skipped'")
 
     def _count(self, value: str) -> Counter[Any]:
         """Faces per value of an SQL expression."""
@@ -273,15 +255,16 @@ class Journal:
 
     def reasons(self) -> Counter[str]:
         """Faces per reason for doubt; a face can have several."""
-        counts = Counter[str]()
-        for reasons, count in self._count("f.reasons").items():
-            counts.update(dict.fromkeys(reasons.split(), count))
-        return counts
+        return _by_word(self._count("f.reasons"))
+
+    def _has(self, where: str, *values: Any) -> bool:
+        """Return whether an input meets a condition."""
+        return self._db.execute(f"SELECT 1 FROM items WHERE {where} LIMIT 1", values).fetchone() is not None  # noqa: S608
 
     def is_labeled(self, item: Input) -> bool:
         """Return whether an input of a new scan is labeled and unchanged."""
-        sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND signature=? AND status IS NOT NULL"
-        return self._db.execute(sql, (item.name, item.frame, item.path, item.signature)).fetchone() is not None
+        unchanged = "name=? AND frame=? AND path=? AND signature=? AND status IS NOT NULL"
+        return self._has(unchanged, item.name, item.frame, item.path, item.signature)
 
     def remaining(self, images: int = 0) -> int:
         """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one.
@@ -296,7 +279,7 @@ class Journal:
 
     def has_images(self, images: int) -> bool:
         """Return whether copies or crops, a bit mask, were written for any input."""
-        return self._db.execute("SELECT 1 FROM items WHERE products & ? LIMIT 1", (images,)).fetchone() is not None
+        return self._has("products & ?", images)
 
     def first_with_hash(self, sha256: str) -> str | None:
         """First name, in sorted order, of the files of the last session with this hash."""
@@ -322,9 +305,10 @@ class Journal:
         """Store a value about the run, such as its settings."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))
 
-    def put_facts(self, facts: dict[str, str]) -> None:
-        """Store everything that the results depend on."""
+    def put_run(self, facts: dict[str, str], options: LabelOptions) -> None:
+        """Store everything that the results and outputs depend on."""
         self.put("facts", json.dumps(facts))
+        self.put("options", json.dumps(options.recorded))
         self.refresh()
 
     def keep_copy(self) -> Path:
@@ -447,14 +431,12 @@ class Journal:
 
     def has_input(self, name: str) -> bool:
         """Return whether the last session has an input with this name."""
-        sql = "SELECT 1 FROM items WHERE name=? AND found=? LIMIT 1"
-        return self._db.execute(sql, (name, self.session)).fetchone() is not None
+        return self._has("name=? AND found=?", name, self.session)
 
     def had_inputs(self, prefix: str) -> bool:
         """Return whether the last session had inputs with this prefix."""
         last = int(self.get("session") or 0)
-        sql = "SELECT 1 FROM items WHERE found=? AND substr(name, 1, ?)=? LIMIT 1"
-        return self._db.execute(sql, (last, len(prefix), prefix)).fetchone() is not None
+        return self._has("found=? AND substr(name, 1, ?)=?", last, len(prefix), prefix)
 
     def recheck(self) -> int:
         """Label files again whose hash has changed; returns their number."""
@@ -633,6 +615,14 @@ class Journal:
                 f"DELETE FROM items WHERE {gone}",  # noqa: S608
             ):
                 self._db.execute(sql, {"session": self.session})
+
+
+def _by_word(counts: Counter[str]) -> Counter[str]:
+    """Counts per word of texts."""
+    words = Counter[str]()
+    for text, count in counts.items():
+        words.update(dict.fromkeys(text.split(), count))
+    return words
 
 
 def open_journal(out: Path, *, filtered: bool = True) -> Journal:

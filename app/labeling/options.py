@@ -1,8 +1,11 @@
 """Options of a run, passed to every part of it; `app/cli/label_options.py` has their flags and help."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:  # its module imports NumPy, which the help does not need
+    from mien.app.inference.records import Face
 
 Engine = Literal["local", "ray"]
 Symlinks = Literal["files", "follow", "skip"]
@@ -15,6 +18,11 @@ MAX_BYTES: Final = 1_000_000_000
 MAX_PIXELS: Final = 250_000_000
 FRAMES_PER_S: Final = 2.0  # of a video, by default
 SAMPLED: Final = f"Videos: {FRAMES_PER_S:g} frames per second are labeled. Add --every 1 to label all of them."
+# Neither results nor outputs depend on them.
+_NOT_RECORDED: Final = (
+    "inputs", "out", "files_from", "null", "boxes", "outputs", "dry_run", "check_hashes", "new_run", "workers", "quiet",
+    "json_log", "engine", "ray_address",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +73,11 @@ class LabelOptions:
     ray_address: str | None = None
 
     @property
+    def recorded(self) -> dict[str, Any]:
+        """Options that results or outputs depend on, for the journal and `run.json`."""
+        return {name: value for name, value in asdict(self).items() if name not in _NOT_RECORDED}
+
+    @property
     def samples_by_default(self) -> bool:
         """Return whether videos are sampled although no option says so."""
         return self.every is None and self.per_second is None and not self.scenes
@@ -88,6 +101,10 @@ class LabelOptions:
         encoding = f" names in {self.zip_encoding}" if self.zip_encoding else ""
         frames = " animations" if self.animations else ""
         return f"{'hidden ' if self.hidden else ''}{' '.join(self.ignore)}{encoding}{frames}"
+
+    def shows(self, face: "Face") -> bool:
+        """Return whether a face is neither too small nor too uncertain."""
+        return face.confidence >= self.min_confidence and face.box.short_side_px >= self.min_face_px
 
     @property
     def drawing(self) -> str:

@@ -19,16 +19,8 @@ import onnxruntime
 import PIL
 
 from mien.app import VERSION
-from mien.app.errors import PayloadTooLarge
 from mien.app.labeling.batch import BatchResult
-from mien.app.labeling.containers import (
-    BrokenContainer,
-    NotAVideo,
-    expected_frames,
-    is_short,
-    open_container,
-    page_count,
-)
+from mien.app.labeling.containers import ContainerError, expected_frames, is_short, open_container, page_count
 from mien.app.labeling.executors import Batch, Executor, open_executor
 from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
 from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
@@ -39,7 +31,7 @@ from mien.app.labeling.options import DEFAULT_OUTPUTS, SAMPLED, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
 from mien.app.labeling.progress import Reporter
 from mien.app.labeling.reading import CONTAINERS, failure_of, file_sha256, local_file, may_have_frames
-from mien.app.labeling.records import STILL, Failure, Input
+from mien.app.labeling.records import STILL, Input
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
@@ -49,13 +41,6 @@ from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 from mien.data.contract.decode import formats
 from mien.models.manifest import artifact_dir, read_manifest
-
-_RECORDED: Final = (
-    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "live_photos", "start", "end",
-    "zip_encoding", "limit", "aligned", "whole", "annotated_px", "min_face_px", "min_confidence", "csv_separator",
-    "csv_decimal", "spreadsheet_safe", "votes", "animations",
-)  # fmt: skip
-
 
 BATCH: Final = 16
 # Members of archives and decoded frames stay in memory until they are labeled; a batch ends with the one that exceeds
@@ -105,7 +90,7 @@ class _Run:
     signals: Interrupts
     images: int = 0
     complete: bool = False  # whether all inputs were labeled
-    told_sampling: bool = False
+    said_sampling: bool = False
 
     def execute(self, executor: Executor) -> None:
         """Scan, label, and write the outputs."""
@@ -113,10 +98,10 @@ class _Run:
         outputs = self._scan()
         self.images = images_for(outputs)
         journal.relabel_deleted(self.images & ~THUMBS)
-        outcome.total, outcome.before = journal.progress()
-        if outcome.before:
-            report.say(f"Resuming: {outcome.before:,} of {counted(outcome.total, 'image')} already labeled.")
-        report.start(min(outcome.total, outcome.before + (self.options.limit or outcome.total)), outcome.before)
+        total, before = journal.progress()
+        if before:
+            report.say(f"Resuming: {before:,} of {counted(total, 'image')} already labeled.")
+        report.start(min(total, before + (self.options.limit or total)), before)
         labeling_began = time.perf_counter()
         try:
             with self.signals.deferred(), contextlib.closing(executor.map(self._begun(), journal)) as labeled:
@@ -173,31 +158,25 @@ class _Run:
             raise
         if kept is not None:
             report.say(f"Starting a new run. The journal of the earlier run is kept as {kept}.")
-        if journal.get("drawing") not in (None, options.drawing):
+        if journal.facts and journal.options.drawing != options.drawing:
             report.say("Annotated copies, if any, are written again: their size or the faces drawn on them changed.")
             journal.redraw(ANNOTATED | ANONYMIZED)
         limits = f"{self.settings.max_bytes} {self.settings.max_pixels}"
-        if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
-            report.say(f"Retrying {counted(again, 'file')} above the earlier limits.")
         readable = " ".join((*formats(), *(["raw"] if find_spec("rawpy") else [])))
-        if journal.get("formats") not in (None, readable) and (again := journal.retry("unsupported")):
-            report.say(f"Retrying {counted(again, 'file')} in formats that could not be read before.")
+        for key, value, reason, which in (
+            ("limits", limits, "too_large", "above the earlier limits"),
+            ("formats", readable, "unsupported", "in formats that could not be read before"),
+        ):
+            if journal.get(key) not in (None, value) and (again := journal.retry(reason)):
+                report.say(f"Retrying {counted(again, 'file')} {which}.")
+            journal.put(key, value)
         journal.retry_live_photos()
         if options.check_hashes:
             changed = journal.recheck()
             report.say(f"{counted(changed, 'file')} with changed content, although size and time are the same.")
-        journal.put_facts(facts)
+        journal.put_run(facts, options)
         journal.put("outputs", json.dumps(outputs))
         journal.put("inputs", json.dumps(_inputs(options)))
-        journal.put("drawing", options.drawing)
-        journal.put("filter", json.dumps([options.min_face_px, options.min_confidence]))
-        journal.put("limits", limits)
-        journal.put("part", json.dumps([options.start, options.end]))
-        journal.put("formats", readable)
-        journal.put("spreadsheet_safe", str(options.spreadsheet_safe))
-        journal.put("csv_separator", options.csv_separator)
-        journal.put("csv_decimal", options.csv_decimal)
-        journal.put("votes", str(options.votes))
         return outputs
 
     def _begun(self) -> Iterator[Batch]:
@@ -268,12 +247,8 @@ class _Run:
                         if batch:
                             yield Batch(batch)
                         batch, count, weight = [], 0, 0
-        except NotAVideo as error:
-            failure = Failure(error.reason, str(error), "skipped")
-        except BrokenContainer as error:
-            failure = Failure(error.reason, str(error))
-        except PayloadTooLarge as error:
-            failure = Failure("too_large", str(error))
+        except ContainerError as error:
+            failure = error.failure
         except OSError as error:
             failure = failure_of(error, container.name)
         if batch:
@@ -281,16 +256,17 @@ class _Run:
         yield Batch([], container, failure, sha256)
 
     def _expect(self, container: Input, path: bytes) -> None:
-        """Report the frames of a video that is to be labeled. Raises: NotAVideo, for that of a Live Photo."""
+        """Report the frames of a video that is to be labeled. Raises: ContainerError, for that of a Live Photo."""
         options = self.options
         if container.kind != "video":
             return
         photo = None if options.live_photos else self.journal.live_photo(container.name)
         if photo is not None and is_short(path):
-            raise NotAVideo("live_photo", f"the video of the Live Photo {photo}; --live-photos labels it, too")
-        if options.samples_by_default and not self.told_sampling:
+            message = f"the video of the Live Photo {photo}; --live-photos labels it, too"
+            raise ContainerError(message, "live_photo", "skipped")
+        if options.samples_by_default and not self.said_sampling:
             self.report.say(SAMPLED)
-            self.told_sampling = True
+            self.said_sampling = True
         self.report.expect(expected_frames(path, options))
 
 
@@ -317,7 +293,7 @@ def _write_run_file(journal: Journal, options: LabelOptions, outcome: Outcome) -
         },
         "settings": outcome.facts,
         "inputs": _inputs(options),
-        "options": {name: getattr(options, name) for name in _RECORDED},
+        "options": options.recorded,
         "outputs": [str(path.relative_to(out)) for path in outcome.written],
         "images": outcome.statuses,
         "faces": outcome.labels,

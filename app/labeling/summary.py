@@ -30,8 +30,8 @@ class Outcome:
     """Outcome of a run for the summary and the exit code.
 
     Attributes:
-        total: number of images at the start, `before` of them labeled; new: labeled in this run; reused: with results
-            of moved inputs; remaining: not labeled because of a limit or a stop.
+        new: images labeled in this run; reused: with results of moved inputs; remaining: not labeled because of a limit
+            or a stop.
         seconds: time for labeling only; total_seconds: including the scan and writing the outputs, after the models
             are opened; stage_seconds: thread time.
         stopped: name of a signal.
@@ -44,8 +44,6 @@ class Outcome:
         next_steps: what to look at next, and where or with which command.
     """
 
-    total: int = 0
-    before: int = 0
     new: int = 0
     reused: int = 0
     remaining: int = 0

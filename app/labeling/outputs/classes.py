@@ -53,7 +53,7 @@ def render(journal: Journal) -> None:
         for face in image.faces
         if (path := journal.out / crop_path(image.input.name, image.input.frame, face.index)).exists()
     )
-    write_class_folders(journal.out / TARGETS[0], crops, spreadsheet_safe=journal.spreadsheet_safe)
+    write_class_folders(journal.out / TARGETS[0], crops, spreadsheet_safe=journal.options.spreadsheet_safe)
 
 
 def write_class_folders(target: Path, crops: Iterable[Crop], *, spreadsheet_safe: bool = False) -> tuple[int, int]:

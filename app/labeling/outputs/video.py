@@ -55,14 +55,9 @@ def render(journal: Journal) -> None:
     journal.put(_WRITTEN, json.dumps(written))
 
 
-def _part(journal: Journal) -> tuple[float, float | None]:
-    start_s, end_s = json.loads(journal.get("part") or "[0, null]")
-    return start_s, end_s
-
-
 def _state(journal: Journal, name: str) -> str:
     """Hash of everything that a written video shows."""
-    state = hashlib.sha256(str(_part(journal)).encode())
+    state = hashlib.sha256(str((journal.options.start, journal.options.end)).encode())
     for image, _ in timeline.moments(journal, name):
         faces = [(face.track, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
         state.update(repr((image.sha256, image.input.time_s, image.input.scene, faces)).encode())
@@ -71,7 +66,7 @@ def _state(journal: Journal, name: str) -> str:
 
 def _write(journal: Journal, name: str, path: Path) -> None:
     """Write one video. Raises: VideoError, FFmpegError, OSError."""
-    labeled, (start_s, end_s) = next(journal.frames(name)), _part(journal)
+    labeled, start_s, end_s = next(journal.frames(name)), journal.options.start, journal.options.end
     with ExitStack() as cleanup:
         source = cleanup.enter_context(local_file(labeled.input.path))
         if file_sha256(source) != labeled.sha256:

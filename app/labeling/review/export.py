@@ -41,7 +41,7 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
         crops = _crops(journal, corrections, unmatched, unreadable, everything=everything)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            count, reviewed = write_class_folders(folder, crops, spreadsheet_safe=journal.spreadsheet_safe)
+            count, reviewed = write_class_folders(folder, crops, spreadsheet_safe=journal.options.spreadsheet_safe)
         except OSError as error:
             raise OutputRefused(f"cannot write {target}: {error.strerror or error}.") from error
     without_face = [

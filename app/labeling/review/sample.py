@@ -116,7 +116,7 @@ def decisions_table(out: Path) -> str:
         raise LabelingError(f"{out} has no sample: mien review {quoted(out)} --sample 200 --reviewer NAME")
     reviewers = {path.stem: Corrections(out, path.stem) for path in sorted((out / REVIEWS).glob("*.jsonl"))}
     with closing(open_journal(out, filtered=False)) as journal:
-        safe = journal.spreadsheet_safe
+        safe = journal.options.spreadsheet_safe
         file = io.StringIO(BYTE_ORDER_MARK if safe else "", newline="")
         file.seek(0, io.SEEK_END)
         table = csv.writer(file)

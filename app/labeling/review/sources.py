@@ -9,7 +9,7 @@ from io import BytesIO
 
 from mien.app.errors import PayloadTooLarge
 from mien.app.inference.video import Video, VideoError, VideoFrame
-from mien.app.labeling.containers import BrokenContainer, read_member, read_page
+from mien.app.labeling.containers import ContainerError, read_member, read_page
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
 from mien.app.labeling.raw import decode_named, is_named_format
@@ -33,7 +33,7 @@ class SourceReader(ExitStack):
         name = image.input.name
         try:
             pixels, sha256 = self._read(image.input)
-        except (OSError, BrokenContainer, DecodeError, PayloadTooLarge) as error:
+        except (OSError, ContainerError, DecodeError, PayloadTooLarge) as error:
             reason = getattr(error, "strerror", None) or error  # an OSError also names its path, as bytes
             raise LabelingError(f"{name} can no longer be read ({reason}): label the folder again.") from error
         if sha256 != image.sha256:
@@ -68,8 +68,8 @@ class SourceReader(ExitStack):
                 if frame.number == item.frame:
                     return frame.pixels()
         except VideoError as error:
-            raise BrokenContainer(f"video {error}") from error
-        raise BrokenContainer(f"frame {item.frame} cannot be read")
+            raise ContainerError(f"video {error}") from error
+        raise ContainerError(f"frame {item.frame} cannot be read")
 
 
 def _sha256(path: bytes) -> str:
