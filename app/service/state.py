@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from mien.app.errors import CapacityError, InvalidRequest, RequestError
-from mien.app.inference import image_guard
 from mien.app.inference.classifier import Classifier
+from mien.app.inference.decode import PixelBudget, memory_px
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Photo
@@ -63,7 +63,7 @@ class Service:
                 fallback="none" if self.fallback is None else "cpu",
             ).set(1)
         self.jobs = None if settings.jobs_dir is None else Jobs(settings.jobs_dir, settings)
-        self._pixels = image_guard.PixelBudget(settings.max_pixels_at_once)
+        self._pixels = PixelBudget(settings.max_pixels_at_once)
         # a thread that waits for the inference on a GPU uses no core
         threads = self.threads if self.default.classifier.provider == CPU else 2 * self.threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mien-photo")
@@ -104,7 +104,7 @@ class Service:
                     boxes=boxes,
                     min_face_px=options.min_face_px or 0.0,
                     keep_pixels=options.annotate,
-                    admit=lambda size: reserve(image_guard.memory_px(size)),
+                    admit=lambda size: reserve(memory_px(size)),
                 )
                 (photo,) = labeler.classify([prepared], threshold=options.confidence_threshold)
                 self._count(photo)

@@ -8,8 +8,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from mien.app.inference import image_guard
-from mien.app.inference.image_guard import MAX_SCANS, PixelBudget, check
+from mien.app.inference import decode as module
+from mien.app.inference.decode import FILES_ONLY, MAX_SCANS, PixelBudget, check
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, decode
 from tests.support import encoded, gradient_image
 from tests.support.hostile import METADATA, flooded, with_scans
@@ -37,7 +37,7 @@ def test_formats_that_take_more_memory_have_a_lower_limit() -> None:
         check(encoded(image, "WEBP"), max_pixels=200_000)
 
 
-@pytest.mark.parametrize("kind", image_guard.FILES_ONLY)
+@pytest.mark.parametrize("kind", FILES_ONLY)
 def test_formats_that_take_seconds_for_few_bytes_are_not_accepted_from_senders(kind: str) -> None:
     payload = encoded(gradient_image(50, 40), kind)
     assert decode(payload).shape == (40, 50, 3)
@@ -56,7 +56,7 @@ def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
 
 
 def test_scans_count_by_the_pixels_they_pass_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_guard, "MAX_SCAN_PIXELS", 50 * 64 * 64)
+    monkeypatch.setattr(module, "MAX_SCAN_PIXELS", 50 * 64 * 64)
     assert pixels(with_scans(50)) == 64 * 64
     with pytest.raises(DecodeError, match="with 51 scans at 64x64 px"):
         check(with_scans(51), max_pixels=LIMIT)
