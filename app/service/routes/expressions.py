@@ -150,7 +150,10 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             images=images,
             timings_ms=clock.laps_ms | {"total": sum(clock.laps_ms.values())},
         )
-        return HeldResponse(_pieces(_TO_JSON(result)), "application/json", cleanup.pop_all())
+        body = _TO_JSON(result)
+        response = HeldResponse(_pieces(body), "application/json", cleanup.pop_all())
+        response.headers["Content-Length"] = str(len(body))
+        return response
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:
