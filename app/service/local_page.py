@@ -1,7 +1,5 @@
 """Local page: served to this machine only, and opened in the browser."""
 
-import os
-import socket
 import threading
 import time
 import urllib.request
@@ -10,7 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
-from mien.app.errors import StartupError
+from mien.app.errors import SettingsError
 from mien.app.service import server
 from mien.app.settings import Settings
 
@@ -19,24 +17,22 @@ _LOCAL: Final = "127.0.0.1"
 
 def serve_page(settings: Settings, *, browser: bool) -> None:
     """Serve the page to this machine only, and open it when it responds. Raises: StartupError and its subclasses."""
-    port = _port(settings)
+    local = settings.model_copy(update={"host": _LOCAL, "workers": 1})
+    port = _port(local)
     address = f"http://{_LOCAL}:{port}/"
     threading.Thread(target=_open_when_ready, args=(address, browser), daemon=True).start()
-    server.run(settings.model_copy(update={"host": _LOCAL, "port": port, "workers": 1}))
+    server.run(local.model_copy(update={"port": port}))
 
 
 def _port(settings: Settings) -> int:
-    """Return the configured port, or any free port if the default is in use. Raises: StartupError."""
-    with socket.socket() as probe:
-        if os.name == "posix":  # on Windows, the option shares a port that is in use
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_LOCAL, settings.port))
-        except OSError as error:
-            if "port" in settings.model_fields_set:
-                raise StartupError(f"port {settings.port}: {error.strerror}. Choose another --port") from error
-            probe.bind((_LOCAL, 0))
-        return int(probe.getsockname()[1])
+    """Return the configured port, or any free port if the default is in use. Raises: SettingsError."""
+    try:
+        with server.reserved_port(settings) as listeners:
+            return int(listeners[0].getsockname()[1])
+    except SettingsError:
+        if "port" in settings.model_fields_set:
+            raise
+        return _port(settings.model_copy(update={"port": 0}))
 
 
 def _open_when_ready(address: str, browser: bool) -> None:

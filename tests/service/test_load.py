@@ -149,7 +149,14 @@ def _with_key(request: bytes, key: str) -> bytes:
     return request.replace(b"\r\n\r\n", b"\r\nX-API-Key: %s\r\n\r\n" % key.encode(), 1)
 
 
-def _soak(serve: Serve, count: int, *, grown_mb: float) -> None:
+@pytest.mark.parametrize(
+    ("count", "grown_mb"),
+    [
+        pytest.param(1500, 300, marks=pytest.mark.slow),  # not all buffers exist after 500 requests
+        pytest.param(20_000, 50, marks=pytest.mark.soak),
+    ],
+)
+def test_honest_requests_are_answered_beside_hostile_clients(serve: Serve, count: int, grown_mb: float) -> None:
     """Three honest clients with a key, beside hostile ones: every malicious file, aborted and stalled uploads, unread
     responses, stray bytes. Every honest request is answered, and memory does not grow after the first third."""
     server = serve(api_key_sha256=f"{key_hash('honest')},{key_hash('hostile')}", header_timeout_s=2, body_timeout_s=2)
@@ -191,16 +198,6 @@ def _soak(serve: Serve, count: int, *, grown_mb: float) -> None:
     assert min(statuses.total(), refused.total()) > count / 10
     assert grown <= grown_mb
     assert "Traceback" not in server.log.read_text()
-
-
-@pytest.mark.slow
-def test_honest_requests_are_answered_beside_hostile_clients(serve: Serve) -> None:
-    _soak(serve, 1500, grown_mb=300)  # not all buffers exist after 500 requests
-
-
-@pytest.mark.soak
-def test_honest_requests_are_answered_beside_hostile_clients_for_twenty_thousand(serve: Serve) -> None:
-    _soak(serve, 20_000, grown_mb=50)
 
 
 def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:

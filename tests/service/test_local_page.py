@@ -18,7 +18,7 @@ def test_the_page_is_served_locally_and_a_used_port_is_avoided(monkeypatch: pyte
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = int(taken.getsockname()[1])
-        with pytest.raises(StartupError, match=f"port {port}"):
+        with pytest.raises(StartupError, match=f"MIEN_PORT={port}"):
             local_page.serve_page(Settings(port=port), browser=True)
         busy = Settings().model_copy(update={"port": port, "host": "0.0.0.0"})  # noqa: S104  # must not be taken over
         busy.model_fields_set.discard("port")

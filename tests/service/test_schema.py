@@ -15,21 +15,6 @@ from tests.support import ROOT, output_of, tiny_artifact
 from tests.support.app import Connect
 
 
-def _examine(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
-    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
-    settings = {"body_timeout_s": 2, "header_timeout_s": 2, "max_per_client": 0, "api_key_sha256": key_hash("a key")}
-    server = serve(artifact=artifact, **settings)
-    program, config = Path(sys.executable).with_name("schemathesis"), Path(__file__).with_name("schemathesis.toml")
-    command = [program, "--config-file", config, "run", f"{server.url}/openapi.json", "--checks", "all"]
-    for header in ("X-API-Key: a key", "Authorization: Bearer a key"):
-        command += ["--header", header]
-    command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
-    hooks = "tests.service.schemathesis_hooks"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": hooks}
-    print(output_of(*command, env=environment, cwd=server.folder, timeout=seconds)[-400:])
-    assert "Traceback" not in server.log.read_text()
-
-
 def _references(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield from [value["$ref"]] if "$ref" in value else []
@@ -48,12 +33,23 @@ def test_the_description_is_valid_openapi_without_dangling_references(
     schemas = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert set(_references(document)) == schemas, "each is defined and used"
     assert ("/v1/jobs" in document["paths"]) == jobs
+    for operation in (operation for path in document["paths"].values() for operation in path.values()):
+        assert set(operation["responses"].get("422", {"content": []})["content"]) <= {"application/problem+json"}
 
 
-def test_the_service_matches_its_description(serve: Serve, tmp_path: Path) -> None:
-    _examine(serve, tmp_path, 15, 110)
-
-
-@pytest.mark.soak
-def test_the_service_matches_its_description_for_a_thousand_examples(serve: Serve, tmp_path: Path) -> None:
-    _examine(serve, tmp_path, 1000, 7200)
+@pytest.mark.parametrize(
+    ("examples", "seconds"), [(15, 110), pytest.param(1000, 7200, marks=[pytest.mark.soak, pytest.mark.timeout(7300)])]
+)
+def test_the_service_matches_its_description(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
+    settings = {"body_timeout_s": 2, "header_timeout_s": 2, "max_per_client": 0, "api_key_sha256": key_hash("a key")}
+    server = serve(artifact=artifact, **settings)
+    program, config = Path(sys.executable).with_name("schemathesis"), Path(__file__).with_name("schemathesis.toml")
+    command = [program, "--config-file", config, "run", f"{server.url}/openapi.json", "--checks", "all"]
+    for header in ("X-API-Key: a key", "Authorization: Bearer a key"):
+        command += ["--header", header]
+    command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
+    hooks = "tests.service.schemathesis_hooks"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": hooks}
+    print(output_of(*command, env=environment, cwd=server.folder, timeout=seconds)[-400:])
+    assert "Traceback" not in server.log.read_text()

@@ -28,29 +28,17 @@ async def _load_and_stop(server: Server, *, rate: float, seconds: float) -> list
     return await load
 
 
-def _logged(server: Server) -> int:
-    return len(re.findall(r'"POST /v1/expressions HTTP/1.1" 200', server.log.read_text()))
-
-
-def _stop_under_load(serve: Serve, workers: int, **options: object) -> None:
-    server = serve(max_queue=1000, max_per_client=0, workers=workers, **options)
-    outcomes = asyncio.run(_load_and_stop(server, rate=60, seconds=2))
-    statuses = Counter(outcome.status for outcome in outcomes)
-    assert set(statuses) <= {200, REFUSED}, f"a response, or a closed port; nothing lost: {statuses}"
-    assert statuses[200] >= 20
-    assert _logged(server) == statuses[200], "every request that the server took was answered, to the last byte"
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_no_accepted_request_is_lost_when_the_service_stops(serve: Serve, workers: int) -> None:
-    _stop_under_load(serve, workers)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_no_accepted_request_is_lost_in_twenty_stops(serve: Serve, workers: int) -> None:
-    for _ in range(20):
-        _stop_under_load(serve, workers)
+@pytest.mark.parametrize("stops", [1, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("workers", [1, 2, pytest.param(4, marks=pytest.mark.soak)])
+def test_no_accepted_request_is_lost_when_the_service_stops(serve: Serve, workers: int, stops: int) -> None:
+    for _ in range(stops):
+        server = serve(max_queue=1000, max_per_client=0, workers=workers)
+        outcomes = asyncio.run(_load_and_stop(server, rate=60, seconds=2))
+        statuses = Counter(outcome.status for outcome in outcomes)
+        assert set(statuses) <= {200, REFUSED}, f"a response, or a closed port; nothing lost: {statuses}"
+        assert statuses[200] >= 20
+        logged = re.findall(r'"POST /v1/expressions HTTP/1.1" 200', server.log.read_text())
+        assert len(logged) == statuses[200], "every request that the server took was answered, to the last byte"
 
 
 def test_readiness_fails_before_the_port_closes(serve: Serve) -> None:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
+from benchmarks.background import free_port
 from tests.support import eventually
 
 # A function that runs a JavaScript expression in the page, and returns its value; promises are awaited.
@@ -26,12 +27,6 @@ _FIREFOX_SETTINGS = {
     "remote.active-protocols": 1,
     "remote.prefs.recommended": True,
 }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _json(expression: str) -> str:
@@ -60,7 +55,7 @@ def firefox(folder: Path, url: str, *, width: int = 1280, height: int = 800) -> 
         pytest.skip("Firefox is not installed: `apt-get install firefox-esr`")
     lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in _FIREFOX_SETTINGS.items()]
     (folder / "user.js").write_text("\n".join(lines), encoding="utf-8")
-    port, numbers = _free_port(), itertools.count(1)
+    port, numbers = free_port(), itertools.count(1)
     errors: list[str] = []
 
     def is_up() -> bool:
@@ -104,7 +99,7 @@ def webkit(_folder: Path, url: str) -> Iterator[Script]:
     browser = next(Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser"), None)
     if not (screen and driver and browser):
         pytest.skip("WebKit is not installed: `apt-get install webkit2gtk-driver xvfb`")
-    port, display = _free_port(), f":{90 + os.getpid() % 1000}"
+    port, display = free_port(), f":{90 + os.getpid() % 1000}"
     # in a container, WebKit cannot start its sandbox
     environment = {"DISPLAY": display, "WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS": "1"}
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
