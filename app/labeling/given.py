@@ -97,6 +97,8 @@ def _table(text: str) -> Iterator[tuple[str, int, Box | Detection]]:
         points = [_number(row[name]) for name in _POINTS] if has_points else []
         if not any(row[name] for name in (_BOX if has_box else _POINTS)):  # an image without a face
             continue
+        if row["file"] is None:  # a line that ends early
+            raise ValueError(f"line {rows.line_num} has no file")
         yield row["file"], _frame(row.get("frame"), f"line {rows.line_num}"), _face(box, points)
 
 

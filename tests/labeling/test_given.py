@@ -147,6 +147,7 @@ def test_boxes_are_read_as_other_programs_write_them(tmp_path: Path, text: str) 
         ("file,x,y\na.jpg,1,2\n", "columns file, x, y"),
         (f'file,x,y,width,height\n"{ROW}\n{ROW}\n', "unexpected end of data"),
         (f"file,x,y,width,height,frame\n{ROW},first\n", "line 2: the frame 'first'"),
+        ("x,y,width,height,file\n1,2,3,4\n", "line 2 has no file"),
         ("{", "Expecting property name"),
         ('{"images":' + "[" * 100_000, "recursion"),
         ("{}", "no 'images'"),
