@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, Literal
 
 from mien.app.inference.records import NOTES, Face
@@ -182,35 +182,35 @@ def _is_part(image: Result) -> bool:
 
 
 def file_rows(journal: Journal) -> Iterator[Row]:
-    """One row per file; the frames of a video and the pages of a TIFF, which have its name, are aggregated."""
-    for _, parts in groupby(journal.images(), key=lambda image: image.input.name):
-        yield _file_row(journal, list(parts))
+    """One row per file; the frames of a video, the pages of a TIFF and their failure, which have its name, are one."""
+    for name, images in groupby(journal.images(), key=lambda image: image.input.name):
+        first = worst = widest = last = next(images)
+        faces, frames, notes = 0, 0, dict[str, None]()
+        for last in chain([first], images):
+            faces, frames = faces + len(last.faces), frames + (last.frame is not None)
+            worst, widest = min(worst, last, key=_precedence), max(widest, last, key=lambda image: image.width or 0)
+            notes |= dict.fromkeys(last.notes)
+        reported = worst if worst.status == "error" else first
+        yield {
+            "file": name,
+            "status": worst.status,
+            "reason": reported.reason,
+            "error": reported.error,
+            "faces": faces,
+            "frames": frames if _is_part(first) else None,
+            "image_width": widest.width,
+            "image_height": widest.height,
+            "bytes": first.input.size,
+            "file_sha256": last.sha256,
+            "detector": journal.detector,
+            "model": journal.model,
+            "duplicate_of": _duplicate_of(journal, first),
+            "precision": journal.precision,
+            "notes": " ".join(notes) or None,
+        }
 
 
-def _file_row(journal: Journal, parts: list[Result]) -> Row:
-    """The row of an image, or of a video; the parts of a video are its frames and, if any, its failure."""
-    frames = [part for part in parts if part.frame is not None]
-    faces = sum(len(part.faces) for part in parts)
-    failed = next((part for part in parts if part.status == "error"), None)
-    statuses = {part.status for part in parts}
-    status = (
-        failed.status if failed else next((name for name in ("ok", "filtered") if name in statuses), parts[0].status)
-    )
-    largest = max(parts, key=lambda part: part.width or 0)
-    return {
-        "file": parts[0].input.name,
-        "status": status,
-        "reason": failed.reason if failed else parts[0].reason,
-        "error": failed.error if failed else parts[0].error,
-        "faces": faces,
-        "frames": len(frames) if _is_part(parts[0]) else None,
-        "image_width": largest.width,
-        "image_height": largest.height,
-        "bytes": parts[0].input.size,
-        "file_sha256": parts[-1].sha256,
-        "detector": journal.detector,
-        "model": journal.model,
-        "duplicate_of": _duplicate_of(journal, parts[0]) if len(parts) == 1 else None,
-        "precision": journal.precision,
-        "notes": " ".join(dict.fromkeys(note for part in parts for note in part.notes)) or None,
-    }
+def _precedence(image: Result) -> int:
+    """Rank of the status of a part as the status of its file; of others, that of the first part."""
+    ranked = ("error", "ok", "filtered")
+    return ranked.index(image.status) if image.status in ranked else len(ranked)

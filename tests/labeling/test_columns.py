@@ -1,6 +1,11 @@
-"""Columns of a face, by their literal names."""
+"""Columns of a face, by their literal names; the row of a long video."""
 
-from mien.app.labeling.columns import face_values
+import tracemalloc
+from types import SimpleNamespace
+from typing import Any
+
+from mien.app.labeling.columns import face_values, file_rows
+from mien.app.labeling.records import Input, Result
 from tests.support import face_of
 
 
@@ -39,3 +44,21 @@ def test_each_value_has_its_column() -> None:
     assert [values[name] for name in ("roll", "reasons", "agreement")] == [3.8, "small dark", 0.45]
     points = [name for name in values if name.endswith(("_x", "_y"))]
     assert [values[name] for name in points] == [1, 2, 31, 4, 16, 20, 5, 30, 25, 33]
+
+
+def test_the_row_of_a_long_video_does_not_keep_its_frames() -> None:
+    def frames() -> Any:
+        for number in range(20_000):
+            item = Input("a.mp4", "video", b"/a.mp4", 9, parent=1, frame=number)
+            notes = ("stretched",) if number == 7 else ()
+            yield Result(item, "ok" if number % 2 else "no_face", sha256="0" * 64, width=8, notes=notes)
+        yield Result(Input("a.mp4", "video", b"/a.mp4", 9), "error", "corrupt", "truncated", sha256="0" * 64)
+
+    journal: Any = SimpleNamespace(images=frames, detector="d", model="m", precision="fp32")
+    tracemalloc.start()
+    (row,) = file_rows(journal)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    names = ("status", "reason", "error", "frames", "faces", "image_width", "notes")
+    assert [row[name] for name in names] == ["error", "corrupt", "truncated", 20_000, 0, 8, "stretched"]
+    assert peak_bytes < 500_000
