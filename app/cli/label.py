@@ -129,14 +129,11 @@ def label(
 def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts, stream: IO[str] | None) -> int:
     from rich.console import Console
 
-    from mien.app.labeling.files import LabelingError
     from mien.app.labeling.progress import JsonLog, reporter
     from mien.app.labeling.run import label as label_folders
     from mien.app.labeling.summary import print_summary, summary_facts
     from mien.app.settings import load_settings
 
-    if options.ray_address is not None and options.engine != "ray":
-        raise LabelingError("--ray-address needs --engine ray.")
     if options.dry_run:
         return _dry_run(options, stream)
     with reporter(options, Console(stderr=True), stream) as report:
@@ -220,5 +217,7 @@ def _check_combinations(options: LabelOptions) -> None:
         fail("--csv-decimal , needs another --csv-separator, such as ;", USAGE)
     if options.end is not None and options.start >= options.end:
         fail("--start must be before --end.", USAGE)
+    if options.ray_address is not None and options.engine != "ray":
+        fail("--ray-address needs --engine ray.", USAGE)
     if options.aligned + options.whole + (options.boxes is not None) > 1:
         fail("--aligned, --whole and --boxes cannot be combined.", USAGE)

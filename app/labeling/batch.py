@@ -1,10 +1,15 @@
-"""Labeling of one batch of images: read, decode, detect, align, classify all faces at once, write copies and crops."""
+"""Labeling of batches: read, decode, detect, align, classify all faces at once, write copies and crops.
+
+An executor labels batches in order, a few at a time: `Threads` of this process, or tasks of a cluster (`cluster.py`).
+"""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import cv2
 
@@ -14,7 +19,8 @@ from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
 from mien.app.inference.records import Box, Face, Photo, Prepared
-from mien.app.labeling.facts import facts_of
+from mien.app.inference.runtime.cpu_count import cores
+from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
 from mien.app.labeling.given import read_given
 from mien.app.labeling.images import (
@@ -31,10 +37,12 @@ from mien.app.labeling.images import (
     remove_crops,
     thumbnail,
 )
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.raw import decode_named, is_named_format
 from mien.app.labeling.reading import failure_of, read_file
 from mien.app.labeling.records import Failure, Input, Result, Status
+from mien.app.settings import Settings
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
@@ -43,6 +51,16 @@ from mien.data.contract.decode import icc_profile
 STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
 _THRESHOLD: Final = 0.6  # of a detector that does not state its own
 Earlier = Callable[[Input, str], Result | None]  # the earlier result of a moved input with this hash
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Images labeled and committed together, or the end of a container, with a failure if there is one."""
+
+    inputs: list[Input]
+    closes: Input | None = None
+    failure: Failure | None = None
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +226,55 @@ class BatchLabeler:
         """A detector with half the threshold."""
         settings, threshold = self.pipeline.settings, getattr(self.pipeline.detector, "threshold", _THRESHOLD)
         return create_detector(settings.model_copy(update={"detection_threshold": threshold / 2}))
+
+
+class Executor(Protocol):
+    """Labels the batches of a run; `facts` are those of its models."""
+
+    facts: dict[str, str]
+    workers: int
+
+    def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
+        """Label batches, in order; a batch is taken from the iterator when a worker will soon be free."""
+        ...
+
+
+class Threads:
+    """Threads of this process over one pipeline.
+
+    OpenCV, Pillow, hashlib and ONNX Runtime release the GIL, so threads suffice, and pixels are not copied.
+    """
+
+    def __init__(self, options: LabelOptions, settings: Settings) -> None:
+        self._labeler = BatchLabeler(open_pipeline(settings), options)
+        self.facts = self._labeler.facts
+        self.workers = options.workers or cores()
+
+    def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
+        """Label batches in order."""
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="label")
+        try:
+            yield from in_order(
+                batches,
+                lambda batch: pool.submit(self._labeler.label, batch.inputs, journal.earlier).result,
+                self.workers + 2,
+            )
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def in_order(
+    batches: Iterable[Batch], submit: Callable[[Batch], Callable[[], BatchResult]], ahead: int
+) -> Generator[tuple[Batch, BatchResult], None, None]:
+    """Submit batches, at most `ahead` before the one whose result is awaited, and yield them with their results."""
+    pending: deque[tuple[Batch, Callable[[], BatchResult]]] = deque()
+    for batch in batches:
+        pending.append((batch, submit(batch)))
+        if len(pending) > ahead:
+            first, result = pending.popleft()
+            yield first, result()
+    for last, result in pending:
+        yield last, result()
 
 
 def _stored(face: Face, item: Input) -> Face:

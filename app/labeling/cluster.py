@@ -1,7 +1,6 @@
-"""Where batches are labeled: on threads of this process, or by tasks on the machines of a Ray cluster.
+"""Labeling by tasks on the machines of a Ray cluster, instead of threads of this process.
 
-An executor labels batches in order, a few at a time. The driver of a run forms the batches and commits their results to
-the journal, whatever the executor is.
+The driver forms the batches and commits their results to the journal, as it does with threads.
 """
 
 import contextlib
@@ -13,24 +12,21 @@ import os
 import pickle
 import socket
 import uuid
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mien.app.inference.runtime.cpu_count import cores
-from mien.app.labeling.batch import BatchLabeler, BatchResult
+from mien.app.labeling.batch import Batch, BatchLabeler, BatchResult, in_order
 from mien.app.labeling.facts import open_pipeline, with_recorded_precision
 from mien.app.labeling.files import STATE_DIR, LabelingError
 from mien.app.labeling.images import THUMBS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import file_sha256
-from mien.app.labeling.records import Failure, Input, Result
-from mien.app.labeling.signals import Interrupts
+from mien.app.labeling.records import Input, Result
 from mien.app.labeling.store import is_url
 from mien.app.settings import Settings
 
@@ -40,76 +36,6 @@ _START_S: Final = 300.0
 _STARTS: Final = 3
 _CONNECT_S: Final = 10.0
 _LOCAL_STORE_BYTES: Final = 200 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Images labeled and committed together, or the end of a container, with a failure if there is one."""
-
-    inputs: list[Input]
-    closes: Input | None = None
-    failure: Failure | None = None
-    sha256: str = ""
-
-
-class Executor(Protocol):
-    """Labels the batches of a run; `facts` are those of its models."""
-
-    facts: dict[str, str]
-    workers: int
-
-    def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
-        """Label batches, in order; a batch is taken from the iterator when a worker will soon be free."""
-        ...
-
-
-@contextlib.contextmanager
-def open_executor(options: LabelOptions, settings: Settings, signals: Interrupts) -> Iterator[Executor]:
-    """Open the executor that the options choose. Raises: LabelingError, StartupError, ArtifactError."""
-    if options.engine == "local":
-        yield Threads(options, settings)
-        return
-    with _connected(options) as ray, signals.installed():  # Ray installs its own handlers when it starts
-        yield RayTasks(ray, options, settings)
-
-
-def _in_order(
-    batches: Iterable[Batch], submit: Callable[[Batch], Callable[[], BatchResult]], ahead: int
-) -> Generator[tuple[Batch, BatchResult], None, None]:
-    """Submit batches, at most `ahead` before the one whose result is awaited, and yield them with their results."""
-    pending: deque[tuple[Batch, Callable[[], BatchResult]]] = deque()
-    for batch in batches:
-        pending.append((batch, submit(batch)))
-        if len(pending) > ahead:
-            first, result = pending.popleft()
-            yield first, result()
-    for last, result in pending:
-        yield last, result()
-
-
-class Threads:
-    """Threads of this process over one pipeline.
-
-    OpenCV, Pillow, hashlib and ONNX Runtime release the GIL, so threads suffice, and pixels are not copied.
-    """
-
-    def __init__(self, options: LabelOptions, settings: Settings) -> None:
-        self._labeler = BatchLabeler(open_pipeline(settings), options)
-        self.facts = self._labeler.facts
-        self.workers = options.workers or cores()
-
-    def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
-        """Label batches in order."""
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="label") as pool:
-            try:
-                yield from _in_order(
-                    batches,
-                    lambda batch: pool.submit(self._labeler.label, batch.inputs, journal.earlier).result,
-                    self.workers + 2,
-                )
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
 
 
 class NotReady(LabelingError):
@@ -153,7 +79,7 @@ class RayTasks:
             labeled = self._label.remote(self._setup, self.facts, batch.inputs, moved, run_id)
             return partial(self._result, labeled, f" while it labeled a batch from {batch.inputs[0].name} on")
 
-        return _in_order(batches, submit, self._ahead)
+        return in_order(batches, submit, self._ahead)
 
     def _gpu_share(self, settings: Settings) -> float:
         """Share of a GPU for each worker: 0 unless the device is `cuda`. Raises: NotReady."""
@@ -236,7 +162,7 @@ def _moved(inputs: list[Input], journal: Journal) -> dict[int, Result]:
 
 
 @contextlib.contextmanager
-def _connected(options: LabelOptions) -> Iterator[Any]:
+def connected(options: LabelOptions) -> Iterator[Any]:
     """Connect Ray to a cluster, or to a local one that ends with the block. Raises: NotReady."""
     if importlib.util.find_spec("ray") is None:
         raise LabelingError("--engine ray: Ray is not installed. Run `pip install ray`.")

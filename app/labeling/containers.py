@@ -386,7 +386,12 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
                     child = replace(container, frame=frame.number, time_s=time_s, scene=sampling.scene)
                     child = replace(child, parent=container.row, row=None)
                     done = is_done(child)
-                    yield child if done else _with_pixels(frame, child), done
+                    if not done:
+                        try:
+                            child = replace(child, pixels=frame.pixels())
+                        except VideoError as error:
+                            child = replace(child, failure=Failure("corrupt", str(error)))
+                    yield child, done
             else:
                 _check_end(video, frames, time_s)
         except VideoError as error:
@@ -394,13 +399,6 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
     if not sampling.slot:
         last = f"the last one that was read is at {time_s:g} s"
         raise ContainerError(f"no frame between --start and --end: {last}", "outside_part", "skipped")
-
-
-def _with_pixels(frame: VideoFrame, child: Input) -> Input:
-    try:
-        return replace(child, pixels=frame.pixels())
-    except VideoError as error:
-        return replace(child, failure=Failure("corrupt", str(error)))
 
 
 def _check_end(video: Video, frames: int, last_s: float) -> None:

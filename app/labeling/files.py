@@ -36,15 +36,6 @@ class NoInput(LabelingError):
     """An input that does not exist, or inputs without anything to label."""
 
 
-class SameName(LabelingError):
-    """Two inputs with one name, such as addresses that differ in their query only."""
-
-    def __init__(self, name: str, path: bytes, other: bytes) -> None:
-        super().__init__(
-            f"two inputs have the name {name}: {path!r} and {other!r}. Label them with two output folders."
-        )
-
-
 class DiskFull(LabelingError):
     """The disk is full; committed results are kept."""
 

@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mien.app.inference.records import Face
-from mien.app.labeling.files import (
-    STATE_DIR,
-    DamagedJournal,
-    ForeignFile,
-    LabelingError,
-    OutputRefused,
-    SameName,
-    foreign,
-)
+from mien.app.labeling.files import STATE_DIR, DamagedJournal, ForeignFile, LabelingError, OutputRefused, foreign
 from mien.app.labeling.images import image_paths, remove_images
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import LIVE_PHOTOS, LIVE_VIDEO, file_sha256
@@ -355,8 +347,9 @@ class Journal:
             return
         for item in batch:
             (other,) = self._db.execute("SELECT path FROM items WHERE name=? AND frame=-1", (item.name,)).fetchone()
-            if other != item.path:
-                raise SameName(item.name, other, item.path)
+            if other != item.path:  # such as addresses that differ in their query only
+                paths = f"{other!r} and {item.path!r}"
+                raise LabelingError(f"two inputs have the name {item.name}: {paths}. Use two output folders.")
 
     def _reconcile(self, before: int) -> None:
         """Forget the results of changed inputs, and retry inputs that failed for a temporary reason."""

@@ -19,9 +19,9 @@ import onnxruntime
 import PIL
 
 from mien.app import VERSION
-from mien.app.labeling.batch import BatchResult
+from mien.app.labeling.batch import Batch, BatchResult, Executor, Threads
+from mien.app.labeling.cluster import RayTasks, connected
 from mien.app.labeling.containers import ContainerError, expected_frames, is_short, open_container, page_count
-from mien.app.labeling.executors import Batch, Executor, open_executor
 from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
 from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.given import read_given
@@ -62,7 +62,13 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
         if not options.new_run:
             with contextlib.suppress(NoJournal), contextlib.closing(open_journal(options.out)) as earlier:
                 settings = with_recorded_precision(settings, earlier.facts)
-        with open_executor(options, settings, signals) as executor:
+        with contextlib.ExitStack() as cluster:
+            if options.engine == "local":
+                executor: Executor = Threads(options, settings)
+            else:
+                ray = cluster.enter_context(connected(options))
+                cluster.enter_context(signals.installed())  # Ray installs its own handlers when it starts
+                executor = RayTasks(ray, options, settings)
             outcome.workers, outcome.facts = executor.workers, executor.facts
             outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(settings.model)))
             with output_lock(options.out), disk_errors(options.out):

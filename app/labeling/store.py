@@ -32,10 +32,6 @@ _TEMPORARY: Final = (408, 425, 429)
 _ERRORS: Final = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 410: errno.ENOENT}
 
 
-class NoStore(LabelingError):
-    """A store that cannot be listed, or whose library is not installed."""
-
-
 def is_url(path: str | bytes) -> bool:
     """Return whether a path is an object of a store or of a web server."""
     return _URL.match(os.fsencode(path)) is not None
@@ -49,7 +45,7 @@ def is_web(url: str) -> bool:
 def objects(url: str) -> Iterator[tuple[str, int, str]]:
     """Key below the prefix, size and version of each object; the key is empty if `url` is itself an object.
 
-    Raises: NoStore.
+    Raises: LabelingError.
     """
     import obstore
 
@@ -66,7 +62,7 @@ def objects(url: str) -> Iterator[tuple[str, int, str]]:
     except (FileNotFoundError, obstore.exceptions.NotFoundError):
         return
     except obstore.exceptions.BaseError as error:
-        raise NoStore(f"{url} cannot be listed: {_first_line(error)}.") from error
+        raise LabelingError(f"{url} cannot be listed: {_first_line(error)}.") from error
 
 
 def download(url: str, file: IO[bytes], most: int = sys.maxsize) -> None:
@@ -75,7 +71,7 @@ def download(url: str, file: IO[bytes], most: int = sys.maxsize) -> None:
 
 
 def check_store(url: str) -> None:
-    """Check that a store can be opened. Raises: NoStore."""
+    """Check that a store can be opened. Raises: LabelingError."""
     if not is_web(url):
         _open(url)
 
@@ -85,7 +81,7 @@ def _bucket(bucket: str) -> Any:
     try:
         from obstore.store import from_url
     except ImportError as error:
-        raise NoStore(f"{bucket}: obstore is not installed. Run `pip install obstore`.") from error
+        raise LabelingError(f"{bucket}: obstore is not installed. Run `pip install obstore`.") from error
     stalled = timedelta(seconds=STALLED_S)
     return from_url(
         bucket,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.labeling import executors
-from mien.app.labeling.executors import NotReady, label_on_worker, open_on_worker
+from mien.app.labeling import cluster
+from mien.app.labeling.cluster import NotReady, label_on_worker, open_on_worker
 from mien.app.labeling.files import STATE_DIR
 from mien.app.labeling.images import ANNOTATED
 from mien.app.labeling.journal import NoJournal, open_journal
@@ -108,7 +108,7 @@ def test_options_of_a_cluster_and_a_missing_library_are_named(
 ) -> None:
     photos, out = write_photos(tmp_path / "photos", count=1), tmp_path / "out"
     assert "--engine ray" in mien("label", photos, "--out", out, "--ray-address", "auto").stderr
-    monkeypatch.setattr(executors.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda _name: None)
     missing = mien("label", photos, "--out", out, "--engine", "ray")
     assert missing.exit_code == 1
     assert "pip install ray" in missing.stderr
@@ -137,6 +137,6 @@ def test_a_machine_without_the_folders_is_reported(artifact: Path, tmp_path: Pat
     (tmp_path / STATE_DIR).mkdir()
     for run_id in (None, "other"):  # another folder, and that of another run
         if run_id is not None:
-            (tmp_path / STATE_DIR / executors.RUN_ID).write_text(run_id)
+            (tmp_path / STATE_DIR / cluster.RUN_ID).write_text(run_id)
         with pytest.raises(NotReady, match="cannot find the output folder"):
             label_on_worker(setup, facts, [drawn], {}, "this")

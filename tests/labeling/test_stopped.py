@@ -83,8 +83,8 @@ def test_a_signal_while_the_program_is_imported_exits_with_4(
 @pytest.mark.parametrize(
     ("module", "function", "kill", "message"),
     [
-        ("mien.app.labeling.executors", "open_pipeline", "kill", '"stopped": "SIGTERM"'),
-        ("mien.app.labeling.executors", "open_pipeline", "kill_within_an_import", "stopped by SIGTERM"),
+        ("mien.app.labeling.batch", "open_pipeline", "kill", '"stopped": "SIGTERM"'),
+        ("mien.app.labeling.batch", "open_pipeline", "kill_within_an_import", "stopped by SIGTERM"),
         ("mien.app.labeling.run", "clear_parts", "kill_within_a_callback", '"stopped": "SIGTERM"'),
         ("mien.app.labeling.run", "scan", "kill", '"stopped": "SIGTERM"'),
         ("mien.app.labeling.batch", "annotate", "kill", "Stopped by SIGTERM"),

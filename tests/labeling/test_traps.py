@@ -19,9 +19,8 @@ import pytest
 from PIL import Image
 
 from mien import app
-from mien.app.labeling import containers, executors, run
-from mien.app.labeling.batch import BatchLabeler
-from mien.app.labeling.executors import Threads
+from mien.app.labeling import batch, containers, run
+from mien.app.labeling.batch import BatchLabeler, Threads
 from mien.data.contract.decode import formats
 from tests.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image, sample_photo
@@ -576,7 +575,7 @@ def test_a_usage_error_is_one_json_line_too(option: str, message: str, photos: P
 def test_an_unexpected_error_is_a_json_line_too(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "open_pipeline", Mock(side_effect=RuntimeError("a bug")))
+    monkeypatch.setattr(batch, "open_pipeline", Mock(side_effect=RuntimeError("a bug")))
     done = mien("label", photos, "--out", tmp_path / "out", "--json-log")
     assert done.exit_code == 1
     assert "RuntimeError: a bug" in json.loads(done.stderr)["error"]
