@@ -2,6 +2,9 @@
 
 import hashlib
 import logging
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ from mien.training.weights import is_average, load_trained
 
 logger = logging.getLogger(__name__)
 _BATCH = 256
+_PART = 8 * _BATCH  # faces after which an interrupted run continues
 
 
 class Teachers(nn.Module):
@@ -80,7 +84,8 @@ def _load(folder: Path) -> tuple[nn.Module, Head, tuple[str, ...]]:
 def fixed_logits(teachers: Teachers, faces: Split, *, runtime: Runtime, cache_dir: Path) -> Array:
     """Log of the mean probability of the teachers over each face and its mirror image, (N, K) float32.
 
-    Cached in `cache_dir` until the teachers, their heads, the precision, the faces, their color or the contract change.
+    Cached in `cache_dir` until the teachers, their heads, the precision, the faces, their color or the contract change;
+    in parts until all are there.
     """
     data = f"{faces.index_sha256} {faces.crops.shape[-1]}"
     precision = runtime.autocast.fast_dtype if runtime.autocast._enabled else torch.float32
@@ -89,21 +94,43 @@ def fixed_logits(teachers: Teachers, faces: Split, *, runtime: Runtime, cache_di
     for name, tensor in teachers.state_dict().items():
         state.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     path = cache_dir / f"teacher_logits-{state.hexdigest()[:16]}.npy"
-    if not path.exists():
-        logger.info("applying the teachers to %d faces, for %s", len(faces), path)
-        teachers.eval()
+    teachers.eval()
+    started, parts = time.monotonic(), list[Path]()
+
+    def apply(start: int, stop: int) -> Array:
         batches = []
-        for start in range(0, len(faces), _BATCH):
-            crops = np.stack([faces.crops[index] for index in range(start, min(start + _BATCH, len(faces)))])
+        for first in range(start, stop, _BATCH):
+            crops = np.stack([faces.crops[index] for index in range(first, min(first + _BATCH, stop))])
             pixels = torch.from_numpy(crops).to(runtime.device)
             with torch.no_grad(), runtime.autocast:
                 both_views = [teachers(view).float() for view in (pixels, pixels.flip(dims=[2]))]
             batches.append(_log_mean(torch.stack(both_views)).cpu().numpy())
-        computed = np.concatenate(batches)
+        minutes = (time.monotonic() - started) / 60
+        logger.info("applied the teachers to faces %d to %d of %d, %.0f minutes", start, stop, len(faces), minutes)
+        return np.concatenate(batches)
+
+    def apply_in_parts() -> Array:
+        logits = []
+        for start in range(0, len(faces), _PART):
+            parts.append(path.with_name(f"{path.stem}.{start}.npy"))
+            stop = min(start + _PART, len(faces))
+            logits.append(_cached(parts[-1], partial(apply, start, stop)))
+        return np.concatenate(logits)
+
+    logits = _cached(path, apply_in_parts)
+    for part in parts:
+        part.unlink(missing_ok=True)
+    return logits
+
+
+def _cached(path: Path, compute: Callable[[], Array]) -> Array:
+    """Read an array of the cache, or compute and write it. Raises: DatasetError, if the disk is full."""
+    if not path.exists():
+        computed = compute()
         with cache_file(path, "logits of the teachers", size=computed.nbytes) as file:
             np.save(file, computed)
-    logits: Array = np.load(path)
-    return logits
+    cached: Array = np.load(path)
+    return cached
 
 
 def _log_mean(logits: Tensor) -> Tensor:

@@ -84,6 +84,27 @@ def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
         fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path)
 
 
+def test_an_interrupted_application_of_the_teachers_continues(
+    root: Path, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
+    whole = fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path / "whole")
+    monkeypatch.setattr("mien.training.teachers._BATCH", 2)
+    monkeypatch.setattr("mien.training.teachers._PART", 4)
+    compute = Teachers.forward
+    interrupted = create_autospec(compute, side_effect=[compute(teachers, torch.zeros(2, 112, 112, 1))] * 5)
+    monkeypatch.setattr(Teachers, "forward", interrupted)
+    with pytest.raises(StopIteration):  # within the second part
+        fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path / "parts")
+    assert [path.name.split(".")[1] for path in (tmp_path / "parts").iterdir()] == ["0"]
+    resumed = create_autospec(compute, side_effect=compute)
+    monkeypatch.setattr(Teachers, "forward", resumed)
+    found = fixed_logits(teachers, faces, runtime=cpu(), cache_dir=tmp_path / "parts")
+    assert sum(len(call.args[1]) for call in resumed.call_args_list) == 2 * (len(faces) - 4)
+    np.testing.assert_allclose(found[4:], whole[4:], atol=1e-5)
+    assert len(list((tmp_path / "parts").iterdir())) == 1
+
+
 def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None:
     faces = joined(root, tmp_path)
     logits = np.repeat(np.arange(len(faces), dtype=np.float32)[:, None], 7, axis=1)
