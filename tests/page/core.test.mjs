@@ -18,6 +18,7 @@ import { Pipeline } from "../../app/static/page/core/pipeline.js";
 import { measure, soften } from "../../app/static/page/core/quality.js";
 import { Scene } from "../../app/static/page/core/scene.js";
 import { placeTags, shared } from "../../app/static/page/core/tags.js";
+import { withDuration } from "../../app/static/page/core/webm.js";
 import { Tracker } from "../../app/static/page/core/tracker.js";
 
 const { facts, labeled, softened, tracked, aligned, cuts, decoded, table } = JSON.parse(fs.readFileSync(process.env.VECTORS));
@@ -188,6 +189,17 @@ test("tables have the columns of the command, in its order, and the same cells",
   assert.ok(text.includes(",false,int8,,small dark,0.450000\n"));
   assert.ok(text.includes("\nx,error,"));
   assert.ok(text.includes(",no_image,'=1+1,"));
+});
+
+test("a recorded WebM states its duration, and other videos stay as they are", async () => {
+  const bytes = Uint8Array.from([0x2a, 0xd7, 0xb1, 0x83, 0x44, 0x89, 0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0x4d, ...new Array(600).fill(7)]);
+  const stated = await withDuration(new Blob([bytes], { type: "video/webm" }), 5.25);
+  const view = new DataView(await stated.arrayBuffer());
+  assert.deepEqual([stated.type, stated.size, view.getFloat64(7), view.getUint8(15), view.getUint8(600)], ["video/webm", bytes.length, 5250, 0x4d, 7]);
+  for (const [part, type] of [[bytes, "video/mp4"], [bytes.slice(16), "video/webm"], [bytes.slice(0, 9), "video/webm"]]) {
+    const blob = new Blob([part], { type });
+    assert.equal(await withDuration(blob, 5), blob);
+  }
 });
 
 test("an episode is a second or more of one certain expression", () => {

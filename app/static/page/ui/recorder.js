@@ -1,5 +1,7 @@
 // The annotated video of a session, made in the browser by MediaRecorder.
 
+import { withDuration } from "../core/webm.js";
+
 // MP4 first: it states its duration, and most programs open it
 const TYPES = ["video/mp4;codecs=avc1.42E028", "video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
 const FRAMES_PER_S = 25;
@@ -35,6 +37,6 @@ export class VideoRecorder {
 }
 
 /** The video of its parts, or null if this browser cannot record one. */
-export function videoOf(parts) {
-  return parts.length ? new Blob(parts, { type: parts[0].type.split(";")[0] }) : null;
+export async function videoOf(parts, seconds) {
+  return parts.length ? withDuration(new Blob(parts, { type: parts[0].type.split(";")[0] }), seconds) : null;
 }

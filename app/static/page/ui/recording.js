@@ -93,12 +93,14 @@ export class Recording {
     this.show(this.parts);
   }
 
-  show(parts) {
+  async show(parts) {
     if (!parts.length) return this.offerUnsaved(); // opened or deleted in another tab
     const [{ id, about }] = parts;
+    const session = Session.of(parts);
+    const video = await videoOf(parts.flatMap((part) => part.video), session.seconds);
     const thumbs = new Map(parts.flatMap((part) => part.thumbs ?? []).map(([number, blob]) => [String(number), blob]));
     const closed = (done) => (done ? this.remove(id) : this.offerUnsaved());
-    this.summary.show(Session.of(parts), { about, video: videoOf(parts.flatMap(({ video }) => video)), thumbs, closed });
+    this.summary.show(session, { about, video, thumbs, closed });
   }
 
   showTime() {
