@@ -430,12 +430,6 @@ def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
         stage, button = tab.box("#stage"), tab.box("#start")
         assert button["y"] + button["height"] < stage["y"] + stage["height"], "the button is not cut off"
     assert len(titles) == len(states)
-    tab.page.evaluate("() => { document.featurePolicy.allowsFeature = () => false; }")
-    tab.page.evaluate(
-        "() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', 'NotAllowedError')); }"
-    )
-    tab.page.click("#start")
-    tab.wait_until("""document.getElementById('state-text').textContent.includes('<iframe allow="camera">')""")
 
 
 def test_an_insecure_page_explains_why_the_camera_is_unavailable(open_tab: Open, site: Server) -> None:

@@ -8,7 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Error
+from playwright.sync_api import Error, expect
 
 from mien.app.service.static_page import write_page
 from mien.app.settings import load_settings
@@ -121,6 +121,20 @@ def test_the_static_page_labels_camera_and_photos(open_tab: Open, static_url: st
     assert tab.page.locator("footer").count() == 0
     tab.page.click("header a")
     tab.wait_until_ready()
+
+
+@pytest.mark.parametrize("script", ["", "Object.defineProperty(document, 'featurePolicy', { value: undefined });"])
+def test_a_frame_without_permission_says_how_to_get_it_also_where_browsers_do_not_tell(
+    open_tab: Open, static_url: str, tmp_path: Path, script: str
+) -> None:
+    address = static_url.replace("127.0.0.1", "localhost")
+    (tmp_path / "index.html").write_text(f'<link rel=icon href="data:,"><iframe src="{address}">', encoding="utf-8")
+    with files_at(tmp_path) as url:
+        tab = open_tab("", at=url, script=script)
+        frame = tab.page.frame_locator("iframe")
+        frame.locator("#start").click()
+        expect(frame.locator("#state-text")).to_contain_text('<iframe allow="camera">')
+        tab.ignore_errors("Permissions policy")
 
 
 def test_several_threads_label_in_a_static_page_that_its_service_worker_isolates(

@@ -23,8 +23,18 @@ ERRORS.AbortError = ERRORS.NotReadableError;
 
 const IN_A_FRAME = ["refused", "The page around this one blocks the camera", 'Its element needs allow="camera": <iframe allow="camera">. Or open this page by itself.'];
 
+/** Whether the page around this one keeps the camera from it. Only Chromium tells; others do so in a frame of another site. */
+function isBlockedByFrame() {
+  if (document.featurePolicy) return !document.featurePolicy.allowsFeature("camera");
+  try {
+    return !top.location.href;
+  } catch {
+    return true;
+  }
+}
+
 function cameraErrorOf(error) {
-  if (error.name === "NotAllowedError" && document.featurePolicy?.allowsFeature("camera") === false) return new CameraError(...IN_A_FRAME);
+  if (error.name === "NotAllowedError" && isBlockedByFrame()) return new CameraError(...IN_A_FRAME);
   const [kind, title, text] = ERRORS[error.name] ?? ["failed", "The camera did not start", error.message];
   return new CameraError(kind, title, text);
 }
