@@ -239,14 +239,8 @@ class Analyzer:
 
     def _read(self, image: object) -> bytes | Array:
         """Bytes of an image file, or pixels (H, W, 3) uint8 RGB."""
-        if isinstance(image, np.ndarray):
-            return checked_pixels(image)
-        if isinstance(image, PIL.Image.Image):
-            if getattr(image, "tile", None) and getattr(image, "fp", None) is None:
-                raise InvalidRequest(
-                    "image of Pillow: its file is closed, and its pixels are not loaded. Load it first."
-                )
-            return upright_rgb(image, max_pixels=self._settings.max_pixels, levels=narrow_levels(image))
+        if isinstance(image, np.ndarray | PIL.Image.Image):
+            return pixels_of(image, max_pixels=self._settings.max_pixels)
         limit = self._settings.max_bytes
         payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else read_file(image, limit + 1)
         if not payload:
@@ -297,12 +291,16 @@ def in_batches(
     return [faces for faces in results.values() if isinstance(faces, Faces)]
 
 
-def checked_pixels(pixels: Array) -> Array:
-    """The pixels, contiguous. Raises: InvalidRequest, unless they are (H, W, 3) uint8."""
-    if pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.dtype == np.uint8 and pixels.size:
-        return np.ascontiguousarray(pixels)
+def pixels_of(image: Array | PIL.Image.Image, *, max_pixels: int) -> Array:
+    """Upright pixels (H, W, 3) uint8 RGB. Raises: InvalidRequest; ImageTooLarge, for an image of Pillow."""
+    if isinstance(image, PIL.Image.Image):
+        if getattr(image, "tile", None) and getattr(image, "fp", None) is None:
+            raise InvalidRequest("image of Pillow: its file is closed, and its pixels are not loaded. Load it first.")
+        return upright_rgb(image, max_pixels=max_pixels, levels=narrow_levels(image))
+    if image.ndim == 3 and image.shape[2] == 3 and image.dtype == np.uint8 and image.size:
+        return np.ascontiguousarray(image)
     raise InvalidRequest(
-        f"pixels {pixels.shape} {pixels.dtype}: expected (H, W, 3) uint8 in RGB. Gray pixels become that with "
+        f"pixels {image.shape} {image.dtype}: expected (H, W, 3) uint8 in RGB. Gray pixels become that with "
         "np.dstack([pixels] * 3), those with an alpha channel with pixels[..., :3], channels in front with "
         "pixels.transpose(1, 2, 0), floats in 0 to 1 with (pixels * 255).astype(np.uint8). For several photos, call "
         "analyze_batch()."

@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import os
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ import httpx
 import numpy as np
 import PIL.Image
 
-from mien.analyzer import Faces, Image, checked_pixels, in_batches, read_file
+from mien.analyzer import Faces, Image, in_batches, pixels_of, read_file
 from mien.app.inference.records import Box, Face, Photo
 from mien.data.contract import decode
 from mien.data.errors import MienError
@@ -149,8 +150,8 @@ def _problem(response: httpx.Response) -> dict[str, Any]:
 def _encoded(image: Image) -> _Encoded:
     if isinstance(image, np.ndarray | PIL.Image.Image):
         buffer = io.BytesIO()
-        pixels = PIL.Image.fromarray(checked_pixels(image)) if isinstance(image, np.ndarray) else image
-        pixels.save(buffer, "PNG", exif=pixels.getexif())
+        pixels = pixels_of(image, max_pixels=sys.maxsize)  # the service has a limit of its own
+        PIL.Image.fromarray(pixels).save(buffer, "PNG")
         return buffer.getvalue(), buffer.getvalue()
     payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else read_file(image)
     return payload, os.path.abspath(os.fsdecode(image)) if isinstance(image, str | os.PathLike) else payload  # noqa: PTH100

@@ -52,7 +52,8 @@ def test_any_image_of_an_analyzer_can_be_sent(open_client: Open, tmp_path: Path)
     pixels, path, client = gradient_image(320, 240), tmp_path / "photo.png", open_client()
     path.write_bytes(encoded(pixels, "PNG"))
     with path.open("rb") as file, PIL.Image.open(path) as pillow:
-        for image in (path, str(path), path.read_bytes(), file, pixels, pillow):
+        modes = [pillow.convert(mode) for mode in ("CMYK", "YCbCr", "I", "F")]  # which PNG does not have
+        for image in (path, str(path), path.read_bytes(), file, pixels, pillow, *modes):
             faces = client.analyze(image)
             assert [face.box.width for face in faces] == [80]
             assert faces.draw().size == (320, 240)
