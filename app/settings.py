@@ -125,18 +125,18 @@ class InferenceSettings(BaseSettings):
         Raises: SettingsError, naming the variable or the override, what was found and what is allowed.
         """
         _reject_unknown_variables()
-        given = {name: value for name, value in overrides.items() if value is not None}
-        for name in sorted(given.keys() - cls.model_fields.keys()):
+        overrides = {name: value for name, value in overrides.items() if value is not None}
+        for name in sorted(overrides.keys() - cls.model_fields.keys()):
             nearest = difflib.get_close_matches(name, cls.model_fields, n=1, cutoff=0)[0]
             raise SettingsError(f"{name}: unknown setting. Did you mean {nearest}?")
         try:
-            return cls(**given)  # type: ignore[arg-type]  # pydantic checks the types
+            return cls(**overrides)  # type: ignore[arg-type]  # pydantic checks the types
         except ValidationError as error:
             first = error.errors()[0]
             if not first["loc"]:  # of several settings: the input is all of them
                 raise SettingsError(str(first["ctx"]["error"])) from error
             name = str(first["loc"][0])
-            source = name if name in given else _variable(name)
+            source = name if name in overrides else _variable(name)
             if name == "api_key_sha256":  # what was found may be a key
                 raise SettingsError(
                     f"{source}: expected the SHA-256 of each key, 64 digits 0-9a-f, with commas"
@@ -266,8 +266,8 @@ def load_settings(**overrides: object) -> ServiceSettings:
 
 def environment(settings: ServiceSettings) -> dict[str, str | None]:
     """Every setting as the environment variable that restores it; None means that the variable must be unset."""
-    given = settings.model_fields_set
-    return {_variable(name): _text(value) if name in given and value is not None else None for name, value in settings}
+    chosen = settings.model_fields_set
+    return {_variable(name): _text(value) if name in chosen and value is not None else None for name, value in settings}
 
 
 def _variable(field: str) -> str:
@@ -282,8 +282,8 @@ def _text(value: object) -> str:
 
 def _reject_unknown_variables() -> None:
     """Reject a misspelled variable: the service would run without the intended key or limit."""
-    known = {_variable(field) for field in ServiceSettings.model_fields}
+    variables = {_variable(field) for field in ServiceSettings.model_fields}
     for variable in sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)):
-        if variable.upper() not in known | _NOT_SETTINGS:
-            nearest = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0)[0]
+        if variable.upper() not in variables | _NOT_SETTINGS:
+            nearest = difflib.get_close_matches(variable.upper(), variables, n=1, cutoff=0)[0]
             raise SettingsError(f"{variable}: unknown setting. Did you mean {nearest}? Otherwise unset it.")

@@ -166,8 +166,8 @@ class Analyzer:
         Raises: OSError, for a path that cannot be read; MienError, for an image or a box that cannot be used;
             TypeError.
         """
-        given = None if boxes is None else [_given(index, box) for index, box in enumerate(boxes)]
-        prepared = self._prepare(image, aligned=aligned, whole=whole, boxes=given)
+        faces_at = None if boxes is None else [_box_or_face(index, box) for index, box in enumerate(boxes)]
+        prepared = self._prepare(image, aligned=aligned, whole=whole, boxes=faces_at)
         (faces,) = self._classify([prepared])
         return faces
 
@@ -254,7 +254,7 @@ class Analyzer:
         return {"_settings": self._settings, "_on_gpu": False, "_opened": None, "_closed": self._closed}
 
 
-def _given(index: int, values: Sequence[float] | Array) -> Box | Detection:
+def _box_or_face(index: int, values: Sequence[float] | Array) -> Box | Detection:
     """A face from its box or its landmarks. Raises: InvalidBox."""
     try:
         numbers = np.asarray(values, np.float64)

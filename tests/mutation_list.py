@@ -364,7 +364,7 @@ MUTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         '"Cache-Control": "public"',
         "test_main.py",
     ),
-    ("keys: any key", "app/service", "hmac.compare_digest(digest, known)", "True", "test_keys.py test_main.py"),
+    ("keys: any key", "app/service", "hmac.compare_digest(digest, accepted)", "True", "test_keys.py test_main.py"),
     (
         "limit: streams of a client",
         "app/service",

@@ -48,5 +48,5 @@ def anonymize(image: Array, boxes: Iterable[Box]) -> Array:
 
 def without(candidates: Iterable[Detection], boxes: Iterable[Box]) -> list[Box]:
     """Boxes of the candidates that are not those of known faces."""
-    known = list(boxes)
-    return [face.box for face in candidates if all(iou(face.box, box) < _SAME for box in known)]
+    boxes = list(boxes)
+    return [face.box for face in candidates if all(iou(face.box, box) < _SAME for box in boxes)]

@@ -54,9 +54,9 @@ def differs_in_framing(image: Array, detector: Detector) -> bool:
     faces = detector.detect(image)
     if not faces:
         return False
-    expected, found = similarity(whole_face(image).landmarks_px), similarity(faces[0].landmarks_px)
-    scale = math.hypot(*found[:, 0]) / math.hypot(*expected[:, 0])
-    shift = found @ [*np.linalg.solve(expected[:, :2], CROP_PX / 2 - expected[:, 2]), 1] - CROP_PX / 2
+    expected, detected = similarity(whole_face(image).landmarks_px), similarity(faces[0].landmarks_px)
+    scale = math.hypot(*detected[:, 0]) / math.hypot(*expected[:, 0])
+    shift = detected @ [*np.linalg.solve(expected[:, :2], CROP_PX / 2 - expected[:, 2]), 1] - CROP_PX / 2
     return scale > _MAX_SCALE or float(np.abs(shift).max()) > _MAX_SHIFT_PX
 
 
@@ -75,14 +75,14 @@ def detections_at(image: Array, boxes: Sequence[Box | Detection], detector: Dete
     return tuple(box if isinstance(box, Detection) else _at_box(image, box, detector) for box in boxes)
 
 
-def _problem(given: Box | Detection, image: Array) -> str:
+def _problem(face: Box | Detection, image: Array) -> str:
     """Why a face cannot be used; empty if it can."""
-    box = given.box if isinstance(given, Detection) else given
+    box = face.box if isinstance(face, Detection) else face
     height, width = image.shape[:2]
     values = ", ".join(f"{value:g}" for value in box)
-    if isinstance(given, Detection):
+    if isinstance(face, Detection):
         try:
-            similarity(given.landmarks_px)
+            similarity(face.landmarks_px)
         except DegenerateLandmarks as error:
             return str(error)
     if not np.isfinite(box).all():
@@ -102,10 +102,10 @@ def _at_box(image: Array, box: Box, detector: Detector) -> Detection:
     left, top = max(0, math.floor(x - _MARGIN * width)), max(0, math.floor(y - _MARGIN * height))
     right, bottom = math.ceil(x + (1 + _MARGIN) * width), math.ceil(y + (1 + _MARGIN) * height)
     near = np.ascontiguousarray(image[top:bottom, left:right])
-    here = Box(x - left, y - top, width, height)
-    found = max(detector.detect(near), key=lambda face: iou(face.box, here), default=None)
-    if found is not None and iou(found.box, here) >= _MIN_IOU:
-        return Detection(box, found.landmarks_px + np.array([left, top], np.float32), found.score)
+    moved = Box(x - left, y - top, width, height)
+    nearest = max(detector.detect(near), key=lambda face: iou(face.box, moved), default=None)
+    if nearest is not None and iou(nearest.box, moved) >= _MIN_IOU:
+        return Detection(box, nearest.landmarks_px + np.array([left, top], np.float32), nearest.score)
     scale = math.sqrt(width * height / (_BOX_PX.width * _BOX_PX.height))
     landmarks = np.array(_center(box)) + (np.array(TEMPLATE_PX) - _center(_BOX_PX)) * scale
     return Detection(box, landmarks.astype(np.float32), 0.0)

@@ -26,7 +26,7 @@ _DARK: Final = (20, 20, 20)
 def annotate(image: Array, photo: Photo) -> Array:
     """Draw every face of `photo` on a copy of its image.
 
-    All labels have one size. In a crowd it is smaller, at most by half; a label without a place of its own is left out,
+    All labels have one size. In a crowd it is smaller, at most by half; a label without a free position is left out,
     and the color of the box remains.
 
     Args:
@@ -40,15 +40,15 @@ def annotate(image: Array, photo: Photo) -> Array:
     colors = [palette(face.probabilities)[face.label] for face in photo.faces]
     for face, box, color in reversed(list(zip(photo.faces, boxes, colors, strict=True))):  # the largest on top
         _draw_box(canvas, box, color, dashed=face.uncertain, stroke=_stroke(box, area))
-    tags, places = list[Array](), list[Rectangle | None]()
+    tags, positions = list[Array](), list[Rectangle | None]()
     for font_px in _font_sizes(area):
         tags = [_tag(_text(face), color, font_px) for face, color in zip(photo.faces, colors, strict=True)]
-        places = place_tags(boxes, [(tag.shape[1], tag.shape[0]) for tag in tags], area)
-        if None not in places:
+        positions = place_tags(boxes, [(tag.shape[1], tag.shape[0]) for tag in tags], area)
+        if None not in positions:
             break
-    for tag, place in zip(tags, places, strict=True):
-        if place is not None:
-            left, top, right, bottom = place
+    for tag, position in zip(tags, positions, strict=True):
+        if position is not None:
+            left, top, right, bottom = position
             visible = canvas[top:bottom, left:right]
             visible[:] = tag[: visible.shape[0], : visible.shape[1]]
     return canvas
@@ -73,21 +73,21 @@ def place_tags(
         boxes: faces, the most important first.
         sizes: width and height of each tag.
         area: width and height of the image.
-    Returns: the places; None without a free one.
+    Returns: the positions; None without a free one.
     """
-    places: list[Rectangle | None] = []
+    positions: list[Rectangle | None] = []
     occupied = np.array(boxes, np.int64).reshape(-1, 4)  # the faces, and below them the tags
     for index, (box, size) in enumerate(zip(boxes, sizes, strict=True)):
-        candidates = [_inside(place, area) for place in _candidates(box, size)]
+        candidates = [_inside(position, area) for position in _candidates(box, size)]
         left, top, right, bottom = box
         others = occupied.copy()
         others[index] = (left, (top + bottom) // 2, right, bottom)
         hides = _intersect(np.array(candidates), others).any(axis=1)
-        place = None if hides.all() else candidates[int(hides.argmin())]
-        places.append(place)
-        if place is not None:
-            occupied = np.vstack([occupied, place])
-    return places
+        position = None if hides.all() else candidates[int(hides.argmin())]
+        positions.append(position)
+        if position is not None:
+            occupied = np.vstack([occupied, position])
+    return positions
 
 
 def _candidates(box: Rectangle, size: tuple[int, int]) -> list[Rectangle]:
@@ -102,8 +102,8 @@ def _candidates(box: Rectangle, size: tuple[int, int]) -> list[Rectangle]:
     return [(x, y, x + width, y + height) for x, y in corners]
 
 
-def _inside(place: Rectangle, area: tuple[int, int]) -> Rectangle:
-    left, top, right, bottom = place
+def _inside(position: Rectangle, area: tuple[int, int]) -> Rectangle:
+    left, top, right, bottom = position
     x = max(0, min(left, area[0] - (right - left)))
     y = max(0, min(top, area[1] - (bottom - top)))
     return x, y, x + right - left, y + bottom - top
@@ -168,4 +168,4 @@ def _dashes(start: Point, end: Point, length_px: int) -> list[tuple[Point, Point
     """Every other segment of a line; both ends are drawn, so that corners are visible."""
     count = max(1, round(math.dist(start, end) / length_px / 2)) * 2 + 1
     steps = np.linspace(start, end, count + 1).round().astype(int).tolist()
-    return [(tuple(steps[place]), tuple(steps[place + 1])) for place in range(0, count, 2)]
+    return [(tuple(steps[index]), tuple(steps[index + 1])) for index in range(0, count, 2)]

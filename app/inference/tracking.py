@@ -327,8 +327,8 @@ def _size(box: Box) -> float:
 def _shared(a: Box, b: Box, grown: float) -> float:
     """Shared area of two boxes that are enlarged by `grown`, as a part of the smaller one."""
     overlap = 1.0
-    for place, length in ((0, 2), (1, 3)):
-        distance = abs(a[place] + a[length] / 2 - b[place] - b[length] / 2)
+    for start, length in ((0, 2), (1, 3)):
+        distance = abs(a[start] + a[length] / 2 - b[start] - b[length] / 2)
         side, other = grown * a[length], grown * b[length]
         overlap *= min(max((side + other) / 2 - distance, 0.0), side, other)
     return overlap / (grown**2 * min(a[2] * a[3], b[2] * b[3]))

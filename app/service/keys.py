@@ -42,7 +42,7 @@ DESCRIBED_KEYS: Final = [
     Security(HTTPBearer(scheme_name="bearer", auto_error=False, description="an API key")),
     Security(APIKeyHeader(name="X-API-Key", scheme_name="header", auto_error=False, description="the same")),
 ]
-_CHECK: Final = "mien.check-key"  # key in the scope for a function that finds its API key again
+_FIND: Final = "mien.find-key"  # key in the scope for a function that finds its API key again
 _REREAD_S: Final = 1.0
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 _log = logging.getLogger(__name__)
@@ -75,8 +75,10 @@ class Keys:
         if self._path is not None:
             self._reread(self._path)
 
-    def find(self, key: str) -> str | None:
-        """The name of a key, if it is accepted."""
+    def find(self, key: str | None) -> str:
+        """The name of a key. Raises: Unauthorized."""
+        if key is None:
+            raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
         if self._path is not None and time.monotonic() - self._checked_s > _REREAD_S:
             try:
                 self._reread(self._path)
@@ -84,8 +86,10 @@ class Keys:
                 _log.error("%s. The earlier keys stay valid", error)  # without the traceback
         digest = key_hash(key)
         # Compare with every hash, so that the time does not reveal a match.
-        matches = [name for known, name in self._names.items() if hmac.compare_digest(digest, known)]
-        return matches[0] if matches else None
+        matches = [name for accepted, name in self._names.items() if hmac.compare_digest(digest, accepted)]
+        if not matches:
+            raise Unauthorized("this API key is not accepted")
+        return matches[0]
 
     def _reread(self, path: Path) -> None:
         self._checked_s = time.monotonic()
@@ -136,17 +140,10 @@ def key_check(settings: Settings) -> Check:
     keys = Keys(settings)
     open_paths = {*PROBE_PATHS, METRICS_PATH} if settings.metrics_without_key else PROBE_PATHS
 
-    def accepted(key: str | None) -> str:
-        if key is None:
-            raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
-        if (name := keys.find(key)) is None:
-            raise Unauthorized("this API key is not accepted")
-        return name
-
     def check(scope: Scope) -> None:
         if scope["path"] not in open_paths:
-            scope[_CHECK] = partial(accepted, presented_key(Headers(scope=scope)))
-            scope[KEY] = scope[_CHECK]()
+            scope[_FIND] = partial(keys.find, presented_key(Headers(scope=scope)))
+            scope[KEY] = scope[_FIND]()
             key_name.set(scope[KEY])
 
     return check
@@ -154,8 +151,8 @@ def key_check(settings: Settings) -> Check:
 
 def key_of(connection: HTTPConnection) -> str | None:
     """Name of a request's API key, if keys are configured. Raises: Unauthorized, if it was removed meanwhile."""
-    check: Callable[[], str] | None = connection.scope.get(_CHECK)
-    return None if check is None else check()
+    find: Callable[[], str] | None = connection.scope.get(_FIND)
+    return None if find is None else find()
 
 
 def client_of(connection: HTTPConnection) -> str:

@@ -15,16 +15,16 @@ QUIET_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
 _ACCESS: Final = ("client", "method", "path", "http_version", "status")
 
 
-class OfRequests(logging.Filter):
+class RequestFilter(logging.Filter):
     """Adds the request id and the name of the API key to each record, also as a suffix for text lines.
 
     Query strings, which may contain keys, are removed, and access log records of successful probes dropped.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        known = getattr(record, "request_id", None) or request_id.get()
-        record.request_id, record.key_name = known, key_name.get()
-        record.suffix = f" [{' '.join(filter(None, (known, key_name.get())))}]" if known else ""
+        id_, key = getattr(record, "request_id", None) or request_id.get(), key_name.get()
+        record.request_id, record.key_name = id_, key
+        record.suffix = f" [{' '.join(filter(None, (id_, key)))}]" if id_ else ""
         if isinstance(record.args, tuple) and record.name.startswith("uvicorn."):
             record.args = tuple(
                 arg.partition("?")[0] if isinstance(arg, str) and arg.startswith("/") else arg for arg in record.args
@@ -62,7 +62,7 @@ def log_config(style: Literal["text", "json"]) -> dict[str, Any]:
     chosen: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
     chosen["loggers"]["mien"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
     chosen["root"] = {"handlers": ["default"], "level": "WARNING"}  # such as exporters of traces
-    chosen["filters"] = {"requests": {"()": OfRequests}}
+    chosen["filters"] = {"requests": {"()": RequestFilter}}
     for handler in chosen["handlers"].values():
         handler["filters"] = ["requests"]
     for formatter in chosen["formatters"].values():

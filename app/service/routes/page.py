@@ -115,8 +115,8 @@ async def graph(name: str, service: TheService, request: Request) -> Response:
         raise HTTPException(HTTPStatus.NOT_FOUND)
     headers = {"Cache-Control": "no-cache"}
     response = FileResponse(path, stat_result=path.stat(), media_type="application/octet-stream", headers=headers)
-    known = StaticFiles().is_not_modified(response.headers, request.headers)
-    return NotModifiedResponse(response.headers) if known else response
+    is_same = StaticFiles().is_not_modified(response.headers, request.headers)
+    return NotModifiedResponse(response.headers) if is_same else response
 
 
 async def _pipeline(service: Service) -> BrowserPipeline:

@@ -84,7 +84,7 @@ class NewestFrame:
         self._count += 1
         return replaced
 
-    async def take(self) -> tuple[int, bytes]:
+    async def get(self) -> tuple[int, bytes]:
         """Wait for a frame; returns its number on this connection and its bytes."""
         return await self._frames.get()
 
@@ -150,7 +150,7 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
     client, stream_id = client_of(websocket), uuid.uuid4().hex
     label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
     while True:
-        number, payload = await newest.take()
+        number, payload = await newest.get()
         at_s = time.monotonic()
 
         def render(photo: Photo, at_s: float = at_s) -> dict[str, Any]:
