@@ -12,8 +12,8 @@ import pytest
 
 from mien.app.inference.records import Face
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.outputs.timeline import COLUMNS, RULES, rows, write_page
-from mien.app.labeling.people import People, naming_of
+from mien.app.labeling.outputs.timeline import COLUMNS, rows, write_page
+from mien.app.labeling.people import RULES, People, naming_of
 from mien.app.labeling.records import Input, Result
 from mien.data.contract import LABELS
 from tests.support import face_of

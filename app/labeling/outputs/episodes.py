@@ -17,17 +17,17 @@ from mien.app.inference.episodes import Episode, Episodes, values_of
 from mien.app.labeling.columns import Column, Row
 from mien.app.labeling.images import THUMBS, of_video
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.outputs import open_output, timeline
+from mien.app.labeling.outputs import open_output
 from mien.app.labeling.outputs.csv import write_csv
 from mien.app.labeling.pages import relative_link
-from mien.app.labeling.people import People
+from mien.app.labeling.people import RULES, People, moments
 from mien.app.labeling.subtitles import eaf, srt, vtt
 
 HELP: Final = "episodes.csv, subtitles, ELAN: when each person shows what"
 IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("episodes.csv", "expression_time.csv", "episodes")
 REVIEWED: Final = True
-_RULES: Final = replace(timeline.RULES, smoothing_s=0)  # which would delay the onsets; hysteresis is enough
+_RULES: Final = replace(RULES, smoothing_s=0)  # which would delay the onsets; hysteresis is enough
 _WRITTEN: Final = "episode_files"  # in the journal
 _MIME_TYPES: Final = {".mp4": "video/mp4", ".m4v": "video/mp4", ".mov": "video/quicktime", ".mpg": "video/mpeg"}
 
@@ -81,10 +81,10 @@ def render(journal: Journal) -> None:
 
 def _episodes(journal: Journal, name: str) -> _Video:
     found, episodes = Episodes(), list[Episode]()
-    for image, gap_s in timeline.moments(journal, name, _RULES):
+    for image, gap_s in moments(journal, name, _RULES):
         episodes += found.update(image.faces, image.input.time_s or 0.0, gap_s=gap_s)
     episodes += found.close()
-    names, _ = timeline.names_of(journal, name, People(journal.out))
+    names, _ = People(journal.out).names(journal, name)
     episodes.sort(key=lambda episode: (episode.person, episode.onset_s))
     return _Video(name, image.input.path, found, episodes, names)
 

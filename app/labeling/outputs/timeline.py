@@ -1,14 +1,12 @@
 """`timeline.csv` and `timeline.html`: expressions of each person in a video over time, as rows and as plots.
 
-People keep their numbers from frame to frame as on the live page, by position and by face; `mien review` names them.
-Their probabilities are smoothed over time.
+`mien review` names the people. Their probabilities are smoothed over time.
 """
 
 import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from string import Template
@@ -17,8 +15,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from mien.app.inference.records import Face
-from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.inference.wording import percent
 from mien.app.labeling.columns import Column, Row, with_own_classes
 from mien.app.labeling.images import THUMBS, annotated_path
@@ -26,9 +22,7 @@ from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.outputs.csv import write_csv
 from mien.app.labeling.pages import load_page, relative_link
-from mien.app.labeling.people import People, names_by_track
-from mien.app.labeling.records import Result
-from mien.data import contract
+from mien.app.labeling.people import RULES, People, moments
 from mien.data.contract import EIGHT_LABELS, Array
 from mien.data.contract.palette import hex_color
 
@@ -36,9 +30,6 @@ HELP: Final = "timeline.csv and .html: each person in a video over time"
 IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("timeline.csv", "timeline.html")
 REVIEWED: Final = True
-RULES: Final = TrackingRules(smoothing_s=0.5, confirmed_s=0)  # every face of a frame has its row
-# With sparse sampling, a person may be missed in this many frames.
-_MISSED_FRAMES: Final = 2.5
 PLOTTED_FRAMES: Final = 3
 _POINTS: Final = 400
 _WIDTH, _HEIGHT = 1000, 120
@@ -69,44 +60,12 @@ def render(journal: Journal) -> None:
         write_page(journal, file)
 
 
-def names_of(journal: Journal, name: str, people: People) -> tuple[dict[int, str], int]:
-    """Names of the people of one video by number, and the number of names whose face is not in this run."""
-    namings = people.of(next(journal.frames(name)).sha256)
-    tracked = ((image.input.frame, faces) for image, _, faces in _tracked(journal, name)) if namings else ()
-    return names_by_track(namings, tracked)
-
-
-def moments(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float]]:
-    """The frames of one video, with the numbers of people as tracks of their faces, and the time of a gap, seconds."""
-    for image, gap_s, faces in _tracked(journal, name, rules):
-        shown = {face.index for face in journal.shown(image.faces)}
-        yield replace(image, faces=tuple(face for face in faces if face.index in shown)), gap_s
-
-
-def _tracked(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float, list[Face]]]:
-    """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
-    tracker, last_s = Tracker(float(journal.facts.get("confidence_threshold", 0)), rules), 0.0
-    scene = 0
-    for image in journal.frames(name):
-        time_s = image.input.time_s or 0.0
-        gap_s = max(rules.lost_s, _MISSED_FRAMES * (time_s - last_s))
-        tracker.rules = replace(rules, lost_s=gap_s, slow_s=gap_s)
-        # thumbnails suffice to compare faces
-        jpegs = [face.thumb or journal.thumb(image.input.row or 0, face.index) for face in image.faces]
-        faces = [
-            replace(face, crop=contract.decode(jpeg)) if jpeg else face
-            for face, jpeg in zip(image.faces, jpegs, strict=True)
-        ]
-        yield image, gap_s, tracker.update(tuple(faces), time_s, cut=image.input.scene != scene)
-        last_s, scene = time_s, image.input.scene
-
-
 def rows(journal: Journal) -> Iterator[Row]:
     """One row per person and frame."""
     people = People(journal.out)
     empty: Row = dict.fromkeys(column.name for column in with_own_classes(COLUMNS, journal))
     for name in journal.videos():
-        names, _ = names_of(journal, name, people)
+        names, _ = people.names(journal, name)
         for image, _ in moments(journal, name):
             for face in image.faces:
                 row = empty | {"file": name, "person": face.track, "frame": image.frame}
@@ -132,7 +91,7 @@ def write_page(journal: Journal, file: IO[str]) -> None:
     file.write(head)
     people, names = People(journal.out), journal.videos()
     for name in names:
-        file.write(_video(journal, name, names_of(journal, name, people)[0]))
+        file.write(_video(journal, name, people.names(journal, name)[0]))
     file.write("" if names else "<p>No frame of a video was labeled.</p>")
     file.write(tail)
 

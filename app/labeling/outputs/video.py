@@ -23,7 +23,7 @@ from mien.app.inference.video_writer import VideoWriter
 from mien.app.labeling.files import parts_dir
 from mien.app.labeling.images import THUMBS, video_path
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.outputs import timeline
+from mien.app.labeling.people import moments
 from mien.app.labeling.reading import file_sha256, local_file
 from mien.app.labeling.records import Result
 from mien.data.atomic import atomic_path
@@ -58,7 +58,7 @@ def render(journal: Journal) -> None:
 def _state(journal: Journal, name: str) -> str:
     """Hash of everything that a written video shows."""
     state = hashlib.sha256(str((journal.options.start, journal.options.end)).encode())
-    for image, _ in timeline.moments(journal, name):
+    for image, _ in moments(journal, name):
         faces = [(face.track, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
         state.update(repr((image.sha256, image.input.time_s, image.input.scene, faces)).encode())
     return state.hexdigest()
@@ -92,7 +92,7 @@ class _Shown:
     """The faces to show, between the labeled frames around a time."""
 
     def __init__(self, journal: Journal, name: str) -> None:
-        self._moments = (image for image, _ in timeline.moments(journal, name))
+        self._moments = (image for image, _ in moments(journal, name))
         self._before: Result | None = None
         self._after = next(self._moments, None)
         self._has_cut = False  # since the labeled frame before

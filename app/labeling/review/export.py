@@ -14,8 +14,7 @@ from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.outputs import owned_names
 from mien.app.labeling.outputs.classes import Crop, write_class_folders
-from mien.app.labeling.outputs.timeline import moments, names_of
-from mien.app.labeling.people import People
+from mien.app.labeling.people import People, moments
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.wording import counted
 from mien.data import contract
@@ -79,7 +78,7 @@ def _crops(
             name, frame = image.input.name, image.input.frame
             if image.input.is_frame and image.input.kind == "video" and name != video:
                 video = name
-                names, _ = names_of(journal, video, people)
+                names, _ = people.names(journal, video)
                 persons = {
                     (video, seen.input.frame, face.index): (face.track, names.get(face.track, ""))
                     for seen, _ in moments(journal, video)

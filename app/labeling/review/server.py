@@ -5,7 +5,7 @@ mien review out
 
 import itertools
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -27,9 +27,8 @@ from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError
 from mien.app.labeling.images import encode_jpeg, thumbnail
 from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.outputs import update_outputs
-from mien.app.labeling.outputs.timeline import moments, names_of
 from mien.app.labeling.pages import load_page
-from mien.app.labeling.people import People, naming_of
+from mien.app.labeling.people import People, moments, naming_of
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.sample import check_reviewer, decisions_table, draw_sample, find
 from mien.app.labeling.review.sources import SourceReader
@@ -145,21 +144,16 @@ def _add_faces(
 
     @app.get("/api/run")
     def run() -> dict[str, Any]:
-        counts = journal.labels()
-        labels = [
-            {"name": label, "count": counts.get(label, 0), "color": hex_color(label, journal.expressions)}
-            for label in journal.expressions
-        ]
-        counts = journal.reasons()
-        reasons = [{"name": reason, "count": counts[reason]} for reason in REASONS if counts[reason]]
-        blind = sample is not None
-        file = corrections.path.relative_to(journal.out).as_posix()
+        labels, reasons = journal.labels(), journal.reasons()
         return {
             "folder": str(journal.out.absolute()),
-            "file": file,
-            "labels": labels,
-            "reasons": reasons,
-            "blind": blind,
+            "file": corrections.path.relative_to(journal.out).as_posix(),
+            "labels": [
+                {"name": label, "count": labels[label], "color": hex_color(label, journal.expressions)}
+                for label in journal.expressions
+            ],
+            "reasons": [{"name": reason, "count": reasons[reason]} for reason in REASONS if reasons[reason]],
+            "blind": sample is not None,
         }
 
     @app.get("/api/faces")
@@ -167,11 +161,14 @@ def _add_faces(
         label: str = "", reason: str = "", state: str = "open", offset: Annotated[int, Query(ge=0)] = 0
     ) -> dict[str, Any]:
         corrections.refresh()
-        chosen = (
-            _cards(journal, corrections, label, reason) if sample is None else _sampled(journal, corrections, sample)
-        )
+        drawn = (find(journal, face) for face in sample or ())
+        chosen = journal.least_confident(label, reason) if sample is None else filter(None, drawn)
         # indices in the list of all states, which decisions of others do not move
-        numbered = (card | {"index": index} for index, card in enumerate(chosen) if index >= offset)
+        numbered = (
+            _card(image, face, corrections.of_face(journal, image, face), blind=sample is not None) | {"index": index}
+            for index, (image, face) in enumerate(chosen)
+            if index >= offset
+        )
         shown = (card for card in numbered if state == "all" or (state == "reviewed") == bool(card["decision"]))
         cards = list(itertools.islice(shown, PAGE))
         return {"faces": cards, "reviewed": len(corrections), "more": len(cards) == PAGE}
@@ -266,34 +263,26 @@ def _boxed(pixels: Array, boxes: list[Any]) -> Array:
     return reduced(drawn, _VIEW_PX)
 
 
-def _card(image: Result, face: Face, correction: Correction | None) -> dict[str, Any]:
-    decided = correction.label if correction else None
-    where = {"row": image.input.row, "face": face.index, "file": image.input.name, "frame": image.input.frame}
-    return where | {"box": face.box, "decision": decided}
-
-
-def _cards(journal: Journal, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
-    """Faces with a label and a reason for doubt ("" for any), least confident first."""
-    for image, face in journal.least_confident(label, reason):
-        predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
-        card = _card(image, face, corrections.of_face(journal, image, face))
-        yield card | predicted | {"percent": percent(face.confidence), "agreement": agreement_text(face)}
-
-
-def _sampled(journal: Journal, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
-    """Faces of the sample that the run still has, without labels."""
-    for image, face in filter(None, (find(journal, drawn) for drawn in sample)):
-        yield _card(image, face, corrections.of(image).get(face.index)) | {
-            "predicted": "",
-            "percent": "",
-            "agreement": "",
-        }
+def _card(image: Result, face: Face, correction: Correction | None, *, blind: bool) -> dict[str, Any]:
+    """A face for the page, without the labels of the model for a blind sample."""
+    return {
+        "row": image.input.row,
+        "face": face.index,
+        "file": image.input.name,
+        "frame": image.input.frame,
+        "box": face.box,
+        "decision": correction.label if correction else None,
+        "predicted": "" if blind else face.label,
+        "confidence": None if blind else round(face.confidence, 4),
+        "percent": "" if blind else percent(face.confidence),
+        "agreement": "" if blind else agreement_text(face),
+    }
 
 
 def _video(journal: Journal, people: People, name: str) -> dict[str, Any]:
     """People of a video, each with a few faces, evenly in time."""
     persons: dict[int, list[dict[str, Any]]] = {}
-    names, unmatched = names_of(journal, name, people)
+    names, unmatched = people.names(journal, name)
     for image, _ in moments(journal, name):
         for face in image.faces:
             where = {"row": image.input.row, "frame": image.frame, "face": face.index, "time_s": image.input.time_s}
