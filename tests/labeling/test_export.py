@@ -4,14 +4,15 @@ import errno
 import os
 import shlex
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from unittest.mock import Mock
 
 import cv2
 import pytest
 from fastapi.testclient import TestClient
 
-from mien.app.labeling.files import ForeignFile, OutputRefused
+from mien.app.labeling import files
+from mien.app.labeling.files import ForeignFile, OutputRefused, quoted
 from mien.app.labeling.outputs import classes
 from mien.app.labeling.review import sources
 from mien.app.labeling.review.export import write_export
@@ -150,3 +151,13 @@ def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     write_export(own.out, target, everything=True)
     assert sorted(target.rglob("*")) == before
     assert {path.name for path in tmp_path.iterdir()} == {"out", "photos", "faces"}
+
+
+@pytest.mark.parametrize(("system", "command"), [("nt", '"a b\'s"'), ("posix", "'a b'\"'\"'s'")])
+def test_suggested_commands_are_quoted_for_the_shell_of_the_system(
+    system: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = PurePosixPath("a b's")
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "name", system)
+        assert quoted(path) == command

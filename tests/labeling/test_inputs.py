@@ -45,13 +45,6 @@ def test_unreadable_files_are_rows_with_a_reason_and_odd_names_links_and_members
     assert 0 < len(members) < 10, "members before the damage of an archive are labeled"
 
 
-def test_frames_are_sampled_by_number(mien: Mien, tmp_path: Path) -> None:
-    write_video(tmp_path / "clip.avi", frames=24, rate=8.0)
-    rows = mien.label(tmp_path / "clip.avi", "--every", "6", out=tmp_path / "out")
-    frames = [(row["frame"], float(row["time_s"])) for row in rows]
-    assert frames == [(str(frame), pytest.approx(frame / 8, abs=0.002)) for frame in (0, 6, 12, 18)]
-
-
 def test_two_frames_per_second_are_labeled_by_default_and_one_line_says_so(mien: Mien, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

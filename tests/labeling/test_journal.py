@@ -1,4 +1,4 @@
-"""Journal: time of a rescan, readers of a new journal, and several threads."""
+"""Journal: time of a rescan, readers of a new journal, several threads, and paths of Windows."""
 
 import os
 import sqlite3
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,6 +15,7 @@ import pytest
 from mien.app.labeling.files import STATE_DIR, OutputRefused
 from mien.app.labeling.journal import JOURNAL_NAME, Journal, NoJournal, open_journal
 from mien.app.labeling.records import Failure, Input, Result
+from mien.app.labeling.schema import sqlite_uri
 
 COUNT = 5_000
 
@@ -115,3 +116,26 @@ def test_a_journal_in_a_folder_of_someone_else_is_read_without_creating_files(
         assert view.counts() == {"no_face": 1}
         assert [path.name for path in (tmp_path / STATE_DIR).iterdir()] == [view.path.name]
     (tmp_path / STATE_DIR).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        (PureWindowsPath("//nas/share/my out/journal.sqlite3"), "file:////nas/share/my%20out/journal.sqlite3"),
+        (PureWindowsPath("C:/out/a?b#c"), "file:///C%3A/out/a%3Fb%23c"),
+        (PurePosixPath("/out/50%"), "file:///out/50%25"),
+    ],
+)
+def test_a_journal_on_a_network_share_has_an_address_without_a_server(path: PureWindowsPath, uri: str) -> None:
+    assert sqlite_uri(path) == uri
+
+
+def test_a_journal_is_opened_at_a_path_with_two_slashes_and_signs(tmp_path: Path) -> None:
+    """As SQLite reads the address of a share; `file://nas/...` is an error for it."""
+    folder = tmp_path / "50% #1?"
+    folder.mkdir()
+    uri = sqlite_uri(PurePosixPath("/" + str(folder / "journal")))
+    assert uri.startswith("file:////")
+    with closing(sqlite3.connect(uri, uri=True)) as journal:
+        journal.execute("CREATE TABLE a(b)")
+    assert (folder / "journal").exists()

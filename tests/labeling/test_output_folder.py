@@ -4,6 +4,9 @@ import os
 import sqlite3
 from pathlib import Path
 
+import pytest
+
+from mien.app.inference import classifier
 from tests.labeling.conftest import Mien, resize, tree
 from tests.support import tiny_artifact
 from tests.support.albums import make_album, rows_of
@@ -72,3 +75,19 @@ def test_another_model_or_setting_is_rejected_and_a_new_run_keeps_the_earlier_on
             assert f'"model": "{model}"' in journal.execute("SELECT value FROM meta WHERE key='facts'").fetchone()[0]
             assert journal.execute("SELECT COUNT(*) FROM items WHERE status='ok'").fetchone()[0] == 5
         journal.close()
+
+
+@pytest.mark.parametrize(("first", "then", "expected"), [(2.0, 1.0, "int8"), (1.0, 2.0, "fp32")])
+def test_a_resumed_run_does_not_change_its_precision(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: float, then: float, expected: str
+) -> None:
+    model = tiny_artifact(tmp_path / "tiny.test", precisions=("fp32", "fp16", "int8"))
+    monkeypatch.setattr(classifier, "has_int8_instructions", lambda: True)
+
+    def precisions(gain: float, *options: str) -> set[str]:
+        monkeypatch.setattr(classifier, "speedup", lambda *_: gain)
+        return {row["precision"] for row in mien.label(photos, "--model", model, *options, out=tmp_path / "out")}
+
+    assert precisions(first, "--limit", "1") == {expected}
+    assert precisions(then) == {expected}
+    assert precisions(then, "--new-run") != {expected}

@@ -1,6 +1,5 @@
 """Traps of real collections: cut and uneven videos, files swapped during a run, full disks, limits, archives."""
 
-import contextlib
 import importlib.util
 import io
 import json
@@ -340,26 +339,11 @@ def test_faces_that_may_be_missing_are_told_in_row_and_summary(mien: Mien, tmp_p
 # Formats
 
 
-def test_avif_is_read_and_heic_is_read_or_an_error(mien: Mien, tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / "a.avif").write_bytes(encoded(face_photo(), "AVIF"))
-    (folder / "c.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 100)
-    expected = {"a.avif": "ok", "c.heic": "error"}
-    with contextlib.suppress(ImportError):
-        import pillow_heif
-
-        pillow_heif.from_pillow(Image.fromarray(face_photo(224))).save(folder / "d.heic", quality=90)
-        expected["d.heic"] = "ok"
-    rows = mien.label(folder, out=tmp_path / "out", exit_code=3)
-    assert {row["file"]: row["status"] for row in rows} == expected
-
-
-def test_formats_of_scanners_archives_and_old_cameras_are_read(mien: Mien, tmp_path: Path) -> None:
+def test_avif_and_formats_of_scanners_archives_and_old_cameras_are_read(mien: Mien, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     face = Image.fromarray(face_photo())
-    for name in ("a.ppm", "b.pgm", "c.tga", "d.jp2", "e.j2k"):
+    for name in ("a.ppm", "b.pgm", "c.tga", "d.jp2", "e.j2k", "i.avif"):
         (face.convert("L") if name == "b.pgm" else face).save(folder / name)
     face.save(folder / "IMG_1.ppm", "JPEG")
     (folder / "notes").write_text("words")
@@ -449,6 +433,7 @@ def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, t
         (folder / name).write_bytes(encoded(face_photo(), "TIFF"))
     for name in ("IMG_0001", "x.jpg_original", "x.mpo"):
         (folder / name).write_bytes(jpeg(1)[:600])
+    (folder / "x.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 100)
     (folder / "notes").write_text("words")
     (folder / "main.ts").write_text("const a = 1;")
     write_video(folder / "clip.avi", frames=3)
@@ -456,7 +441,7 @@ def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, t
     mien.label(folder, "--write", "files", out=tmp_path / "out", exit_code=3)
     statuses = {row["file"]: (row["status"], row["reason"]) for row in rows_of(tmp_path / "out", "files.csv")}
     assert {statuses[name] for name in ("a.nef", "b.DNG", "c.arw")} == {("error", "unsupported")}
-    assert {statuses[name][0] for name in ("IMG_0001", "x.jpg_original", "x.mpo")} == {"error"}
+    assert {statuses[name][0] for name in ("IMG_0001", "x.jpg_original", "x.mpo", "x.heic")} == {"error"}
     assert statuses["notes"] == statuses["main.ts"] == ("skipped", "not_an_image")
     assert statuses["clip.flv"] == ("ok", "")
 
