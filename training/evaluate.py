@@ -47,6 +47,7 @@ def open_graph(graph: Path | bytes, *, threads: int = 0, spinning: bool = True) 
     source = graph if isinstance(graph, bytes) else str(graph)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # otherwise, it warns that the threshold of a detector is an optional input
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 

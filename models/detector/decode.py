@@ -18,13 +18,17 @@ NMS_IOU: Final = 0.3
 TOP_K: Final = 5000
 KINDS: Final = ("cls", "obj", "bbox", "kps")
 OUTPUTS: Final = tuple(f"{kind}_{stride}" for kind in KINDS for stride in STRIDES)
+SCORE_THRESHOLD: Final = "score_threshold"  # optional input: boxes and landmarks of a grid below it are not computed
 
 
 def to_blob(image: Array) -> Array:
     """Convert (H, W, 3) uint8 BGR to (1, 3, H', W') float32, 0 to 255, padded to multiples of 32."""
     below, right = -image.shape[0] % GRID_PX, -image.shape[1] % GRID_PX
-    padded = cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT) if below or right else image
-    return np.stack(cv2.split(padded))[None].astype(np.float32)
+    height, width = image.shape[:2]
+    blob: Array = np.zeros((1, 3, height + below, width + right), np.float32)
+    for channel in range(3):  # a plane after the other, which stays in the cache: half the time of a whole image
+        blob[0, channel, :height, :width] = cv2.extractChannel(image, channel)
+    return blob
 
 
 def detect_rows(run: Callable[..., Any], image: Array, *, threshold: float) -> Array:
@@ -67,13 +71,14 @@ def decode_grids(grids: dict[str, Array], *, cells_across: Array, threshold: flo
 
 def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, columns: int, threshold: float) -> Array:
     """Faces of one grid above the threshold, (N, 15) float32."""
-    scores = np.sqrt(np.clip(cls[:, 0], 0, 1) * np.clip(obj[:, 0], 0, 1))
-    chosen = np.flatnonzero(scores >= threshold)
+    likely = np.flatnonzero(cls[:, 0] * obj[:, 0] >= 0.999 * threshold**2)  # few cells, of which scores are computed
+    scores = np.sqrt(np.clip(cls[likely, 0], 0, 1) * np.clip(obj[likely, 0], 0, 1))
+    chosen, scores = likely[scores >= threshold], scores[scores >= threshold]
     origin = np.stack([chosen % columns, chosen // columns], axis=1).astype(np.float32)
     sizes = np.exp(bbox[chosen, 2:]) * stride
     corners = (origin + bbox[chosen, :2]) * stride - sizes / 2
     landmarks = (kps[chosen].reshape(-1, 5, 2) + origin[:, None]) * stride
-    fields = [corners, sizes, landmarks.reshape(-1, 10), scores[chosen, None]]
+    fields = [corners, sizes, landmarks.reshape(-1, 10), scores[:, None]]
     return np.concatenate(fields, axis=1).astype(np.float32)
 
 

@@ -22,7 +22,7 @@ LANDMARKS: Final = ("image-left eye", "image-right eye", "nose", "image-left mou
 
 
 class DetectorInput(StrictModel):
-    """The only input of the graph; -1 is dynamic, sides are multiples of 32."""
+    """The image; -1 is dynamic, sides are multiples of 32. The graph's other input, a score, is optional."""
 
     name: str = "input"
     shape: tuple[int, int, int, int] = (-1, 3, -1, -1)

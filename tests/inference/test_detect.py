@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from mien.app.errors import SettingsError
-from mien.app.inference.detect import create_detector, weights
+from mien.app.inference.detect import builtin, create_detector, network, weights
 from mien.app.inference.detect.base import Detector
 from mien.app.inference.detect.network import NetworkDetector
 from mien.app.inference.detect.yunet import create
 from mien.app.inference.records import Detection
-from mien.app.settings import load_settings
+from mien.app.settings import InferenceSettings, load_settings
 from mien.data import contract
 from mien.data.contract import Array, roll_degrees
-from mien.models.detector.decode import NMS_IOU, TOP_K
+from mien.models.detector.decode import NMS_IOU, TOP_K, to_blob
 from tests.support import folder_from_environment, sample_photo
 
 ROTATIONS = {cv2.ROTATE_90_CLOCKWISE: 90, cv2.ROTATE_180: 180, cv2.ROTATE_90_COUNTERCLOCKWISE: -90}
@@ -100,6 +100,13 @@ def test_the_threshold_of_the_settings_counts(detector: Detector, photo: Array) 
     folder = None if detector.name == "builtin" else folder_from_environment("MIEN_MODELS_DIR")
     strict = load_settings(detector=detector.name, models_dir=folder, detection_threshold=0.99)
     assert create_detector(strict).detect(photo) == []
+
+
+def test_the_threshold_is_known_to_the_builtin_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = ["cls_32", "bbox_32"]
+    monkeypatch.setattr(network, "detect_rows", lambda run, image, **_: run(outputs, {"input": to_blob(image)}))
+    scores, boxes = builtin.create(InferenceSettings(device="cpu")).rows(np.zeros((64, 64, 3), np.uint8))
+    assert np.array_equal(boxes, np.repeat(scores, 4, axis=2))  # nothing is computed where no face can be
 
 
 def test_an_unknown_detector_is_rejected_with_the_known_ones() -> None:

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import cv2
 import numpy as np
 import onnx
 import onnxruntime
@@ -11,12 +12,12 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from mien.data.contract import Array
-from mien.models.detector.decode import KINDS, OUTPUTS, STRIDES, decode_grids, to_blob
+from mien.models.detector.decode import KINDS, OUTPUTS, SCORE_THRESHOLD, STRIDES, decode_grids, to_blob
 from mien.models.detector.manifest import POINTER, default_detector_dir, load_detector
 from mien.models.detector.network import FaceFPN, Released
 from mien.models.detector.yunet import dynamic_graph
 from mien.models.manifest import ArtifactError, classifier_dirs
-from tests.support import folder_from_environment, tiny_artifact
+from tests.support import folder_from_environment, sample_photo, tiny_artifact
 
 SIDE = 64
 
@@ -120,6 +121,22 @@ def test_training_starts_from_few_faces_with_a_mean_face(network: FaceFPN) -> No
     middle, width = grid.bbox[0, :2, 4, 4], grid.bbox[0, 2, 4, 4].exp()
     assert torch.allclose((right_eye - left_eye)[0] / width, torch.tensor(0.4), atol=0.1)
     assert left_eye[0] < middle[0] < right_eye[0]
+
+
+def test_boxes_are_computed_only_of_grids_with_a_score_of_the_threshold() -> None:
+    graph = default_detector_dir() / "model.onnx"
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    feed = {"input": to_blob(cv2.resize(cv2.imread(str(sample_photo())), (320, 320)))}
+    every, some = (
+        dict(zip(OUTPUTS, session.run(list(OUTPUTS), feed | chosen), strict=True))
+        for chosen in ({}, {SCORE_THRESHOLD: np.array(0.8, np.float32)})
+    )
+    best = {stride: np.sqrt(every[f"cls_{stride}"] * every[f"obj_{stride}"]).max() for stride in STRIDES}
+    computed = {name: np.array_equal(every[name], some[name]) for name in OUTPUTS}
+    assert set(computed.values()) == {True, False}
+    assert computed == {
+        name: name.startswith(("cls", "obj")) or best[int(name.partition("_")[2])] >= 0.8 for name in OUTPUTS
+    }
 
 
 def _doubling(side: int) -> bytes:

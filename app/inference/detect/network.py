@@ -10,7 +10,7 @@ from mien.app.inference.records import Detection
 from mien.app.inference.runtime.sessions import open_session
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array
-from mien.models.detector.decode import detect_rows
+from mien.models.detector.decode import SCORE_THRESHOLD, detect_rows
 
 
 class NetworkDetector:
@@ -33,7 +33,11 @@ class NetworkDetector:
             threads=settings.threads or 1,  # photos are processed in parallel
             warm_up={"input": np.zeros((1, 3, 64, 96), np.float32)},
         )
-        self._run, self.provider = session.inference.run, session.provider
+        optional = {value.name for value in session.inference.get_overridable_initializers()}
+        # YuNet's graph does not have this input
+        limits = {SCORE_THRESHOLD: np.array(threshold, np.float32)} if SCORE_THRESHOLD in optional else {}
+        self._run = lambda outputs, feed: session.inference.run(outputs, feed | limits)
+        self.provider = session.provider
 
     def detect(self, image: Array) -> list[Detection]:
         return find_faces(image, self.rows, self._settings)
