@@ -19,18 +19,16 @@ from mien.training.evaluate import open_graph, run_graph
 from mien.training.initialization import InitialWeightsError, load_initial
 from mien.training.release.graphs import (
     ReleasedEnsemble,
-    ReleasedNetwork,
     store_weights_in_half,
     with_fp32_weights,
-    write_graph,
 )
 from mien.training.release.operating_point import MAX_ECE, fit_operating_point
 from mien.training.release.quantize import weighted_nodes
 from mien.training.run_folder import RECIPE_NAME
-from mien.training.weights import round_weights
 from tests.support import random_crops
 from tests.support.models import crops
 from tests.support.training import TINY_DEIT, small_recipe
+from tests.training.conftest import Trained
 
 
 @pytest.fixture(scope="module")
@@ -90,22 +88,21 @@ def test_no_face_is_scored_by_a_temperature_that_was_fitted_on_it() -> None:
     assert not np.array_equal(before, after)
 
 
-def test_a_graph_with_weights_in_half_precision_is_half_as_large_and_has_the_same_output(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    full = tmp_path / "full.onnx"
-    network = FaceNetwork(small_recipe(tmp_path, model=TINY_DEIT).model)
-    for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
-        nn.init.uniform_(norm.weight, -2, 2)
-        nn.init.uniform_(norm.running_var, 0.1, 3)
-    round_weights(network)
-    write_graph(ReleasedNetwork(network, "class"), full)
-    stored = Path(shutil.copy(full, tmp_path / "model.onnx"))
-    store_weights_in_half(stored)
+def test_a_graph_with_weights_in_half_precision_is_half_as_large_and_has_the_same_output(
+    trained: Trained, tmp_path: Path
+) -> None:
+    released, full, stored = trained.artifact / "model.onnx", tmp_path / "full.onnx", tmp_path / "stored.onnx"
+    onnx.save(with_fp32_weights(onnx.load(str(released))), str(full))
+    store_weights_in_half(Path(shutil.copy(full, stored)))
+    assert stored.stat().st_size == pytest.approx(released.stat().st_size, rel=0.01)
     assert stored.stat().st_size < 0.6 * full.stat().st_size
     faces = crops(4, channels=3).numpy()
-    expected, found = (softmax(run_graph(open_graph(path), faces)) for path in (full, stored))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert weighted_nodes(with_fp32_weights(onnx.load(str(stored)))) == weighted_nodes(onnx.load(str(full)))
+    expected, *others = (softmax(run_graph(open_graph(path), faces)) for path in (released, full, stored))
+    np.testing.assert_allclose(others, [expected] * 2, atol=1e-5)
+    names = weighted_nodes(onnx.load(str(full)))
+    assert len(names) == 6 + 2 * 4  # convolutions of the stem except the first one, matrices of two blocks
+    assert weighted_nodes(onnx.load(str(stored))) != names
+    assert weighted_nodes(with_fp32_weights(onnx.load(str(stored)))) == names
 
 
 def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Path) -> None:

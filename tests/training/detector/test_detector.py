@@ -94,7 +94,7 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     trained = checkpoint.read(run / "best.pt")["weights"]
     assert all(torch.allclose(started[key], trained[key], atol=1e-3) for key in trained if "weight" in key)
     assert list(read_facts(tmp_path / "further")["init_from"]) == ["tiny.v1"]
-    deeper = recipe.model.model_copy(update={"depths": (1, 2, 1, 1), "heads": (2, 3)})
+    deeper = recipe.model.model_copy(update={"depths": (1, 2, 1, 1), "heads": (2, 2)})
     networks = [build_detector(model).eval() for model in (recipe.model, deeper)]
     for network in networks:
         start_from(folder, network)
