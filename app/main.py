@@ -17,15 +17,15 @@ from mien.app import VERSION
 from mien.app.access import ANY, Guard, host_check, is_address, origin_check
 from mien.app.inference.labeler import Labeler, open_labelers
 from mien.app.service import problems, tracing
+from mien.app.service.http_protocol import STATE_KEY
 from mien.app.service.jobs import Jobs
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import RATE_LIMITS, REQUEST_ID, Cors, Envelope, WholeBody, head_check
-from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
+from mien.app.service.routes import docs, expressions, health, jobs, models, page, stream
 from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
-from mien.app.service.stream_protocol import STATE_KEY
 from mien.app.settings import Settings, load_settings
 
 _COMPRESSION: Final = 4  # the largest piece that does not go to a thread, 128 kB of JSON, takes 2 to 6 ms
@@ -76,7 +76,7 @@ def _include_routes(app: FastAPI, settings: Settings) -> None:
     keyed = DESCRIBED_KEYS if settings.needs_key else []
     for resource in (expressions, models, *([jobs] if settings.jobs_dir else [])):
         app.include_router(resource.router, dependencies=keyed)
-    app.include_router(metrics.router, dependencies=[] if settings.metrics_without_key else keyed)
+    app.include_router(health.metrics_router, dependencies=[] if settings.metrics_without_key else keyed)
     for public in (stream, health, docs, page):  # FastAPI does not describe WebSockets
         app.include_router(public.router)
     app.mount("/page", page.Assets())

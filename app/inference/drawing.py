@@ -1,4 +1,4 @@
-"""Annotated copies of images: boxes, labels and confidences, legible at any size.
+"""Annotated copies of images: boxes, labels and confidences, legible at any size; attention maps.
 
 Flow: boxes of all faces -> a free position for each tag -> lines and Pillow text, largest face last.
 """
@@ -21,6 +21,9 @@ from mien.data.contract.palette import Color, palette
 Point = tuple[int, int]  # x, y, pixels
 Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels
 _DARK: Final = (20, 20, 20)
+_OVERLAY_PX: Final = 224
+_ALPHA: Final = 0.5
+_MIN_RANGE: Final = 1e-6  # of relevance; a smaller one is rounding error
 
 
 def annotate(image: Array, photo: Photo) -> Array:
@@ -169,3 +172,21 @@ def _dashes(start: Point, end: Point, length_px: int) -> list[tuple[Point, Point
     count = max(1, round(math.dist(start, end) / length_px / 2)) * 2 + 1
     steps = np.linspace(start, end, count + 1).round().astype(int).tolist()
     return [(tuple(steps[index]), tuple(steps[index + 1])) for index in range(0, count, 2)]
+
+
+def overlay(crop: Array, relevance: Array) -> Array:
+    """Blend the map with the crop: dark for low relevance, bright for high.
+
+    The map is attention rollout (Abnar and Zuidema 2020), computed by the exported graph itself. It shows where
+    information could come from; it does not prove why a label was predicted.
+
+    Returns: (224, 224, 3) uint8, RGB.
+    """
+    size = (_OVERLAY_PX, _OVERLAY_PX)
+    photo = cv2.resize(crop, size, interpolation=cv2.INTER_CUBIC)
+    enlarged = cv2.resize(relevance.astype(np.float32), size, interpolation=cv2.INTER_CUBIC)
+    spread = float(np.ptp(enlarged))
+    levels = np.clip((enlarged - enlarged.min()) / spread, 0, 1) if spread > _MIN_RANGE else np.zeros_like(enlarged)
+    heat = cv2.applyColorMap((levels * 255).astype(np.uint8), cv2.COLORMAP_INFERNO)[:, :, ::-1]
+    blended: Array = cv2.addWeighted(photo, 1 - _ALPHA, np.ascontiguousarray(heat), _ALPHA, 0)
+    return blended

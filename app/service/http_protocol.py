@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections with the limits that uvicorn lacks: a number per client, and deadlines for slow ones.
+"""HTTP/1.1 connections and WebSockets with the limits that uvicorn lacks: a number per client, and deadlines.
 
 uvicorn closes connections that are idle between requests, but it waits forever for incomplete headers and bodies, and
 for clients that do not read the response. Arriving data does not extend a deadline. The parser is h11: it ignores
@@ -6,22 +6,44 @@ every `Upgrade` but websocket and reads the body, where httptools ends, so that 
 request.
 """
 
+import asyncio
 import sys
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from mien.app.errors import QueueFull
 from mien.app.service.jobs import JOBS_PATH
 from mien.app.service.middleware import MAX_HEAD_BYTES, REQUEST_ID, new_id
 from mien.app.service.problems import Problem, problem_for, raw_response, status_problem
-from mien.app.service.stream_protocol import ReadInTime, StreamProtocol
 
+STATE_KEY: Final = "mien.service"  # of the service, in the application's lifespan state
 _LATE: Final = status_problem(HTTPStatus.REQUEST_TIMEOUT)
 _AFTER_ROUTE_S: Final = 1.0  # a route that reads the body responds first, with its own error
 _CHECKS: Final = 8  # per deadline of headers
+
+
+class ReadInTime(asyncio.Protocol):
+    """A connection that is aborted if its client does not read, within `header_timeout_s`, what fills the buffers."""
+
+    app_state: dict[str, Any]
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+
+    @property
+    def service(self) -> Any:
+        return self.app_state[STATE_KEY]
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.service.settings.header_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._unread.cancel()
+        super().resume_writing()
 
 
 class BoundedProtocol(ReadInTime, H11Protocol):
@@ -106,3 +128,24 @@ class BoundedProtocol(ReadInTime, H11Protocol):
         self.access_logger.info(line, client, "-", "-", "1.1", problem.status, extra={"request_id": request_id})
         self.transport.write(raw_response(problem, detail, {REQUEST_ID: request_id}))
         self.transport.close()
+
+
+class StreamProtocol(ReadInTime, WebSocketsSansIOProtocol):
+    """One WebSocket; a client that does not close is disconnected."""
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        timeout_s = self.close_timeout + self.service.settings.header_timeout_s
+        self.loop.call_later(timeout_s, self.transport.abort)
+
+    def send_receive_event_to_app(self) -> None:
+        """Drop text, which no stream accepts: uvicorn logs a traceback if it is not UTF-8."""
+        if self.curr_msg_data_type == "text":
+            self.frames = []
+        super().send_receive_event_to_app()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.close_sent:
+            # uvicorn sets it for refusals without a response only, and would log an error of the application
+            self.handshake_complete = True

@@ -23,10 +23,9 @@ from mien.app.inference.detect import best_detector
 from mien.app.inference.detect.weights import YUNET_FILE
 from mien.app.inference.labeler import open_labelers
 from mien.app.main import create_app
-from mien.app.service.http_protocol import BoundedProtocol
+from mien.app.service.http_protocol import BoundedProtocol, StreamProtocol
 from mien.app.service.logs import log_config
 from mien.app.service.middleware import MAX_HEAD_BYTES
-from mien.app.service.stream_protocol import StreamProtocol
 from mien.app.settings import Settings, environment, load_settings
 from mien.data.errors import MienError
 

@@ -5,8 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mien.app.inference.attention_overlay import overlay
-from mien.app.inference.drawing import Rectangle, annotate, place_tags, reduced
+from mien.app.inference.drawing import Rectangle, annotate, overlay, place_tags, reduced
 from mien.app.inference.records import Photo
 from mien.app.inference.wording import percent
 from mien.data.contract.palette import COLORS

@@ -11,9 +11,8 @@ from typing import Any, Final
 import pytest
 import uvicorn
 
-from mien.app.service.http_protocol import BoundedProtocol
+from mien.app.service.http_protocol import STATE_KEY, BoundedProtocol, StreamProtocol
 from mien.app.service.metrics import Metrics
-from mien.app.service.stream_protocol import STATE_KEY, StreamProtocol
 from mien.app.settings import Settings
 
 UPGRADE: Final = (

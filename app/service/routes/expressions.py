@@ -15,10 +15,9 @@ from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout
-from mien.app.inference.attention_overlay import overlay
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import FILES_ONLY
-from mien.app.inference.drawing import annotate, reduced
+from mien.app.inference.drawing import annotate, overlay, reduced
 from mien.app.inference.records import Photo
 from mien.app.service.admission import Reservation
 from mien.app.service.keys import client_of

@@ -1,8 +1,10 @@
-"""Probes: `/health` (the process is alive) and `/ready` (it accepts requests)."""
+"""Probes, `/health` (the process is alive) and `/ready` (it accepts requests), and `/metrics` for Prometheus."""
 
+import asyncio
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
 from mien.app import VERSION
@@ -11,6 +13,7 @@ from mien.app.service.routes import TheService, problem_docs
 from mien.app.service.schemas import Record
 
 router = APIRouter(tags=["health"])
+metrics_router = APIRouter(tags=["health"])
 
 
 class Health(Record):
@@ -60,3 +63,17 @@ async def ready(service: TheService) -> Readiness:
         requests_inside=service.admission.admitted,
         version=VERSION,
     )
+
+
+@metrics_router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problem_docs(401, 500)},
+)
+async def metrics(service: TheService) -> Response:
+    """Counters, gauges and histograms in the text format."""
+    if service.jobs is not None:
+        for state, count in (await asyncio.to_thread(service.jobs.states)).items():
+            service.metrics.jobs.labels(state).set(count)
+    return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)

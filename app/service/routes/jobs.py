@@ -225,16 +225,23 @@ def _json_lines(images: Iterator[tuple[JobImage, str]]) -> Iterator[str]:
 def _csv_rows(images: Iterator[tuple[JobImage, str]], labels: tuple[str, ...]) -> Iterator[str]:
     """One row per face, and one for an image without a face."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_TABLE, *(f"p_{label}" for label in labels), "reasons", "reason", "agreement"])
+    columns = [*_TABLE, *(f"p_{label}" for label in labels), "reasons", "reason", "agreement"]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
     for image, _ in images:
-        fixed = [image.name, image.frame, image.time_s]
-        for number, face in enumerate(image.faces):
-            row = [number, *face.box.model_dump().values(), face.label, face.confidence, str(face.uncertain).lower()]
-            row += [face.probabilities.get(label) for label in labels]
-            writer.writerow([*fixed, *row, " ".join(face.reasons), image.reason, face.agreement])
-        if not image.faces:
-            writer.writerow([*fixed, *[None] * (len(_TABLE) - 2 + len(labels)), image.reason, None])
+        rows: list[dict[str, object]] = [
+            {
+                "face": number,
+                **face.model_dump(include={"label", "confidence", "agreement"}),
+                **face.box.model_dump(),
+                **{f"p_{label}": probability for label, probability in face.probabilities.items()},
+                "uncertain": str(face.uncertain).lower(),
+                "reasons": " ".join(face.reasons),
+            }
+            for number, face in enumerate(image.faces)
+        ]
+        fixed = image.model_dump(include={"name", "frame", "time_s", "reason"})
+        writer.writerows(fixed | row for row in rows or [{}])
         yield text.getvalue()
         text.seek(0)
         text.truncate()
