@@ -16,6 +16,7 @@ import { Announcer, Metrics } from "../../app/static/page/core/metrics.js";
 import { corrected, correctionOf } from "../../app/static/page/core/neutral.js";
 import { Pipeline } from "../../app/static/page/core/pipeline.js";
 import { measure, soften } from "../../app/static/page/core/quality.js";
+import { plot, plotColor } from "../../app/static/page/core/plot.js";
 import { Scene } from "../../app/static/page/core/scene.js";
 import { placeTags, shared } from "../../app/static/page/core/tags.js";
 import { withDuration } from "../../app/static/page/core/webm.js";
@@ -211,6 +212,42 @@ test("an episode is a second or more of one certain expression", () => {
   for (let at = 2200; at < 4000; at += 200) add(at, "neutral");
   for (let at = 4000; at <= 6000; at += 200) add(at, "fear");
   assert.deepEqual(history.episodes(6000), [{ label: "anger", from: 0, to: 1400 }, { label: "fear", from: 4000, to: 6000 }]);
+});
+
+const CSS = fs.readFileSync(new URL("../../app/static/page/page.css", import.meta.url), "utf-8");
+const MIN_CONTRAST = 3; // of graphics, WCAG 1.4.11
+const rgb = (color) => (color.startsWith("#") ? [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)) : color.match(/\d+/g).map(Number));
+const mixed = (color, ground, opacity) => color.map((value, at) => opacity * value + (1 - opacity) * ground[at]);
+
+/** Contrast of two sRGB colors (WCAG 2.2). */
+function contrast(...colors) {
+  const linear = (value) => (value <= 10 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4);
+  const [dark, light] = colors.map(([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)).sort((one, other) => one - other);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+test("timelines, certain or hatched, and outlines contrast with their ground in light and dark", () => {
+  const share = Number(CSS.match(/--edge: color-mix\(in srgb, var\(--ink\) (\d+)%/)[1]) / 100;
+  for (const scheme of [0, 1]) {
+    const [ink, ground] = ["ink", "sunken"].map((name) => [...CSS.matchAll(new RegExp(`--${name}: (#\\w+)`, "g"))][scheme][1]);
+    assert.ok(contrast(mixed(rgb(ink), rgb(ground), share), rgb(ground)) >= MIN_CONTRAST, "outlines of swatches");
+    for (const label of facts.classifier.labels) {
+      for (const uncertain of [true, false]) {
+        const rows = Array.from({ length: 100 }, () => rgb(ground));
+        const context = { clearRect() {}, globalAlpha: 1, fillStyle: "", fillRect(x, y, width, height) {
+          for (let row = Math.round(y); row < Math.round(y + height); row++) rows[row] = mixed(rgb(this.fillStyle), rows[row], this.globalAlpha);
+        } };
+        const probabilities = Object.fromEntries(facts.classifier.labels.map((name) => [name, name === label ? 0.7 : 0.3 / (facts.classifier.labels.length - 1)]));
+        const history = new History();
+        history.add({ label, uncertain, probabilities }, 0);
+        plot(context, history, { width: 2, height: 100, ratio: 1, ink, from: 0, to: 1000, threshold: 0 });
+        assert.deepEqual(rows[30], rgb(ink), "a line above the label");
+        for (const [row, color] of [["ground", rgb(ground)], ["above", rows[27]]]) assert.ok(contrast(rows[30], color) >= MIN_CONTRAST, `${label} ${row}`);
+        assert.equal(new Set(rows.slice(33).map(String)).size > 1, uncertain, "hatched");
+        if (!uncertain) assert.deepEqual(rows[50], rgb(plotColor(label)));
+      }
+    }
+  }
 });
 
 test("a percentage does not claim certainty", () => assert.deepEqual([0.995, 0.994, 0].map(percent), [">99%", "99%", "0%"]));

@@ -1,14 +1,11 @@
 """Accessibility: axe-core on every view, light and dark; keyboard navigation; the model card."""
 
-import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from mien.data.contract import Array
 from tests.e2e.browser.conftest import Open
 from tests.support import ROOT
 from tests.support.browser import WAIT_MS
@@ -115,68 +112,6 @@ def test_axe_finds_no_violation_in_any_state_of_the_photos(
     states.tab.ignore_errors("status of 415")
 
 
-# Of each expression, certain and not: a column of its timeline, and the outline of its swatch; and the ground of both.
-DRAWN = """async () => {
-  const [{ drawHistory }, { History }, { swatch }, { LABELS }] = await Promise.all(
-    ["ui/timeline", "core/history", "ui/dom", "core/labels"].map((name) => import(`/page/${name}.js`)));
-  const canvas = Object.assign(document.createElement("canvas"), { className: "timeline" });
-  document.body.append(canvas);
-  const draw = (label, uncertain) => {
-    const history = new History();
-    const rest = 0.3 / (LABELS.length - 1);
-    const probabilities = Object.fromEntries(LABELS.map((name) => [name, name === label ? 0.7 : rest]));
-    history.add({ label, uncertain, probabilities }, 0);
-    drawHistory(canvas, history, { from: 0, to: 1000, threshold: 0 });
-    const context = canvas.getContext("2d");
-    const { data } = context.getImageData(50, 0, 1, canvas.height);
-    const mark = document.body.appendChild(swatch(label));
-    context.fillStyle = getComputedStyle(mark).boxShadow.split(" 0px")[0];
-    mark.remove();
-    context.clearRect(0, 0, 9, 9);
-    context.fillRect(0, 0, 9, 9);
-    return { label, uncertain, pixels: [...data], outline: [...context.getImageData(1, 1, 1, 1).data] };
-  };
-  const drawn = LABELS.flatMap((label) => [draw(label, false), draw(label, true)]);
-  const ground = getComputedStyle(canvas).backgroundColor;
-  canvas.remove();
-  return { drawn, ground };
-}"""
-MIN_CONTRAST = 3.0  # of graphics, WCAG 1.4.11
-
-
-def luminance(color: Array) -> float:
-    """Relative luminance of sRGB, 0 to 1 (WCAG 2.2)."""
-    linear = np.where(color <= 10, color / 255 / 12.92, ((color / 255 + 0.055) / 1.055) ** 2.4)
-    return float(linear @ (0.2126, 0.7152, 0.0722))
-
-
-def contrast(color: Array, other: Array) -> float:
-    dark, light = sorted((luminance(color), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def over(color: Array, ground: Array) -> Array:
-    """Colors with opacity, 0 to 255 each, in front of an opaque one."""
-    opacity = color[..., 3:] / 255
-    return color[..., :3] * opacity + ground * (1 - opacity)
-
-
-@pytest.mark.parametrize("colors", ["light", "dark"])
-def test_timelines_and_swatches_contrast_with_their_ground(open_tab: Open, colors: str) -> None:
-    drawn = open_tab(color_scheme=colors).page.evaluate(DRAWN)
-    ground = np.array(re.findall(r"[\d.]+", drawn["ground"]), float)
-    assert {entry["uncertain"] for entry in drawn["drawn"]} == {True, False}
-    for entry in drawn["drawn"]:
-        *column, outline = over(np.array([*np.reshape(entry["pixels"], (-1, 4)), entry["outline"]], float), ground)
-        edge = round(0.3 * len(column))
-        line = max(column[edge - 1 : edge + 2], key=lambda color: contrast(color, ground))
-        assert contrast(line, ground) >= MIN_CONTRAST, entry["label"]
-        assert contrast(line, column[edge - 4]) >= MIN_CONTRAST, f"{entry['label']}, above its line"
-        stripes = len(np.unique(np.round(column[edge + 3 :]), axis=0))
-        assert (stripes > 1) == entry["uncertain"], "hatched"
-        assert contrast(outline, ground) >= MIN_CONTRAST
-
-
 def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
     tab = open_tab()
     reached = []
@@ -214,22 +149,6 @@ def test_at_400_percent_zoom_everything_has_room(open_tab: Open, tmp_path: Path)
       const there = document.elementFromPoint(left + 20, Math.min(bottom, innerHeight - 14) - 10);
       return Boolean(there.closest("#detail-faces"));
     }"""), "the long name does not cover it"
-
-
-def test_screen_readers_announce_a_label_but_not_every_frame(open_tab: Open) -> None:
-    tab = open_tab(
-        script="""
-        window.said = [];
-        addEventListener('DOMContentLoaded', () => new MutationObserver(() =>
-          window.said.push(document.getElementById('announce').textContent))
-          .observe(document.getElementById('announce'), {childList: true, characterData: true, subtree: true}));
-    """
-    )
-    tab.start_camera()
-    tab.wait_until("window.said.some((text) => text.startsWith('Person 1: '))")
-    before = len(tab.page.evaluate("window.said"))
-    tab.page.wait_for_timeout(1000)
-    assert len(tab.page.evaluate("window.said")) - before <= 1
 
 
 def test_requests_of_the_api_description_pass_a_proxy_that_serves_it_below_a_path(open_tab: Open, site: Server) -> None:

@@ -9,7 +9,7 @@ import { Mode } from "./mode.js";
 import { workOffline } from "./offline.js";
 import { pageFacts, serviceStatus } from "./service.js";
 import { Clip } from "./source.js";
-import { plotColor } from "./timeline.js";
+import { plotColor } from "../core/plot.js";
 
 const TABS = ["live", "photos"];
 const ASK_AGAIN_MS = 3000;

@@ -7,7 +7,6 @@ import { LocalLabeler } from "../local/labeler.js";
 import { service } from "./service.js";
 
 const HERE = ["localhost", "127.0.0.1", "[::1]"];
-const READY = "Ready: pictures stay in this tab";
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 
 export class Mode {
@@ -17,10 +16,15 @@ export class Mode {
     this.changed = changed;
     this.local = facts.local && new LocalLabeler(facts, {
       base: new URL("page/", document.baseURI).href,
-      opened: (runs) => this.opened(runs),
-      loaded: (bytes, total) => this.loaded(bytes, total),
-      failed: (why) => this.failed(why),
+      loaded: (bytes, total) => this.report({ loaded: [bytes, total] }),
+      failed: (why) => this.report({ why }),
+      opened: ({ precision, provider, detector }) => {
+        this.report({ runs: ` in ${precision} in this tab (${provider}), faces by ${detectorName(detector)}` });
+        if (this.isLocal) announce("Local mode is ready");
+      },
     });
+    this.loaded = null;
+    this.runs = this.why = "";
     const input = byId("local");
     byId("local-field").hidden = !this.local;
     input.checked = !facts.service || (Boolean(this.local) && isOn("local"));
@@ -63,38 +67,30 @@ export class Mode {
     const explains = !this.isLocal && status?.model?.explain;
     byId("look").hidden = byId("attention-field").hidden = !explains;
     if (!explains) byId("attention").checked = false;
-    const { wasm, webgpu } = this.local?.bytes ?? {};
-    const size = navigator.gpu ? `${megabytes(wasm)} MB once, or ${megabytes(webgpu)} MB for a GPU` : `${megabytes(wasm)} MB once`;
-    const inTab = this.runs ? READY : `Pictures stay in this tab. Loads ${size}`;
-    setText(byId("place"), this.isLocal ? inTab : `Pictures go to ${this.host}`);
-    byId("loading").hidden = true;
+    setText(byId("place"), this.isLocal ? this.localStatus() : `Pictures go to ${this.host}`);
+    const [value, max] = this.loaded ?? [];
+    byId("loading").hidden = !this.isLocal || !max;
+    if (max) Object.assign(byId("loading"), { value, max });
     const model = status?.model ?? facts.classifier;
     setText(byId("card"), `${model.labels.length} expressions, ${megabytes(model.parameters)} M parameters${accuracyOf(model)}`);
     byId("card").title = model.name;
-    if (this.isLocal) return setText(byId("runs"), this.runs ?? " in this tab");
+    if (this.isLocal) return setText(byId("runs"), this.runs || " in this tab");
     const device = status?.ready.provider.replace("ExecutionProvider", "");
     setText(byId("runs"), status ? ` in ${status.ready.precision} on ${device}, faces by ${detectorName(status.ready.detector)}` : "");
   }
 
-  /** Progress of loading. */
-  loaded(bytes, total) {
-    if (!this.isLocal) return;
-    byId("loading").hidden = false;
-    Object.assign(byId("loading"), { value: bytes, max: total });
-    setText(byId("place"), `Loading ${megabytes(bytes)} of ${megabytes(total)} MB`);
+  /** Show how far local mode is: bytes that are `loaded`, what `runs`, or `why` it does not. */
+  report({ loaded = null, runs = "", why = "" }) {
+    Object.assign(this, { loaded, runs, why });
+    this.show();
   }
 
-  failed(why) {
-    if (!this.isLocal) return;
-    this.show();
-    setText(byId("place"), `Not loaded: ${why}`);
-  }
-
-  opened({ precision, provider, detector }) {
-    this.runs = ` in ${precision} in this tab (${provider}), faces by ${detectorName(detector)}`;
-    if (!this.isLocal) return;
-    this.show();
-    announce("Local mode is ready");
+  localStatus() {
+    if (this.loaded) return `Loading ${this.loaded.map(megabytes).join(" of ")} MB`;
+    if (this.why) return `Not loaded: ${this.why}`;
+    const { wasm, webgpu } = this.local.bytes;
+    const size = navigator.gpu ? `${megabytes(wasm)} MB once, or ${megabytes(webgpu)} MB for a GPU` : `${megabytes(wasm)} MB once`;
+    return this.runs ? "Ready: pictures stay in this tab" : `Pictures stay in this tab. Loads ${size}`;
   }
 }
 

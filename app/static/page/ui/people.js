@@ -15,7 +15,6 @@ const THUMB_MS = 700;
 const HINT_MS = 1500;
 const COMPACT_FROM = 5; // people in view
 const THUMB_PX = 112;
-const MAX_AWAY = 3;
 const NEUTRAL = "This is their neutral face";
 
 class Person {
@@ -120,15 +119,13 @@ export class People {
     this.list.classList.toggle("stale", paused);
   }
 
-  /** Remove people some seconds after they left, or sooner if several others left later. */
+  /** Remove people some seconds after they left. */
   forget(now) {
-    const away = [...this.people].filter(([, { seenAt }]) => now - seenAt > AWAY_MS)
-      .sort(([, one], [, other]) => other.seenAt - one.seenAt);
-    away.forEach(([track, person], index) => {
-      if (index < MAX_AWAY && now - person.seenAt < REMOVED_MS) return;
+    for (const [track, person] of this.people) {
+      if (now - person.seenAt < REMOVED_MS) continue;
       person.root.remove();
       this.people.delete(track);
-    });
+    }
   }
 
   /** The canvas with the face of a person. */

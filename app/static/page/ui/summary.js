@@ -2,7 +2,8 @@
 
 import { UNCERTAIN } from "../core/labels.js";
 import { byId, clock, download, element, setText } from "./dom.js";
-import { drawHistory, plotColor } from "./timeline.js";
+import { plotColor } from "../core/plot.js";
+import { drawHistory } from "./timeline.js";
 
 const TICKS = 4;
 
