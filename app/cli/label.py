@@ -1,9 +1,11 @@
 """Command `mien label`: its options, messages and exit codes."""
 
 import logging
+import math
 import traceback
 from collections import Counter
 from contextlib import ExitStack, closing, nullcontext, suppress
+from dataclasses import asdict
 from typing import IO, Annotated, Any, Final
 
 import typer
@@ -215,6 +217,8 @@ def _check_combinations(options: LabelOptions) -> None:
         fail("--every, --per-second and --scenes cannot be combined.", USAGE)
     if options.csv_separator == options.csv_decimal:
         fail("--csv-decimal , needs another --csv-separator, such as ;", USAGE)
+    if not all(math.isfinite(value) for value in asdict(options).values() if isinstance(value, float)):
+        fail("expected finite numbers.", USAGE)
     if options.end is not None and options.start >= options.end:
         fail("--start must be before --end.", USAGE)
     if options.ray_address is not None and options.engine != "ray":
