@@ -41,7 +41,7 @@ def _seconds(text: str) -> float:
         parts = [float(part) for part in str(text).split(":")]
     except ValueError:
         parts = []
-    seconds = sum(part * 60.0**place for place, part in enumerate(reversed(parts)))
+    seconds = sum(part * 60.0**power for power, part in enumerate(reversed(parts)))
     if not 0 < len(parts) <= 3 or min(parts) < 0 or math.isnan(seconds):
         raise typer.BadParameter(f"{text}: expected seconds, or a time such as 1:02:03.5")
     return seconds

@@ -20,9 +20,9 @@ from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
 from mien.app.inference.records import Box, Face, Photo, Prepared
 from mien.app.inference.runtime.cpu_count import cores
+from mien.app.labeling.face_file import read_face_file
 from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
-from mien.app.labeling.given import read_given
 from mien.app.labeling.images import (
     ANNOTATED,
     ANONYMIZED,
@@ -77,8 +77,8 @@ class BatchLabeler:
     def __init__(self, pipeline: Labeler, options: LabelOptions) -> None:
         """Read the given faces, if the options name a file. Raises: LabelingError."""
         self.pipeline, self.options = pipeline, options
-        self.given = None if options.boxes is None else read_given(options.boxes)
-        self.facts = facts_of(pipeline, options, self.given)
+        self.face_file = None if options.boxes is None else read_face_file(options.boxes)
+        self.facts = facts_of(pipeline, options, self.face_file)
 
     def label(self, batch: Sequence[Input], earlier: Earlier) -> BatchResult:
         """Label a batch; an image on which a stage fails becomes a result with a reason.
@@ -128,8 +128,8 @@ class BatchLabeler:
                 with timed(timings_ms, "read"):
                     payload = read_file(item.path, pipeline.settings.max_bytes)
             sha256 = hashlib.sha256(payload).hexdigest() if payload is not None else sha256
-            # given faces belong to a name, not to its bytes
-            if self.given is None and (result := earlier(item, sha256 or "")) is not None:
+            # faces of a file belong to a name, not to its bytes
+            if self.face_file is None and (result := earlier(item, sha256 or "")) is not None:
                 return sha256, replace(result, reused=True), ""
             if is_named_format(item.name):
                 with timed(timings_ms, "decode"):
@@ -149,7 +149,7 @@ class BatchLabeler:
         Raises: see `Labeler.prepare`.
         """
         options = self.options
-        boxes = None if self.given is None else self.given.of(item)
+        boxes = None if self.face_file is None else self.face_file.of(item)
         chosen: dict[str, Any] = {"aligned": options.aligned, "whole": options.whole, "keep_pixels": keep_pixels}
         try:
             return self.pipeline.prepare(image, boxes=boxes, **chosen), ""

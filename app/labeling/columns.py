@@ -106,8 +106,8 @@ _POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
 
 def with_own_classes(columns: Sequence[Column], journal: Journal) -> tuple[Column, ...]:
     """Columns of a table, and at the end those for the classes of the model that are not expressions."""
-    known = {column.name for column in columns}
-    own = (label for label in journal.expressions if f"p_{label}" not in known)
+    names = {column.name for column in columns}
+    own = (label for label in journal.expressions if f"p_{label}" not in names)
     return (*columns, *(Column(f"p_{label}", "number", "0..1", f"calibrated probability of {label}") for label in own))
 
 

@@ -355,9 +355,9 @@ class _Sampling:
     def __init__(self, options: LabelOptions) -> None:
         self._options, self._cuts = options, Cuts()
         self.scene = self.slot = 0
-        self._taken_s = -math.inf
+        self._last_s = -math.inf
 
-    def takes(self, frame: VideoFrame, time_s: float) -> bool:
+    def is_due(self, frame: VideoFrame, time_s: float) -> bool:
         """Return whether to label the next frame."""
         is_cut = self._cuts.is_cut(frame)
         self.scene += is_cut
@@ -365,10 +365,10 @@ class _Sampling:
         per_second = self._options.frames_per_s
         due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // (self._options.every or 1)
         if self._options.scenes:
-            due = self.slot if (is_cut or not self.slot) and time_s - self._taken_s >= _SCENE_S else -1
+            due = self.slot if (is_cut or not self.slot) and time_s - self._last_s >= _SCENE_S else -1
         if due < self.slot:
             return False
-        self.slot, self._taken_s = due + 1, time_s
+        self.slot, self._last_s = due + 1, time_s
         return True
 
 
@@ -382,7 +382,7 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
                     continue
                 if options.end is not None and time_s >= options.end:
                     break
-                if sampling.takes(frame, time_s):
+                if sampling.is_due(frame, time_s):
                     child = replace(container, frame=frame.number, time_s=time_s, scene=sampling.scene)
                     child = replace(child, parent=container.row, row=None)
                     done = is_done(child)

@@ -11,8 +11,8 @@ import cv2
 from mien.app import VERSION
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.labeler import Labeler
+from mien.app.labeling.face_file import FaceFile
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.given import GivenFaces
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions
 from mien.app.settings import Settings
 from mien.data.contract import contract_id
@@ -54,10 +54,11 @@ def open_pipeline(settings: Settings) -> Labeler:
     return Labeler.open(with_limits(settings).model_copy(update={"threads": 1}))
 
 
-def facts_of(pipeline: Labeler, options: LabelOptions, given: GivenFaces | None) -> dict[str, str]:
+def facts_of(pipeline: Labeler, options: LabelOptions, face_file: FaceFile | None) -> dict[str, str]:
     """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
     conditions, agreement = manifest.conditions, manifest.agreement
+    undetected = "aligned" if options.aligned else "whole" if options.whole else ""
     return {
         "version": VERSION,
         "model": manifest.name,
@@ -78,8 +79,8 @@ def facts_of(pipeline: Labeler, options: LabelOptions, given: GivenFaces | None)
         "precision": pipeline.classifier.precision,
         "provider": pipeline.classifier.provider,
         "contract": contract_id(),
-        "detector": "none" if options.aligned or options.whole else pipeline.detector.name,
-        "faces": "aligned" if options.aligned else "whole" if options.whole else given.sha256[:16] if given else "",
+        "detector": "none" if undetected else pipeline.detector.name,
+        "faces": undetected or (face_file.sha256[:16] if face_file else ""),
         "detector_file": getattr(pipeline.detector, "sha256", "")[:16],
         "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
         f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode} "

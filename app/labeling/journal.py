@@ -198,9 +198,9 @@ class Journal:
             "i.found=:session AND i.status='ok' AND f.face IS NOT NULL AND :label IN ('', f.label) "
             "AND (:reason='' OR instr(' ' || f.reasons || ' ', ' ' || :reason || ' '))"
         )
-        known = label if label in self.expressions else ""
+        label = label if label in self.expressions else ""
         order = "f.confidence, i.name, i.frame, f.face LIMIT :limit"
-        images = self._results(where, order=order, label=known, reason=reason, limit=limit)
+        images = self._results(where, order=order, label=label, reason=reason, limit=limit)
         return ((image, face) for image in images for face in image.faces)
 
     def _count_images(self, value: str, where: str = "1") -> Counter[str]:

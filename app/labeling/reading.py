@@ -173,13 +173,13 @@ def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Fai
     payload: the file's bytes, if it could be read.
     """
     suffix = os.path.splitext(name)[1].lower()
-    known = suffix in IMAGE_EXTENSIONS or (payload or b"").startswith(_SIGNATURES)
-    status: Status = "error" if known else "skipped"
+    is_image = suffix in IMAGE_EXTENSIONS or (payload or b"").startswith(_SIGNATURES)
+    status: Status = "error" if is_image else "skipped"
     match error:
         case InvalidRequest():  # given faces that cannot be used
             return Failure("invalid_face", str(error))
         case UnsupportedImage():
-            return Failure("unsupported" if known else "not_an_image", str(error), status)
+            return Failure("unsupported" if is_image else "not_an_image", str(error), status)
         case ImageTooLarge():
             return Failure("too_large", str(error))
         case PayloadTooLarge() | MemoryError():

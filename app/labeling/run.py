@@ -22,9 +22,9 @@ from mien.app import VERSION
 from mien.app.labeling.batch import Batch, BatchResult, Executor, Threads
 from mien.app.labeling.cluster import RayTasks, connected
 from mien.app.labeling.containers import ContainerError, expected_frames, is_short, open_container, page_count
+from mien.app.labeling.face_file import read_face_file
 from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
 from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
-from mien.app.labeling.given import read_given
 from mien.app.labeling.images import ANNOTATED, ANONYMIZED, THUMBS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, SAMPLED, LabelOptions
@@ -132,7 +132,7 @@ class _Run:
         """Say which images of the given faces are not among the inputs. Raises: LabelingError, if none is."""
         if (boxes := self.options.boxes) is None:
             return
-        named = read_given(boxes).faces
+        named = read_face_file(boxes).faces
         unknown = sorted(name for name in named if not self.journal.has_input(name))
         videos = (name for name in self.journal.videos() if STILL in named.get(name, {}))
         without_frame = [f"{name} (a video needs the column frame)" for name in videos]

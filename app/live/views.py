@@ -236,7 +236,7 @@ class VideoFile:
 
 
 def has_display() -> bool:
-    """Whether a window or a browser can be shown. Without a display, Qt would abort the process."""
+    """Return whether a window or a browser can be shown. Without a display, Qt would abort the process."""
     return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 

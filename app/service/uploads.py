@@ -22,8 +22,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from mien.app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
 from mien.app.inference.records import Box, Detection
+from mien.app.labeling.face_file import parse_face_file, write_face_file
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.given import parse_given, write_given
 from mien.app.service.problems import summary
 from mien.app.service.schemas import EncodedImages, GivenBox
 from mien.app.settings import Settings
@@ -174,7 +174,7 @@ def _save_boxes(payload: bytes, names: dict[str, str], path: Path) -> None:
     """Write given faces with the names of stored files instead of the client's. Raises: InvalidRequest."""
     _check_values(payload, _MAX_BOXES_VALUES)
     try:
-        given = parse_given(payload)
+        given = parse_face_file(payload)
     except LabelingError as error:
         raise InvalidRequest(f"form part {BOXES!r}: {error}") from error
     stored = defaultdict[str, list[str]](list)
@@ -188,7 +188,7 @@ def _save_boxes(payload: bytes, names: dict[str, str], path: Path) -> None:
         if not targets:
             raise InvalidRequest(f"form part {BOXES!r}: no image is named {name[:100]}")
         faces |= dict.fromkeys(targets, frames)
-    write_given(path, faces)
+    write_face_file(path, faces)
 
 
 def _with_suffix(path: Path) -> Path:

@@ -110,14 +110,14 @@ def _undated(path: Path) -> bytes:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """An empty disk of 64 KB, which `resize` makes larger."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]
     mounted = subprocess.run(command, capture_output=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", place], check=True)
+    yield disk
+    subprocess.run(["umount", disk], check=True)
 
 
 def resize(disk: Path, size: str) -> None:

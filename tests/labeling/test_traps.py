@@ -580,10 +580,10 @@ def test_files_with_the_same_bytes_are_marked(mien: Mien, photos: Path, tmp_path
 
 def test_the_run_file_says_what_ran(mien: Mien, photos: Path, tmp_path: Path) -> None:
     mien.label(photos, "--min-face", "30", out=tmp_path / "out")
-    told = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert told["settings"]["model"] == "tiny.test"
-    assert told["options"]["min_face_px"] == 30
-    assert {"mien", "python", "onnxruntime", "opencv", "numpy", "pillow"} <= set(told["versions"])
-    assert (told["images"], told["labeled_now"], told["remaining"]) == ({"ok": 5}, 5, 0)
-    assert told["seconds"] >= told["seconds_labeling"] > 0
-    assert told["inputs"] == [str(photos)]
+    facts = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert facts["settings"]["model"] == "tiny.test"
+    assert facts["options"]["min_face_px"] == 30
+    assert {"mien", "python", "onnxruntime", "opencv", "numpy", "pillow"} <= set(facts["versions"])
+    assert (facts["images"], facts["labeled_now"], facts["remaining"]) == ({"ok": 5}, 5, 0)
+    assert facts["seconds"] >= facts["seconds_labeling"] > 0
+    assert facts["inputs"] == [str(photos)]

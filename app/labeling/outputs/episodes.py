@@ -58,7 +58,7 @@ TIME_COLUMNS: Final[tuple[Column, ...]] = (
 class _Video:
     name: str
     path: bytes
-    found: Episodes
+    tracked: Episodes
     episodes: list[Episode]
     names: dict[int, str]
 
@@ -80,13 +80,13 @@ def render(journal: Journal) -> None:
 
 
 def _episodes(journal: Journal, name: str) -> _Video:
-    found, episodes = Episodes(), list[Episode]()
+    tracked, episodes = Episodes(), list[Episode]()
     for image, gap_s in moments(journal, name, _RULES):
-        episodes += found.update(image.faces, image.input.time_s or 0.0, gap_s=gap_s)
-    episodes += found.close()
+        episodes += tracked.update(image.faces, image.input.time_s or 0.0, gap_s=gap_s)
+    episodes += tracked.close()
     names, _ = People(journal.out).names(journal, name)
     episodes.sort(key=lambda episode: (episode.person, episode.onset_s))
-    return _Video(name, image.input.path, found, episodes, names)
+    return _Video(name, image.input.path, tracked, episodes, names)
 
 
 def _rows(video: _Video) -> Iterator[Row]:
@@ -95,8 +95,8 @@ def _rows(video: _Video) -> Iterator[Row]:
 
 
 def _time_rows(video: _Video) -> Iterator[Row]:
-    for person, seen_s in sorted(video.found.seen_s.items()):
-        shown = {label: time_s for (who, label), time_s in video.found.shown_s.items() if who == person}
+    for person, seen_s in sorted(video.tracked.seen_s.items()):
+        shown = {label: time_s for (who, label), time_s in video.tracked.shown_s.items() if who == person}
         rest = {"": max(0.0, seen_s - sum(shown.values()))}
         for label, shown_s in (dict(sorted(shown.items(), key=lambda pair: -pair[1])) | rest).items():
             row: Row = {"file": video.name, "person": person, "label": label or None, "shown_s": round(shown_s, 3)}

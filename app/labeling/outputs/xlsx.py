@@ -52,13 +52,13 @@ def _write_sheet(workbook: Any, title: str, columns: Sequence[Column], rows: Ite
     sheet.freeze_panes(1, 1)
     sheet.write_row(0, 0, [column.name for column in columns], workbook.add_format({"bold": True}))
     for index, row in enumerate(rows, start=1):
-        for place, column in enumerate(columns):
+        for number, column in enumerate(columns):
             match row[column.name]:
                 case None:
                     continue
                 case bool(value):
-                    sheet.write_boolean(index, place, value)
+                    sheet.write_boolean(index, number, value)
                 case str(value):
-                    sheet.write_string(index, place, value[:_MAX_CHARACTERS])
+                    sheet.write_string(index, number, value[:_MAX_CHARACTERS])
                 case value:
-                    sheet.write_number(index, place, value)
+                    sheet.write_number(index, number, value)

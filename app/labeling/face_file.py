@@ -31,8 +31,8 @@ _POINTS: Final = tuple(f"{point}_{axis}" for point in LANDMARKS for axis in "xy"
 
 
 @dataclass(slots=True)
-class GivenFaces:
-    """The faces of a file, by the name of their image and its frame, and the SHA-256 of the file."""
+class FaceFile:
+    """Its faces by the name of their image and its frame, and the SHA-256 of the file."""
 
     sha256: str
     faces: dict[str, dict[int, list[Box | Detection]]] = field(default_factory=dict)
@@ -43,33 +43,33 @@ class GivenFaces:
         return [*chain(*frames.values())] if item.frame == STILL else frames.get(item.frame, [])
 
 
-def read_given(path: Path) -> GivenFaces:
+def read_face_file(path: Path) -> FaceFile:
     """Read a CSV or COCO file; values that are not numbers become NaN, reported later. Raises: LabelingError."""
     try:
-        return parse_given(path.read_bytes())
+        return parse_face_file(path.read_bytes())
     except OSError as error:
         raise LabelingError(f"--boxes {path}: cannot be read ({error.strerror}).") from error
     except LabelingError as error:
         raise LabelingError(f"--boxes {path}: {error}") from error
 
 
-def parse_given(payload: bytes) -> GivenFaces:
+def parse_face_file(payload: bytes) -> FaceFile:
     """The faces of a CSV or COCO file. Raises: LabelingError."""
     try:
         text = payload.decode("utf-8-sig")
         rows = _coco(json.loads(text)) if text.lstrip().startswith("{") else _table(text)
-        given = GivenFaces(hashlib.sha256(payload).hexdigest())
+        face_file = FaceFile(hashlib.sha256(payload).hexdigest())
         for name, frame, face in rows:
-            given.faces.setdefault(name, {}).setdefault(frame, []).append(face)
+            face_file.faces.setdefault(name, {}).setdefault(frame, []).append(face)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise LabelingError(
             f"{detail}. Expected a CSV with the columns file, x, y, width, height, or COCO JSON."
         ) from error
-    return given
+    return face_file
 
 
-def write_given(path: Path, faces: Mapping[str, Mapping[int, Sequence[Box | Detection]]]) -> None:
+def write_face_file(path: Path, faces: Mapping[str, Mapping[int, Sequence[Box | Detection]]]) -> None:
     """Write faces as a CSV that is read as the same faces."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)

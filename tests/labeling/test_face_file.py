@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mien.app.labeling.face_file import read_face_file
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.given import read_given
 from mien.app.labeling.records import Input
 from mien.app.settings import Settings, load_settings
 from tests.support import sample_photo
@@ -109,7 +109,7 @@ def test_coco_boxes_are_read_with_landmarks_that_have_their_names(tmp_path: Path
     }
     path = tmp_path / "coco.json"
     path.write_text(json.dumps(document), encoding="utf-8")
-    given = read_given(path)
+    given = read_face_file(path)
     (face,), (box,) = given.faces["a.jpg"][-1], given.faces["b.jpg"][7]
     assert face.landmarks_px.tolist()[0] == [196, 117]
     assert (tuple(face.box), tuple(box)) == (BOX, BOX)
@@ -136,7 +136,7 @@ ROW = "a.jpg,180,50,90,120"
 def test_boxes_are_read_as_other_programs_write_them(tmp_path: Path, text: str) -> None:
     path = tmp_path / "boxes"
     path.write_text(text, encoding="utf-8", newline="")
-    assert [tuple(box) for box in read_given(path).of(Input("a.jpg", "file", b"a.jpg", 1))] == [BOX]
+    assert [tuple(box) for box in read_face_file(path).of(Input("a.jpg", "file", b"a.jpg", 1))] == [BOX]
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_a_file_without_boxes_is_refused_with_what_is_expected(tmp_path: Path, t
     path = tmp_path / "boxes.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(LabelingError, match=f"{reason}.*Expected a CSV with the columns file, x, y, width, height, or"):
-        read_given(path)
+        read_face_file(path)
 
 
 @pytest.mark.parametrize("bbox", ["", ', "bbox": null', ', "bbox": [180, 50]', ', "bbox": "180,50,90,120"'])
 def test_a_coco_annotation_without_a_box_is_a_message_of_its_image(tmp_path: Path, bbox: str) -> None:
     path = tmp_path / "boxes.json"
     path.write_text(ONE % f'{{"image_id": 1{bbox}}}, {{"image_id": 1, "bbox": [180, 50, 90, 120]}}', encoding="utf-8")
-    bad, good = read_given(path).of(Input("a.jpg", "file", b"a.jpg", 1))
+    bad, good = read_face_file(path).of(Input("a.jpg", "file", b"a.jpg", 1))
     assert (np.isnan(bad).all(), tuple(good)) == (True, BOX)
 
 
