@@ -118,6 +118,16 @@ def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down()
     network = MarkFinder(largest=700, scores={300: (0.95, 0.75), 700: (0.89, 0.93)})
     (face,) = find_faces(photo(640, 640, (40, 30, 560)), network, SETTINGS)
     assert roll_degrees(face.landmarks_px) == pytest.approx(0, abs=2)
+    assert network.sizes == [(640, 640)] + [(COMPARED_PX, COMPARED_PX)] * 4  # no copies are searched
+
+
+def test_a_face_on_its_side_is_searched_for_though_another_one_is_upright() -> None:
+    """A false face can be upright; more than one of three votes decide."""
+    network = MarkFinder(scores={95: (0.85, 0.8), 300: (0.95, 0.75)})
+    mixed = photo(640, 480, (40, 40, 90))
+    mixed[:, 200:] = cv2.rotate(photo(480, 440, (40, 40, 200), (260, 240, 200)), cv2.ROTATE_90_CLOCKWISE)
+    faces = find_faces(mixed, network, SETTINGS)
+    assert [round(roll_degrees(face.landmarks_px)) % 360 for face in faces[:2]] == [90, 90]
 
 
 @pytest.mark.parametrize(("turns", "code"), [(1, 0), (2, 1), (3, 2)])

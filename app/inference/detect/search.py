@@ -2,7 +2,8 @@
 
 The network works best on upright faces of about 10 to 300 px. The first pass reduces the image to one size. If it finds
 no faces or small ones, there is a larger pass, and a very small one for faces that fill the image. If no face has a
-high score, rotated copies are searched: faces on their side have lower scores and wrong landmarks.
+high score, and one of them does not score highest upright, rotated copies are searched: faces on their side have lower
+scores and wrong landmarks.
 Wide images, or all large ones if the settings say so, are searched at full size in overlapping tiles, so that the
 memory does not depend on their size.
 Boxes and landmarks are in pixels of the original image.
@@ -196,15 +197,24 @@ def _with_rotated(
 
     The detection score alone is not enough: it depends on face size, and upside-down faces are detected too.
     """
+    compared = dict[Box, Array]()
+
+    def scores_of(face: Detection) -> Array:
+        if face.box not in compared:
+            compared[face.box] = rotation_scores(image, network, face)
+        return compared[face.box]
+
+    best = merge(upright)[:MAX_COMPARED]
+    if best and all(scores_of(face).argmax() == 0 for face in best):
+        return upright
     candidates = merge(upright + _in_small_copies(image, network))[:MAX_COMPARED]
-    scores = np.array([rotation_scores(image, network, face) for face in candidates]).reshape(-1, 4)
+    scores = np.array([scores_of(face) for face in candidates]).reshape(-1, 4)
     turns = int(np.bincount(scores.argmax(axis=1), scores.max(axis=1), minlength=4).argmax())  # each face votes
     if turns == 0:
         return upright
 
     def is_rotated(face: Detection) -> bool:
-        scores = rotation_scores(image, network, face)
-        return bool(scores[turns] > scores[0])
+        return bool(scores_of(face)[turns] > scores_of(face)[0])
 
     height, width = image.shape[:2]
     faces = _upright(_rotated(image, turns), network, settings)

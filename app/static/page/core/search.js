@@ -82,15 +82,21 @@ export class Search {
   /** Find the rotation of the picture; add the faces found in it, and remove upright ones that score higher there. */
   async withRotated(upright, picture) {
     const { max_compared: most, rotated_score: least, sure_score: sure } = this.rules;
+    const compared = new Map();
+    const scoresOf = async (face) => compared.get(face) ?? compared.set(face, await this.rotationScores(picture, face)).get(face);
+    const isUpright = async (face) => argmax(await scoresOf(face)) === 0;
+    let areUpright = upright.length > 0;
+    for (const face of this.merge(upright).slice(0, most)) areUpright &&= await isUpright(face);
+    if (areUpright) return upright;
     const votes = [0, 0, 0, 0];
     for (const face of this.merge([...upright, ...(await this.inSmallCopies(picture))]).slice(0, most)) {
-      const scores = await this.rotationScores(picture, face);
+      const scores = await scoresOf(face);
       votes[argmax(scores)] += Math.max(...scores);
     }
     const turns = argmax(votes);
     if (turns === 0) return upright;
     const betterRotated = async (face) => {
-      const scores = await this.rotationScores(picture, face);
+      const scores = await scoresOf(face);
       return scores[turns] > scores[0];
     };
     const kept = [];
