@@ -3,7 +3,8 @@
 Players do not show the voice of a WebVTT cue, so its text has the person, too.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -52,33 +53,26 @@ def eaf(episodes: Sequence[Episode], name: Name, *, media: str, mime_type: str =
     header = ET.SubElement(root, "HEADER", {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"})
     link = {"MEDIA_URL": media, "RELATIVE_MEDIA_URL": media, "MIME_TYPE": mime_type}
     ET.SubElement(header, "MEDIA_DESCRIPTOR", link)
-    slots = _time_slots(ET.SubElement(root, "TIME_ORDER"), episodes)
-    number = 0
+    times_ms = sorted({_ms(time_s) for episode in episodes for time_s in (episode.onset_s, episode.offset_s)})
+    slots = {time_ms: f"ts{number}" for number, time_ms in enumerate(times_ms, start=1)}
+    order = ET.SubElement(root, "TIME_ORDER")
+    for time_ms, slot in slots.items():
+        ET.SubElement(order, "TIME_SLOT", {"TIME_SLOT_ID": slot, "TIME_VALUE": str(time_ms)})
+    numbers = itertools.count(1)
     tiers: dict[str, list[Episode]] = {}
     for episode in sorted(episodes, key=lambda episode: episode.person):
         tiers.setdefault(_printable(name(episode.person)), []).append(episode)
     for tier_id, its_episodes in tiers.items():
         tier = ET.SubElement(root, "TIER", {"LINGUISTIC_TYPE_REF": _EXPRESSIONS, "TIER_ID": tier_id})
         for episode in _in_order(its_episodes):
-            number += 1
-            refs = (slots[_ms(time_s)] for time_s in (episode.onset_s, episode.offset_s))
-            ids = dict(zip(("TIME_SLOT_REF1", "TIME_SLOT_REF2"), refs, strict=True))
-            annotation = ET.SubElement(tier, "ANNOTATION")
-            aligned = ET.SubElement(annotation, "ALIGNABLE_ANNOTATION", {"ANNOTATION_ID": f"a{number}"} | ids)
+            ids = {"ANNOTATION_ID": f"a{next(numbers)}", "TIME_SLOT_REF1": slots[_ms(episode.onset_s)]}
+            ids["TIME_SLOT_REF2"] = slots[_ms(episode.offset_s)]
+            aligned = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), "ALIGNABLE_ANNOTATION", ids)
             ET.SubElement(aligned, "ANNOTATION_VALUE").text = episode.label
     kind = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": _EXPRESSIONS, "TIME_ALIGNABLE": "true"}
     ET.SubElement(root, "LINGUISTIC_TYPE", kind)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _time_slots(order: ET.Element, episodes: Iterable[Episode]) -> Mapping[int, str]:
-    """Ids of the times, in milliseconds, in ascending order."""
-    times = sorted({_ms(time_s) for episode in episodes for time_s in (episode.onset_s, episode.offset_s)})
-    slots = {time_ms: f"ts{number}" for number, time_ms in enumerate(times, start=1)}
-    for time_ms, slot in slots.items():
-        ET.SubElement(order, "TIME_SLOT", {"TIME_SLOT_ID": slot, "TIME_VALUE": str(time_ms)})
-    return slots
 
 
 def _in_order(episodes: Iterable[Episode]) -> list[Episode]:

@@ -1,6 +1,7 @@
 """An artifact, an album, a small labeled folder with its review page, and `mien` as a separate process."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -67,6 +69,13 @@ class Mien:
         assert done.exit_code == exit_code, done.stderr
         return rows_of(out) if (out / "labels.csv").exists() else []
 
+    def summary(self, *arguments: str | Path, out: Path, exit_code: int = 0) -> dict[str, Any]:
+        """Label into `out`; returns the last line of its log."""
+        done = self("label", *arguments, "--out", out, "--json-log")
+        assert done.exit_code == exit_code, done.stderr
+        summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
+        return summary
+
 
 @pytest.fixture
 def mien(artifact: Path) -> Iterator[Mien]:
@@ -79,6 +88,13 @@ def mien(artifact: Path) -> Iterator[Mien]:
 def released_mien() -> Mien:
     """`mien` with the released model, and with YuNet if `MIEN_MODELS_DIR` is set."""
     return Mien(environment_of(device="cpu", models_dir=os.environ.get("MIEN_MODELS_DIR")))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A new folder for inputs."""
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
 
 
 @pytest.fixture

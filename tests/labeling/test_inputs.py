@@ -45,9 +45,9 @@ def test_unreadable_files_are_rows_with_a_reason_and_odd_names_links_and_members
     assert 0 < len(members) < 10, "members before the damage of an archive are labeled"
 
 
-def test_two_frames_per_second_are_labeled_by_default_and_one_line_says_so(mien: Mien, tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
+def test_two_frames_per_second_are_labeled_by_default_and_one_line_says_so(
+    mien: Mien, folder: Path, tmp_path: Path
+) -> None:
     for name in ("a.avi", "b.avi"):
         write_video(folder / name, frames=16, rate=8.0)
     done = mien("label", folder, "--out", tmp_path / "out", "--write", "csv")

@@ -49,14 +49,13 @@ def test_the_table_has_the_documented_columns_and_one_row_per_face_or_file(finis
     assert {row["precision"] for row in rows} == {"fp32"}
 
 
-def test_annotated_copies_keep_the_color_profile_of_rgb_images(mien: Mien, tmp_path: Path) -> None:
+def test_annotated_copies_keep_the_color_profile_of_rgb_images(mien: Mien, folder: Path, tmp_path: Path) -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     gray = profile[:16] + b"GRAY" + profile[20:]
     profiles = {"a.jpg": profile, "b.png": profile, "c.webp": profile, "d.tif": profile, "e.jpg": gray, "f.jpg": b""}
-    (tmp_path / "in").mkdir()
     for name, own in profiles.items():
-        Image.fromarray(face_photo()).save(tmp_path / "in" / name, icc_profile=own)
-    mien.label(tmp_path / "in", "--write", "csv,annotated,anonymized", out=tmp_path / "out")
+        Image.fromarray(face_photo()).save(folder / name, icc_profile=own)
+    mien.label(folder, "--write", "csv,annotated,anonymized", out=tmp_path / "out")
     for name, own in profiles.items():
         with Image.open(tmp_path / "out" / annotated_path(name, STILL)) as drawn:
             assert drawn.info.get("icc_profile", b"") == (own if own == profile else b""), name
@@ -142,14 +141,15 @@ def test_the_files_table_has_one_row_per_file_and_aggregates_videos(finished: La
     assert table.num_rows == len(rows)
 
 
-def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(mien: Mien, tmp_path: Path) -> None:
+def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(
+    mien: Mien, folder: Path, tmp_path: Path
+) -> None:
     def portrait_at(left: int) -> Array:
         image = np.full((240, 320, 3), 90, np.uint8)
         image[60:172, left : left + 112] = face_photo()
         return image
 
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
+    out = tmp_path / "out"
     silent = write_video(tmp_path / "silent.avi", images=[portrait_at(20 + 8 * number) for number in range(17)], rate=8)
     ffmpeg("-i", silent, "-f", "lavfi", "-t", "2", "-i", "sine", "-c:v", "copy", "-c:a", "mp2", folder / "clip.avi")
     rows = mien.label(folder, "--write", "csv,video", out=out)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,9 @@ def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def labeled(out: Path) -> int:
     """Number of images whose results are committed."""
-    try:
-        view = open_journal(out)
-    except NoJournal:
-        return 0
-    try:
+    with suppress(NoJournal), closing(open_journal(out)) as view:
         return view.counts().total()
-    finally:
-        view.close()
+    return 0
 
 
 def wait_for_images(process: "subprocess.Popen[bytes]", out: Path, count: int) -> int:

@@ -27,7 +27,7 @@ from tests.support.stores import (
     serving_in_thread,
 )
 
-OUTPUTS = ("--write", "csv,files,annotated,crops,report", "--json-log")
+OUTPUTS = ("--write", "csv,files,annotated,crops,report")
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +87,9 @@ def upload(url: str, folder: Path, prefix: str) -> None:
 def assert_labels_as_a_folder(mien: Mien, remote: Mien, url: str, folder: Path, place: Path) -> None:
     def label(program: Mien, source: str | Path, out: Path) -> tuple[int, dict[str, str]]:
         """Number of labeled images, and hashes of the files except for the report, which has links."""
-        done = program("label", source, "--out", out, *OUTPUTS)
-        assert done.exit_code == 0, done.stderr
-        files = tree(out)
+        summary, files = program.summary(source, *OUTPUTS, out=out), tree(out)
         del files["report.html"]
-        return json.loads(done.stderr.splitlines()[-1])["new"], files
+        return summary["new"], files
 
     new, files = label(mien, folder, place / "local")
     assert label(remote, url, place / "out") == (new, files)

@@ -59,10 +59,9 @@ def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, t
     assert {row["status"] for row in frames} == {"ok"}
 
 
-def test_videos_that_are_whole_have_no_error(mien: Mien, tmp_path: Path) -> None:
-    plain, base, folder = write_video(tmp_path / "a.mp4", frames=32, rate=8.0), tmp_path / "b.mp4", tmp_path / "in"
+def test_videos_that_are_whole_have_no_error(mien: Mien, folder: Path, tmp_path: Path) -> None:
+    plain, base = write_video(tmp_path / "a.mp4", frames=32, rate=8.0), tmp_path / "b.mp4"
     ffmpeg("-i", plain, "-c:v", "libx264", "-g", "8", base)
-    folder.mkdir()
     cover = tmp_path / "cover.jpg"
     cover.write_bytes(jpeg(0))
     sound = ("-f", "lavfi", "-t", "9", "-i", "anullsrc")  # longer than the video
@@ -196,9 +195,8 @@ def test_ignored_patterns_count_for_patterns_lists_and_members(
     assert mien.label("some.zip", "--ignore", "in/*", out=tmp_path / "none") == []
 
 
-def test_odd_members_of_archives_are_rows_and_the_others_are_labeled(mien: Mien, tmp_path: Path) -> None:
-    folder, long = tmp_path / "in", "n" * 5_000
-    folder.mkdir()
+def test_odd_members_of_archives_are_rows_and_the_others_are_labeled(mien: Mien, folder: Path, tmp_path: Path) -> None:
+    long = "n" * 5_000
     with zipfile.ZipFile(folder / "a.zip", "w") as archive:
         for name in (f"{long}.jpg", "deep/" * 1_000 + "b.jpg", "c.jpg"):
             archive.writestr(zipfile.ZipInfo(name), jpeg(1))
@@ -285,9 +283,7 @@ def test_a_raised_limit_retries_only_what_was_too_large(mien: Mien, photos: Path
     low = Mien(mien.environment | {"MIEN_MAX_BYTES": "8000"})
     rows = low.label(photos, out=out, exit_code=3)
     assert {row["file"] for row in rows if row["reason"] == "too_large"} == {"large.jpg", "some.zip/in/0.jpg"}
-    raised = mien("label", photos, "--out", out, "--json-log")
-    assert raised.exit_code == 0, raised.stderr
-    assert json.loads(raised.stderr.splitlines()[-1])["new"] == 2
+    assert mien.summary(photos, out=out)["new"] == 2
     assert {row["status"] for row in rows_of(out)} == {"ok"}
 
 
@@ -301,19 +297,17 @@ def test_small_and_uncertain_faces_are_left_out_and_come_back(mien: Mien, photos
     out = tmp_path / "out"
     faces = mien.label(photos, "--write", "csv,jsonl,report", out=out)
     least, side = sorted(float(row["confidence"]) for row in faces)[2], min(float(row["width"]) for row in faces)
-    chosen = mien("label", photos, "--out", out, "--min-confidence", str(least - 1e-5), "--write", "csv", "--json-log")
-    assert json.loads(chosen.stderr.splitlines()[-1])["new"] == 0
+    chosen = mien.summary(photos, "--min-confidence", str(least - 1e-5), "--write", "csv", out=out)
     kept = [row["file"] for row in rows_of(out) if row["face"]]
     assert kept == [row["file"] for row in faces if float(row["confidence"]) >= least]
     assert (out / "labels.jsonl").read_text().count('"filtered"') == 5 - len(kept)
-    assert json.loads(chosen.stderr.splitlines()[-1])["statuses"] == {"ok": len(kept), "filtered": 5 - len(kept)}
+    assert (chosen["new"], chosen["statuses"]) == (0, {"ok": len(kept), "filtered": 5 - len(kept)})
     assert {row["status"] for row in mien.label(photos, "--min-face", str(side + 500), out=out)} == {"filtered"}
     assert mien.label(photos, out=out) == faces
 
 
-def test_faces_that_may_be_missing_are_told_in_row_and_summary(mien: Mien, tmp_path: Path) -> None:
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
+def test_faces_that_may_be_missing_are_told_in_row_and_summary(mien: Mien, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
     with Image.open(sample_photo()) as portrait:
         person = np.asarray(portrait.resize((220, 220)))
     for name, width, height in (("large.png", 3600, 2400), ("panorama.png", 8000, 1000)):
@@ -339,9 +333,9 @@ def test_faces_that_may_be_missing_are_told_in_row_and_summary(mien: Mien, tmp_p
 # Formats
 
 
-def test_avif_and_formats_of_scanners_archives_and_old_cameras_are_read(mien: Mien, tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
+def test_avif_and_formats_of_scanners_archives_and_old_cameras_are_read(
+    mien: Mien, folder: Path, tmp_path: Path
+) -> None:
     face = Image.fromarray(face_photo())
     for name in ("a.ppm", "b.pgm", "c.tga", "d.jp2", "e.j2k", "i.avif"):
         (face.convert("L") if name == "b.pgm" else face).save(folder / name)
@@ -395,10 +389,9 @@ def test_heic_without_its_package_says_what_to_install_and_is_retried_once_it_is
 
 
 def test_images_of_a_narrow_range_are_stretched_in_pixels_copies_and_review_and_say_so(
-    mien: Mien, tmp_path: Path
+    mien: Mien, folder: Path, tmp_path: Path
 ) -> None:
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
+    out = tmp_path / "out"
     colors = face_photo(224).astype(np.uint16)
     face = np.asarray(Image.fromarray(face_photo(224)).convert("L")).astype(np.uint16)
     values = {"plain": face * 257, "thermal": face + 30_000, "counts": face.astype(np.uint32), "colors": colors * 16}
@@ -426,9 +419,7 @@ def test_images_of_a_narrow_range_are_stretched_in_pixels_copies_and_review_and_
             assert np.asarray(crop.convert("L")).std() > 20, path
 
 
-def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
+def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, folder: Path, tmp_path: Path) -> None:
     for name in ("a.nef", "b.DNG", "c.arw"):  # the first image of these files is a thumbnail
         (folder / name).write_bytes(encoded(face_photo(), "TIFF"))
     for name in ("IMG_0001", "x.jpg_original", "x.mpo"):
@@ -446,10 +437,8 @@ def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, t
     assert statuses["clip.flv"] == ("ok", "")
 
 
-def test_camera_raw_is_labeled_from_its_full_preview_or_developed(mien: Mien, tmp_path: Path) -> None:
+def test_camera_raw_is_labeled_from_its_full_preview_or_developed(mien: Mien, folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("rawpy", reason="rawpy is not installed: camera raw is not tested")
-    folder = tmp_path / "in"
-    folder.mkdir()
     upright, other = face_photo(448), gradient_image(448, 448)
     sideways = np.ascontiguousarray(np.rot90(upright))  # orientation 6 turns it back
     full, small = encoded(sideways, "JPEG"), encoded(face_photo(112), "JPEG")
@@ -469,9 +458,7 @@ def test_camera_raw_is_labeled_from_its_full_preview_or_developed(mien: Mien, tm
     assert mien("review", tmp_path / "out", "--export", tmp_path / "faces", "--all").exit_code == 0
 
 
-def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
+def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, folder: Path, tmp_path: Path) -> None:
     first, *others = [Image.fromarray(face_photo(variant=number)) for number in range(3)]
     first.save(folder / "scans.TIF", save_all=True, append_images=others)
     first.save(folder / "one.tif")
@@ -480,9 +467,9 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, tm
         for name in ("scans.TIF", "one.tif"):
             archive.write(folder / name, name)
             tar.add(folder / name, name)
-    command = ("label", folder, "--out", tmp_path / "out", "--write", "csv,files,annotated,timeline", "--json-log")
-    mien(*command, "--limit", "2")
-    assert mien(*command).exit_code == 3
+    command = (folder, "--write", "csv,files,annotated,timeline")
+    mien.summary(*command, "--limit", "2", out=tmp_path / "out")
+    mien.summary(*command, out=tmp_path / "out", exit_code=3)
     rows = rows_of(tmp_path / "out")
     files = {row["file"]: row for row in rows_of(tmp_path / "out", "files.csv")}
     pages = [(row["frame"], row["time_s"], row["x"]) for row in rows if row["file"] == "scans.TIF"]
@@ -496,15 +483,14 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, tm
         assert (whole["frames"], whole["faces"], files[f"{place}one.tif"]["frames"]) == ("3", "3", "")
     assert (tmp_path / "out" / "annotated" / "scans.TIF" / "frame_00000002.jpg").exists()
     assert rows_of(tmp_path / "out", "timeline.csv") == []
-    assert json.loads(mien(*command).stderr.splitlines()[-1])["new"] == 0
+    assert mien.summary(*command, out=tmp_path / "out", exit_code=3)["new"] == 0
     assert mien("review", tmp_path / "out", "--export", tmp_path / "faces", "--all").exit_code == 0
     assert len(list((tmp_path / "faces").rglob("*scans.TIF*.png"))) == 3, "copies are exported once"
     assert {row["person"] for row in rows_of(tmp_path / "faces", "manifest.csv")} == {""}, "pages are no video"
 
 
-def test_animations_are_frames_on_request_only(mien: Mien, tmp_path: Path) -> None:
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
+def test_animations_are_frames_on_request_only(mien: Mien, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
     first, *others = [Image.fromarray(face_photo(variant=number)) for number in range(3)]
     for name in ("a.gif", "b.webp", "c.png", "d.avif"):
         first.save(folder / name, save_all=True, append_images=others, duration=[200, 300, 400])
