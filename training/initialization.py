@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models._manipulate import adapt_input_conv
 from torch import Tensor
 
-from mien.data.contract import LABELS, contract_id
+from mien.data.contract import LABELS
 from mien.data.errors import MienError
-from mien.models.manifest import MANIFEST_NAME, ArtifactError
+from mien.models.manifest import ArtifactError
 from mien.models.network import FaceNetwork
 from mien.training import checkpoint
 from mien.training.config import WEIGHT_SUFFIXES, ModelConfig, check_weights
-from mien.training.run_folder import RECIPE_NAME, RunError, weights_file
-from mien.training.weights import WEIGHTS_NAME, read_weights
+from mien.training.run_folder import RunError
+from mien.training.weights import load_trained
 
 logger = logging.getLogger("mien.training")
 
@@ -49,12 +48,10 @@ def load_start(network: FaceNetwork, model: ModelConfig, classes: tuple[str, ...
 
     Returns: the folder or file of the initial weights, if they were loaded; see `load_initial`.
     """
-    if checkpoint.exists(run):
+    if model.init_from is None or checkpoint.exists(run):
         return ()
-    if model.init_from is not None:
-        load_initial(network, model.init_from, classes)
-        return (model.init_from,)
-    return ()
+    load_initial(network, model.init_from, classes)
+    return (model.init_from,)
 
 
 def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = LABELS) -> None:
@@ -63,13 +60,22 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     Position embeddings are resized if the grids differ. Missing heads and distillation tokens, and the weights of new
     classes in a head, keep their random initialization; all other weights must match. Weights of MobileFaceNet also
     initialize a stem of its convolutions.
-    Raises: InitialWeightsError; CheckpointError, for a file that cannot be read.
+    Raises: InitialWeightsError; RunError, CheckpointError, RecipeError, if the source is missing or damaged.
     """
-    source, weights, model, labels = _read(network, folder)
-    here = network.preprocess
-    for key, value in (("color", here.color), ("normalization", here.normalization), ("img_size", here.img_size)):
-        if model.get(key, value) != value:
-            logger.warning("model.init_from %s: trained with %s %s, this recipe has %s", folder, key, model[key], value)
+    labels = classes
+    if folder.suffix in WEIGHT_SUFFIXES:
+        weights = read_foreign(network, folder)
+    else:
+        try:
+            with torch.random.fork_rng(devices=[]):  # its random weights, which are replaced, change no later ones
+                source, _, labels = load_trained(folder)
+        except ArtifactError as error:
+            raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
+        weights = source.state_dict()
+        for key in ("color", "normalization", "img_size"):
+            before, here = (getattr(of.preprocess, key) for of in (source, network))
+            if before != here:
+                logger.warning("model.init_from %s: trained with %s %s, this recipe has %s", folder, key, before, here)
     own = network.state_dict()
     resized = _fit_positions(network, weights, own)
     fitted = _fit_heads(network, weights, own, labels, classes)
@@ -81,39 +87,18 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     network.load_state_dict(weights, strict=False)
     fresh = sorted({".".join(key.split(".")[:3]) for key in own.keys() - weights.keys()})
     listed = ", ".join([*fresh, *fitted]) or "none"
-    logger.info("initialized from %s: %d tensors%s; newly initialized: %s", source, len(weights), resized, listed)
-
-
-def _read(network: FaceNetwork, folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any], tuple[str, ...] | None]:
-    """Path of the weights, the weights, model of the recipe and classes; of a third-party file, {} and None."""
-    if folder.suffix in WEIGHT_SUFFIXES:
-        return folder, read_foreign(network, folder), {}, None
-    if (folder / MANIFEST_NAME).exists():
-        try:
-            manifest, weights = read_weights(folder)
-        except ArtifactError as error:
-            raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
-        released: Any = manifest.recipe["model"]
-        return folder / WEIGHTS_NAME, weights, released, manifest.labels
-    path = weights_file(folder)
-    state = checkpoint.read(path)
-    if state["contract_id"] != contract_id():
-        raise InitialWeightsError(
-            f"model.init_from {folder}: trained with contract {state['contract_id']}, this build has {contract_id()}"
-        )
-    recipe = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
-    return path, dict(state["weights"]), recipe["model"], tuple(state["labels"])
+    logger.info("initialized from %s: %d tensors%s; newly initialized: %s", folder, len(weights), resized, listed)
 
 
 def _fit_heads(
     network: FaceNetwork,
     weights: dict[str, Tensor],
     own: dict[str, Tensor],
-    labels: tuple[str, ...] | None,
+    labels: tuple[str, ...],
     classes: tuple[str, ...],
 ) -> list[str]:
     """Keep the rows of the heads for the classes that both have; returns the names of the new ones."""
-    if labels is None or labels == classes:
+    if labels == classes:
         return []
     both = [name for name in classes if name in labels]
     before, after = ([names.index(name) for name in both] for names in (labels, classes))

@@ -97,9 +97,10 @@ def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
     manifest, weights = read_weights(folder)
     model = ModelConfig.model_validate(manifest.recipe["model"])
     network = untrained_network(model, len(manifest.labels))
-    unknown = network.load_state_dict(weights, strict=False).unexpected_keys
-    if unknown:
-        raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} has an unexpected tensor {unknown[0]}")
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} is of another network ({error})") from error
     return network.eval(), manifest
 
 

@@ -10,11 +10,13 @@ import pytest
 import torch
 import yaml
 
-from mien.data.contract import LABELS
+from mien.data.contract import LABELS, contract_id
+from mien.models.network import FaceNetwork
+from mien.training import checkpoint
 from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
 from mien.training.faces import Split, read_split
 from mien.training.run import Run
-from mien.training.run_folder import METRICS_NAME
+from mien.training.run_folder import METRICS_NAME, RECIPE_NAME
 from mien.training.runtime import Runtime, World
 from tests.support.data_sets import make_folders
 from tests.support.models import DEIT, SMALL
@@ -71,6 +73,15 @@ def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: 
         "runtime": RUNTIME,
     }
     return parse_as(Recipe, values | changes, origin="tests")
+
+
+def untrained_run(folder: Path, model: dict[str, object]) -> Path:
+    """Write a run folder with the random weights of a network. Returns `folder`."""
+    recipe = small_recipe(folder / "faces", model=model)
+    write_recipe(folder / RECIPE_NAME, recipe)
+    state = {"weights": FaceNetwork(recipe.model).state_dict(), "contract_id": contract_id(), "labels": list(LABELS)}
+    checkpoint.save(folder / checkpoint.BEST, state | {"head": "class"})
+    return folder
 
 
 def write_recipe(path: Path, recipe: RunRecipe) -> Path:

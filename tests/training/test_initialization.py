@@ -7,18 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 
-from mien.data.contract import LABELS, contract_id
+from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir, read_manifest, write_manifest
 from mien.models.network import FaceNetwork, select_head
 from mien.training import checkpoint, evaluate
 from mien.training.config import DistillationConfig
 from mien.training.initialization import InitialWeightsError, load_initial
-from mien.training.run_folder import RECIPE_NAME, RunError
+from mien.training.run_folder import RunError
 from mien.training.teachers import Teachers
 from tests.support.models import DEIT
-from tests.support.training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe, valid_faces
+from tests.support.training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe, untrained_run, valid_faces
 from tests.training.conftest import COLOR_CNN, Eight, Trained
 
 POSITIONS = "backbone.network.pos_embed"
@@ -34,11 +33,7 @@ def initialized(folder: Path, model: dict[str, object], classes: tuple[str, ...]
 def run(tmp_path: Path) -> Path:
     """A run folder with random weights of a plain transformer."""
     torch.manual_seed(1)
-    model = small_recipe(Path("faces"), model=PLAIN_DEIT).model
-    (tmp_path / RECIPE_NAME).write_text(yaml.safe_dump({"model": model.model_dump(mode="json")}), encoding="utf-8")
-    state = {"weights": FaceNetwork(model).state_dict(), "contract_id": contract_id(), "labels": list(LABELS)}
-    checkpoint.save(tmp_path / checkpoint.BEST, state)
-    return tmp_path
+    return untrained_run(tmp_path, PLAIN_DEIT)
 
 
 def test_weights_are_copied_and_positions_resized_to_tokens_and_grid(
@@ -77,7 +72,7 @@ def test_weights_of_another_network_are_rejected_by_name_and_shape(run: Path, tm
         initialized(run, wider)
     with pytest.raises(InitialWeightsError, match="do not match the network"):
         initialized(run, TINY_CNN)
-    with pytest.raises(RunError, match=r"neither manifest\.json nor best\.pt"):
+    with pytest.raises(RunError, match="not a run folder"):
         initialized(tmp_path / "nowhere", PLAIN_DEIT)
 
 

@@ -8,13 +8,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
-import yaml
 from torch import Tensor, nn
 
-from mien.data.contract import CROP_PX, LABELS, Array, contract_id, softmax
+from mien.data.contract import LABELS, Array, softmax
 from mien.models.backbones.mobilefacenet import NAME
 from mien.models.network import FaceNetwork
-from mien.training import checkpoint, metrics
+from mien.training import metrics
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.initialization import InitialWeightsError, load_initial
 from mien.training.release.graphs import (
@@ -24,10 +23,10 @@ from mien.training.release.graphs import (
 )
 from mien.training.release.operating_point import MAX_ECE, fit_operating_point
 from mien.training.release.quantize import weighted_nodes
-from mien.training.run_folder import RECIPE_NAME
+from mien.training.run_folder import load_best
 from tests.support import random_crops
 from tests.support.models import crops
-from tests.support.training import TINY_DEIT, small_recipe
+from tests.support.training import TINY_DEIT, small_recipe, untrained_run
 from tests.training.conftest import Trained
 
 
@@ -106,16 +105,11 @@ def test_a_graph_with_weights_in_half_precision_is_half_as_large_and_has_the_sam
 
 
 def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Path) -> None:
-    def network(name: str, **options: object) -> FaceNetwork:
-        model = {"family": "mobilefacenet", "name": name, "normalization": "fixed", "options": options}
-        return FaceNetwork(small_recipe(Path("faces"), model=model).model)
+    def of(name: str, **options: object) -> dict[str, object]:
+        return {"family": "mobilefacenet", "name": name, "normalization": "fixed", "options": options}
 
-    trained = network(NAME)
-    recipe = {"model": {"normalization": "fixed", "img_size": CROP_PX}}
-    (tmp_path / RECIPE_NAME).write_text(yaml.safe_dump(recipe))
-    state = {"weights": trained.state_dict(), "contract_id": contract_id(), "labels": LABELS}
-    checkpoint.save(tmp_path / checkpoint.BEST, state)
-    student = network("deit_tiny_distilled_patch16_224", depth=1)
+    trained, _ = load_best(untrained_run(tmp_path, of(NAME)))
+    student = FaceNetwork(small_recipe(tmp_path, model=of("deit_tiny_distilled_patch16_224", depth=1)).model)
     before = copy.deepcopy(student.state_dict())
     load_initial(student, tmp_path)
     stem, convolutions = "backbone.network.patch_embed.", trained.state_dict()
