@@ -272,6 +272,19 @@ def test_photos_are_filtered_by_expression_and_stepped_through(open_tab: Open) -
     assert focused.startswith("astronaut.jpg"), "focus goes back to the tile that was opened"
 
 
+def test_an_open_photo_has_arrows_to_those_that_are_labeled_later(open_tab: Open) -> None:
+    held: list[Route] = []
+    tab = labeled(open_tab, PHOTOS[0])
+    tab.page.route("**/v1/expressions*", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    tab.page.set_input_files("#files", PHOTOS[1])
+    tab.wait_for(lambda: held, "the photo is not sent")
+    tab.page.locator(".tile .open").click()
+    assert tab.page.is_hidden("#detail-after")
+    held[0].continue_()
+    tab.page.click("#detail-after", timeout=10_000)
+    assert tab.page.inner_text("#detail-title") == PHOTOS[1].name
+
+
 def test_a_format_that_only_the_browser_reads_is_sent_as_jpeg(open_tab: Open, tmp_path: Path) -> None:
     avif = tmp_path / "astronaut.avif"
     with Image.open(ASTRONAUT) as photo:

@@ -32,15 +32,21 @@ export class Detail {
     const { image, answer } = result;
     setText(byId("detail-title"), result.name);
     setText(byId("detail-facts"), `${result.summary.split(":")[0]}, ${image.width} × ${image.height} px, ${Math.round(answer.timings_ms.total)} ms`);
-    const index = this.among().indexOf(result);
     const focused = document.activeElement; // some browsers move the focus from a disabled button to the body at once
-    byId("detail-before").disabled = index <= 0;
-    byId("detail-after").disabled = index < 0 || index >= this.among().length - 1;
+    this.showArrows();
     if (focused.disabled) byId("detail-zoom").focus(); // else the arrow keys would not reach the dialog
     byId("detail-faces").replaceChildren(...image.faces.map(faceOf));
     this.zoom(false);
     if (!this.dialog.open) this.dialog.showModal();
     await this.draw(result);
+  }
+
+  /** Enable the arrows that lead to a photo; more can have been labeled meanwhile. */
+  showArrows() {
+    const photos = this.among();
+    const index = photos.indexOf(this.result);
+    byId("detail-before").disabled = index <= 0;
+    byId("detail-after").disabled = index < 0 || index >= photos.length - 1;
   }
 
   /** Show the picture larger than the dialog, to scroll in, around the point of a click; or fit it in again. */

@@ -137,6 +137,7 @@ export class Gallery {
     const count = countOf(this.results);
     setText(byId("progress"), !some ? "" : busy ? `${done} of ${count} done` : `${count} done`);
     this.filter.update(this.results);
+    this.detail.showArrows();
     if (some && !busy) announce(`${count} done. ${this.results.at(-1).summary ?? ""}`);
   }
 
