@@ -1,23 +1,124 @@
-"""Corrections in `corrections.jsonl`, one line per decision; predictions are never changed.
+"""Decisions of people: files of them, and corrections of labels in `corrections.jsonl`; predictions are never changed.
 
-A decision belongs to a face of a photo, whatever its name and number: it applies to the same bytes, and to the face
-whose box overlaps the box of the decision by at least `MIN_IOU`. The last line for a face is used.
+A file has one JSON object per line, is only appended to, and each line is on the disk before it counts. Its last line
+may lack its line feed, if an editor removed it. If it is not a JSON object, the process was killed while it wrote the
+line, and the decision was never confirmed.
+
+A correction belongs to a face of a photo, whatever its name and number: it applies to the same bytes, and to the face
+whose box overlaps the box of the correction by at least `MIN_IOU`. The last line for a face is used.
 """
 
+import json
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import filelock
 
 from mien.app.inference.detect.base import iou
 from mien.app.inference.records import Box, Face
-from mien.app.labeling.decisions_file import MIN_IOU, DecisionsFile
-from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
+from mien.app.labeling.files import CORRECTIONS, REVIEWS, STATE_DIR, LabelingError, disk_errors
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result
+from mien.app.wording import counted
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+MIN_IOU: Final = 0.5  # a decision applies to a face whose box overlaps its box at least so much
 NOT_A_FACE: Final = "not_a_face"
 UNDONE: Final = "undone"
+
+
+class DecisionsFile(ABC):
+    """The decisions in a file, which a subclass keeps; `refresh` reads those that any process has added since."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises: LabelingError, naming an invalid line."""
+        self.path = path
+        self._lock = Lock()  # requests are in several threads
+        self._bytes = self._lines = 0
+        self._clear()
+        self.refresh()
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """Forget all decisions."""
+
+    @abstractmethod
+    def _apply(self, values: dict[str, Any]) -> None:
+        """Keep the decision of one line. Raises: ValueError, TypeError or KeyError, if it is not a decision."""
+
+    def refresh(self) -> None:
+        """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line."""
+        with self._lock:
+            size = self.path.stat().st_size if self.path.exists() else 0
+            if size < self._bytes:  # edited by hand
+                self._bytes = self._lines = 0
+                self._clear()
+            if size == self._bytes:
+                return
+            with self.path.open("rb") as file:
+                file.seek(self._bytes)
+                for line in file:
+                    if not line.endswith(b"\n") and not _is_whole(line):
+                        return
+                    try:
+                        if line.strip():  # not the line feed that an editor left out
+                            self._apply(json.loads(line))
+                    except (ValueError, TypeError, KeyError) as error:
+                        where = f"{self.path} line {self._lines + 1}"
+                        raise LabelingError(f"{where} cannot be used ({error}): repair or remove it.") from error
+                    self._lines += 1
+                    self._bytes += len(line)
+
+    def append(self, record: "DataclassInstance") -> None:
+        """Append a decision and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
+        state = self.path.parent / STATE_DIR
+        with disk_errors(self.path.parent):
+            state.mkdir(exist_ok=True)  # not its parents: a folder that was moved would be created again
+            # without the lock, a line that another writer has written half would be taken for a truncated one
+            with filelock.FileLock(state / f"{self.path.name}.lock"), self.path.open("a+b") as file:
+                _end_last_line(file)
+                file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self.refresh()
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _end_last_line(file: BinaryIO) -> None:
+    """Add the line feed that an editor left out, or remove a truncated line, which would corrupt the next one."""
+    if not file.tell():
+        return
+    file.seek(-1, os.SEEK_END)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    lines = file.read()
+    last = lines.rpartition(b"\n")[2]
+    if _is_whole(last):
+        file.write(b"\n")
+    else:
+        file.truncate(len(lines) - len(last))
+
+
+def face_of(image: Result, number: int) -> Face:
+    """A face of an image. Raises: LabelingError, if it does not exist."""
+    if not 0 <= number < len(image.faces):
+        faces = counted(len(image.faces), "face")
+        raise LabelingError(f"{image.input.name} has {faces}; number {number} does not exist")
+    return image.faces[number]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from mien.app.inference.detect.base import iou
 from mien.app.inference.records import Box, Face
 from mien.app.inference.tracking import Tracker, TrackingRules
-from mien.app.labeling.decisions_file import MIN_IOU, DecisionsFile, face_of
+from mien.app.labeling.corrections import MIN_IOU, DecisionsFile, face_of
 from mien.app.labeling.files import PEOPLE, LabelingError
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mien.app.inference.episodes import Episode
-from mien.app.labeling.subtitles import eaf, srt, vtt
+from mien.app.labeling.outputs.episodes import eaf, srt, vtt
 from mien.app.settings import load_settings
 from tests.support import sample_photo
 from tests.support.albums import label_folder, rows_of, write_video

@@ -1,17 +1,20 @@
 """`episodes.csv`: from when to when each person in a video shows which expression; also as subtitles and for ELAN.
 
 `expression_time.csv` has the share of time of each person per expression. `episodes/` has subtitles of every video,
-SubRip and WebVTT, and an annotation of ELAN.
+SubRip and WebVTT, and an annotation of ELAN (EAF 3.0).
 """
 
+import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote
+from xml.etree import ElementTree as ET
 
 from mien.app.inference.episodes import Episode, Episodes, values_of
 from mien.app.labeling.columns import Column, Row
@@ -21,7 +24,6 @@ from mien.app.labeling.outputs import open_output
 from mien.app.labeling.outputs.csv import write_csv
 from mien.app.labeling.pages import relative_link
 from mien.app.labeling.people import RULES, People, moments
-from mien.app.labeling.subtitles import eaf, srt, vtt
 
 HELP: Final = "episodes.csv, subtitles, ELAN: when each person shows what"
 IMAGES: Final = THUMBS  # people are recognized by them
@@ -30,6 +32,10 @@ REVIEWED: Final = True
 _RULES: Final = replace(RULES, smoothing_s=0)  # which would delay the onsets; hysteresis is enough
 _WRITTEN: Final = "episode_files"  # in the journal
 _MIME_TYPES: Final = {".mp4": "video/mp4", ".m4v": "video/mp4", ".mov": "video/quicktime", ".mpg": "video/mpeg"}
+
+Name = Callable[[int], str]  # of a person by number
+_SCHEMA: Final = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
+_EXPRESSIONS: Final = "expression"
 
 COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the video"),
@@ -120,3 +126,96 @@ def _write_subtitles(journal: Journal, video: _Video) -> list[str]:
         with open_output(journal, f"{base}.{suffix}") as file:
             file.write(text)
     return [f"{base}.{suffix}" for suffix in texts]
+
+
+# Subtitles and ELAN
+
+
+def srt(episodes: Iterable[Episode], name: Name) -> str:
+    """SubRip: one subtitle per episode."""
+    return "".join(
+        f"{number}\n{_span(episode, ',')}\n{_line(episode, name)}\n\n"
+        for number, episode in enumerate(_in_order(episodes), start=1)
+    )
+
+
+def vtt(episodes: Iterable[Episode], name: Name) -> str:
+    """WebVTT: one cue per episode, with the person as its voice, and in its text: players do not show the voice."""
+    cues = (
+        f"{_span(episode, '.')}\n<v {_escaped(_printable(name(episode.person)))}>{_escaped(_line(episode, name))}\n\n"
+        for episode in _in_order(episodes)
+    )
+    return "WEBVTT\n\n" + "".join(cues)
+
+
+def eaf(episodes: Sequence[Episode], name: Name, *, media: str, mime_type: str = "video/mp4") -> str:
+    """ELAN: one tier per name, because tiers must differ in their names.
+
+    Args:
+        media: relative path from the file to the video; not percent-encoded, which ELAN would not decode.
+    """
+    root = ET.Element(
+        "ANNOTATION_DOCUMENT",
+        {
+            "AUTHOR": "Mien",
+            "DATE": datetime.now(UTC).isoformat(timespec="seconds"),
+            "FORMAT": "3.0",
+            "VERSION": "3.0",
+            "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance",
+            "xsi:noNamespaceSchemaLocation": _SCHEMA,
+        },
+    )
+    header = ET.SubElement(root, "HEADER", {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"})
+    link = {"MEDIA_URL": media, "RELATIVE_MEDIA_URL": media, "MIME_TYPE": mime_type}
+    ET.SubElement(header, "MEDIA_DESCRIPTOR", link)
+    times_ms = sorted({_ms(time_s) for episode in episodes for time_s in (episode.onset_s, episode.offset_s)})
+    slots = {time_ms: f"ts{number}" for number, time_ms in enumerate(times_ms, start=1)}
+    order = ET.SubElement(root, "TIME_ORDER")
+    for time_ms, slot in slots.items():
+        ET.SubElement(order, "TIME_SLOT", {"TIME_SLOT_ID": slot, "TIME_VALUE": str(time_ms)})
+    numbers = itertools.count(1)
+    tiers: dict[str, list[Episode]] = {}
+    for episode in sorted(episodes, key=lambda episode: episode.person):
+        tiers.setdefault(_printable(name(episode.person)), []).append(episode)
+    for tier_id, its_episodes in tiers.items():
+        tier = ET.SubElement(root, "TIER", {"LINGUISTIC_TYPE_REF": _EXPRESSIONS, "TIER_ID": tier_id})
+        for episode in _in_order(its_episodes):
+            ids = {"ANNOTATION_ID": f"a{next(numbers)}", "TIME_SLOT_REF1": slots[_ms(episode.onset_s)]}
+            ids["TIME_SLOT_REF2"] = slots[_ms(episode.offset_s)]
+            aligned = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), "ALIGNABLE_ANNOTATION", ids)
+            ET.SubElement(aligned, "ANNOTATION_VALUE").text = episode.label
+    kind = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": _EXPRESSIONS, "TIME_ALIGNABLE": "true"}
+    ET.SubElement(root, "LINGUISTIC_TYPE", kind)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _in_order(episodes: Iterable[Episode]) -> list[Episode]:
+    return sorted(episodes, key=lambda episode: (episode.onset_s, episode.person))
+
+
+def _ms(time_s: float) -> int:
+    return round(1000 * time_s)
+
+
+def _span(episode: Episode, point: str) -> str:
+    return f"{_clock(episode.onset_s, point)} --> {_clock(episode.offset_s, point)}"
+
+
+def _clock(time_s: float, point: str) -> str:
+    """`01:02:03.450`."""
+    seconds, milliseconds = divmod(_ms(time_s), 1000)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{point}{milliseconds:03}"
+
+
+def _line(episode: Episode, name: Name) -> str:
+    return f"{_printable(name(episode.person))}: {episode.label}"
+
+
+def _printable(text: str) -> str:
+    """One line, without characters that XML forbids."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

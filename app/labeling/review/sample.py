@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from mien.app.inference.records import Face
-from mien.app.labeling.corrections import Correction, Corrections, decision
-from mien.app.labeling.decisions_file import MIN_IOU
+from mien.app.labeling.corrections import MIN_IOU, Correction, Corrections, decision
 from mien.app.labeling.files import REVIEWS, LabelingError, disk_errors, quoted
 from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula

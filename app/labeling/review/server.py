@@ -21,8 +21,7 @@ from mien.app.access import Guard, host_check, origin_check
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.records import Face, Photo
 from mien.app.inference.wording import agreement_text, percent
-from mien.app.labeling.corrections import UNDONE, Correction, Corrections, decision
-from mien.app.labeling.decisions_file import face_of
+from mien.app.labeling.corrections import UNDONE, Correction, Corrections, decision, face_of
 from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError
 from mien.app.labeling.images import encode_jpeg, thumbnail
 from mien.app.labeling.journal import Journal, open_journal
