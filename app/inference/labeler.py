@@ -78,11 +78,9 @@ class Labeler:
         detections: tuple[Detection, ...]
         notes: tuple[str, ...] = ()
         with timed(timings_ms, "detect"):
-            if aligned:
-                detections = (_aligned_face(decoded.image),)
-            elif whole:
-                detections = (_whole_face(decoded.image),)
-                notes = ("framing",) if differs_in_framing(decoded.image, self.detector) else ()
+            if aligned or whole:
+                detections = (_whole_face(decoded.image, aligned=aligned),)
+                notes = ("framing",) if whole and differs_in_framing(decoded.image, self.detector) else ()
             elif boxes is not None:
                 detections = self._at_boxes(decoded.image, boxes)
             else:
@@ -193,19 +191,15 @@ class Labeler:
         )
 
 
-def _aligned_face(crop: Array) -> Detection:
-    if crop.shape != (CROP_PX, CROP_PX, 3):
-        size = f"{crop.shape[1]}x{crop.shape[0]}"
-        raise InvalidRequest(f"aligned: image of {size} px, expected a face of {CROP_PX}x{CROP_PX} px")
-    return whole_face(crop)
-
-
-def _whole_face(image: Array) -> Detection:
+def _whole_face(image: Array, *, aligned: bool) -> Detection:
+    height, width = image.shape[:2]
+    if aligned and (height, width) != (CROP_PX, CROP_PX):
+        raise InvalidRequest(f"aligned: image of {width}x{height} px, expected a face of {CROP_PX}x{CROP_PX} px")
     face = whole_face(image)
     try:
         similarity(face.landmarks_px)
     except DegenerateLandmarks as error:
-        raise InvalidRequest(f"whole: image of {image.shape[1]}x{image.shape[0]} px, too small for a face") from error
+        raise InvalidRequest(f"whole: image of {width}x{height} px, too small for a face") from error
     return face
 
 

@@ -211,7 +211,7 @@ class Jobs:
                 if job is None:
                     await asyncio.sleep(_POLL_S)
                 else:
-                    await self.label(job)
+                    await self.process(job)
         finally:
             expiring.cancel()
 
@@ -246,7 +246,7 @@ class Jobs:
                 table.execute("UPDATE jobs SET state='running' WHERE id=?", (row[0],))
         return None if row is None else Job(*row)
 
-    async def label(self, job: Job) -> None:
+    async def process(self, job: Job) -> None:
         """Run `mien label` until it ends or the job is canceled, and record how it ended."""
         folder = self._folder / job.id
         resumed = (folder / "out").exists()

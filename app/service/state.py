@@ -86,7 +86,7 @@ class Service:
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
-    async def label(
+    async def label_image(
         self, payload: bytes, options: LabelOptions, render: Callable[[Photo], T], *, boxes: Sequence[Box] | None = None
     ) -> T:
         """Label the faces of one image, or its `boxes`; `render` converts the labeled photo to a response, in a thread.

@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -29,6 +30,7 @@ from tests.support import encoded, gradient_image, sample_photo
 from tests.support.app import Connect, problem
 
 PHOTO = encoded(gradient_image(160, 120), "PNG")
+Queue = Callable[..., Jobs]
 
 
 def zipped(photo: bytes) -> bytes:
@@ -43,6 +45,12 @@ def submitted(jobs: Jobs, client: str = "client", images: int = 1, *, photo: byt
     for number in range(images):
         (folder / "input" / f"{number}.png").write_bytes(photo)
     return jobs.submit(folder, {}, JobOptions(**options))
+
+
+@pytest.fixture
+def queue(tmp_path: Path, artifact: Path) -> Queue:
+    """The jobs of the folder, with these settings, which are labeled by a tiny model."""
+    return lambda **settings: Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu", **settings))
 
 
 def test_a_client_uses_half_of_the_jobs_that_are_left(tmp_path: Path) -> None:
@@ -150,7 +158,7 @@ def test_a_killed_job_is_continued_once_and_says_why_it_failed(
     for _ in range(kills):
         started = jobs.start_next()
         assert started is not None
-        asyncio.run(jobs.label(started))
+        asyncio.run(jobs.process(started))
     after = jobs.get(job.id)
     assert after.state == state
     assert (tmp_path / "jobs" / job.id / "input").exists() == (state == "running")
@@ -168,7 +176,7 @@ def test_a_canceled_job_gets_one_signal(tmp_path: Path, labeling: Path) -> None:
     log = tmp_path / "signals"
     write(labeling, f"trap 'echo term >> {log}' TERM\nfor i in 1 2 3 4 5 6 7 8; do sleep 0.3; done\nexit 4")
     jobs.cancel(job)
-    asyncio.run(jobs.label(job))
+    asyncio.run(jobs.process(job))
     assert jobs.get(job.id).state == "canceled"
     assert log.read_text() == "term\n"
 
@@ -186,10 +194,10 @@ def test_labeling_ends_with_the_service_or_with_an_error_of_the_table(
     with monkeypatch.context() as patch:
         patch.setattr(jobs, "get", Mock(side_effect=sqlite3.OperationalError("disk I/O error")))
         with pytest.raises(sqlite3.Error):
-            asyncio.run(jobs.label(job))
+            asyncio.run(jobs.process(job))
 
     async def stop() -> None:
-        task = asyncio.create_task(jobs.label(job))
+        task = asyncio.create_task(jobs.process(job))
         await asyncio.sleep(0.5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -209,27 +217,22 @@ def test_an_upload_that_cannot_be_stored_takes_no_place(tmp_path: Path, monkeypa
     assert jobs.begin_upload("client").exists()
 
 
-def test_a_job_that_another_setting_interrupted_starts_again(tmp_path: Path, artifact: Path) -> None:
-    settings = {"model": artifact, "detector": "builtin", "device": "cpu"}
-    before = Jobs(tmp_path, Settings(**settings, detection_px=320))
+def test_a_job_that_another_setting_interrupted_starts_again(queue: Queue) -> None:
+    before, after = queue(detection_px=320), queue()
     job = submitted(before)
     before.end = lambda *_: None  # type: ignore[method-assign]  # the service is killed just before
-    asyncio.run(before.label(job))
-    after = Jobs(tmp_path, Settings(**settings))
-    asyncio.run(after.label(job))
+    asyncio.run(before.process(job))
+    asyncio.run(after.process(job))
     assert after.progress(job) == ({}, 1), "before it begins"
-    asyncio.run(after.label(job))
+    asyncio.run(after.process(job))
     assert after.get(job.id).state == "done"
     assert after.progress(job) == ({"no_face": 1}, 0)
 
 
-def test_pages_and_streams_of_results_are_complete_and_in_order(
-    connect: Connect, tmp_path: Path, artifact: Path
-) -> None:
-    settings = Settings(model=artifact, detector="builtin", device="cpu", max_job_images=5)
-    jobs = Jobs(tmp_path, settings)
+def test_pages_and_streams_of_results_are_complete_and_in_order(connect: Connect, tmp_path: Path, queue: Queue) -> None:
+    jobs = queue(max_job_images=5)
     job = submitted(jobs, images=7)
-    asyncio.run(jobs.label(job))
+    asyncio.run(jobs.process(job))
     client = connect(jobs_dir=tmp_path)
     url = f"/v1/jobs/{job.id}"
     assert client.get(url).json()["reason"] == "only the first 5 images were labeled (MIEN_MAX_JOB_IMAGES)"
@@ -260,14 +263,12 @@ def test_pages_and_streams_of_results_are_complete_and_in_order(
         assert client.get(f"{url}/results{mistake}").status_code == 422, "it would be the first page again"
 
 
-def test_a_job_returns_ranked_expressions_and_crops_on_request(
-    connect: Connect, tmp_path: Path, artifact: Path
-) -> None:
-    jobs = Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu"))
+def test_a_job_returns_ranked_expressions_and_crops_on_request(connect: Connect, tmp_path: Path, queue: Queue) -> None:
+    jobs = queue()
     photo = sample_photo().read_bytes()
     plain, full = submitted(jobs, photo=photo), submitted(jobs, photo=photo, top_k=3, crops=True)
     for job in (plain, full):
-        asyncio.run(jobs.label(job))
+        asyncio.run(jobs.process(job))
     client = connect(jobs_dir=tmp_path)
     faces = [client.get(f"/v1/jobs/{job.id}/results").json()["images"][0]["faces"][0] for job in (plain, full)]
     assert [(len(face["top"]), "crop" in face) for face in faces] == [(1, False), (3, True)]
@@ -276,11 +277,10 @@ def test_a_job_returns_ranked_expressions_and_crops_on_request(
 
 
 def test_given_boxes_of_a_job_are_found_by_the_names_of_the_client(
-    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: Path
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: Queue
 ) -> None:
     monkeypatch.setattr(Jobs, "start_next", lambda _: None)  # it is labeled below
-    settings = {"model": artifact, "detector": "builtin", "device": "cpu"}
-    client, jobs = connect(jobs_dir=tmp_path), Jobs(tmp_path, Settings(**settings))
+    client, jobs = connect(jobs_dir=tmp_path), queue()
     images = [("images", (name, PHOTO)) for name in ("me.png", "other.png", "a/b.png")]
     images += [("images", ("all.zip", zipped(PHOTO)))]
 
@@ -289,7 +289,7 @@ def test_given_boxes_of_a_job_are_found_by_the_names_of_the_client(
 
     rows = ["file,x,y,width,height", "me.png,10,20,60,60", "me.png,80,20,60,60", "a/b.png,1,2,50,50"]
     response = post("\n".join([*rows, "all.zip/a.png,5,6,40,40"]))
-    asyncio.run(jobs.label(jobs.get(response.json()["id"])))
+    asyncio.run(jobs.process(jobs.get(response.json()["id"])))
     found = client.get(f"{response.headers['location']}/results").json()["images"]
     assert {image["name"]: [list(face["box"].values()) for face in image["faces"]] for image in found} == {
         "me.png": [[10, 20, 60, 60], [80, 20, 60, 60]],
@@ -303,12 +303,12 @@ def test_given_boxes_of_a_job_are_found_by_the_names_of_the_client(
     assert len(jobs.of_client("testclient")) == 1
 
 
-def test_crops_of_a_job_count_as_its_bytes(tmp_path: Path, artifact: Path) -> None:
-    jobs = Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu", max_job_bytes=100_000))
+def test_crops_of_a_job_count_as_its_bytes(queue: Queue) -> None:
+    jobs = queue(max_job_bytes=100_000)
     photo = sample_photo().read_bytes()
     for images, crops in ((6, False), (200, True)):
         job = submitted(jobs, images=images, photo=photo, crops=crops)
-        asyncio.run(jobs.label(job))
+        asyncio.run(jobs.process(job))
         counts, remaining = jobs.progress(job)
         assert jobs.get(job.id).state == "done"
         assert counts["ok"] >= 6
@@ -317,12 +317,12 @@ def test_crops_of_a_job_count_as_its_bytes(tmp_path: Path, artifact: Path) -> No
 
 
 def test_pages_have_a_limit_in_bytes(
-    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: Path
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: Queue
 ) -> None:
     monkeypatch.setattr("mien.app.service.routes.jobs._PAGE_BYTES", 200)
-    jobs = Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu"))
+    jobs = queue()
     job = submitted(jobs, images=4)
-    asyncio.run(jobs.label(job))
+    asyncio.run(jobs.process(job))
     page = connect(jobs_dir=tmp_path).get(f"/v1/jobs/{job.id}/results").json()
     assert len(page["images"]) in (2, 3)
     assert page["next"]

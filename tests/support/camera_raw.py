@@ -6,7 +6,6 @@ import numpy as np
 
 from mien.data.contract import Array
 
-_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 10: 8}
 _FORMATS = {1: "B", 3: "H", 4: "I", 5: "II", 10: "ii"}
 # XYZ to linear sRGB, so that the camera's colors are those of the photo
 _MATRIX = (3.2406, -1.5372, -0.4986, -0.9689, 1.8758, 0.0415, 0.0557, -0.2040, 1.0570)

@@ -196,7 +196,7 @@ async def _label(
 
         async with threads:
             try:
-                result = await service.label(uploads[index].payload, options, render, boxes=uploads[index].boxes)
+                result = await service.label_image(uploads[index].payload, options, render, boxes=uploads[index].boxes)
                 reservation.buffer(_RESPONSE_COPIES * result.bytes_of_images)
                 return result
             except (RequestError, CapacityError, DecodeError) as error:

@@ -160,7 +160,7 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
         try:
             key_of(websocket)  # still valid
             async with service.admission.slot(client):
-                fields = await service.label(payload, label_options, render)
+                fields = await service.label_image(payload, label_options, render)
             service.metrics.frames.labels("processed").inc()
         except Unauthorized:
             return _NOT_ALLOWED
