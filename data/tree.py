@@ -31,8 +31,15 @@ class FileTree(ABC):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of all files below the root, sorted, without hidden files and `__MACOSX`."""
-        return tuple(sorted(name for name in self._list() if not _HIDDEN.search(name)))
+        """Names of all files below the root, sorted, without hidden files and `__MACOSX`.
+
+        Raises: DatasetError, for a name that is not UTF-8: the hashes of the data need its characters.
+        """
+        names = sorted(name for name in self._list() if not _HIDDEN.search(name))
+        for name in names:
+            if (stored := name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")) != name:
+                raise DatasetError(f"{self.path}: the name of {stored} is not UTF-8. Rename the file.")
+        return tuple(names)
 
     @cached_property
     def _known(self) -> frozenset[str]:

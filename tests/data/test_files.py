@@ -72,6 +72,12 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         _ = open_tree(cut).names
 
 
+def test_a_name_in_another_encoding_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FolderTree, "_list", lambda _: ["a/one.png", "a/caf\udce9.png"])  # b"caf\xe9.png" on a disk
+    with pytest.raises(DatasetError, match=r"a/caf\\xe9\.png.*not UTF-8.*Rename"):
+        _ = FolderTree(tmp_path).names
+
+
 def test_a_folder_that_links_to_itself_is_listed_once(tmp_path: Path) -> None:
     root = _folder(tmp_path / "set")
     (root / "a" / "again").symlink_to(root)
