@@ -67,12 +67,6 @@ def _recipe(path: Path) -> Path:
     return path
 
 
-def _threshold(value: float | None) -> float | None:
-    if value is not None and not 0 < value < 1:
-        raise typer.BadParameter(f"{value:g}: expected a number between 0 and 1")
-    return value
-
-
 _data = functools.partial(typer.Option, "--data", parser=parse_data, metavar="KIND=ROOT")
 Data = Annotated[DataRoot, _data(help="Data set, such as ferplus=path/to/ferplus.")]
 ReaderOptions = Annotated[
@@ -380,7 +374,7 @@ def export_detector(
     tag: Annotated[str, typer.Option(help="Tag of the release, such as yunet_v3.")],
     threshold: Annotated[
         float | None,
-        typer.Option(callback=_threshold, help="Score threshold, by default selected on validation images."),
+        typer.Option(min=0.01, max=0.99, help="Score threshold, by default selected on validation images."),
     ] = None,
     artifacts: Artifacts = ARTIFACTS_DIR,
     default: Annotated[bool, typer.Option("--default", help="Make it the default detector for serving.")] = False,

@@ -173,7 +173,7 @@ def commit() -> str:
     try:
         git("ls-files", "--error-unmatch", here.name)  # fails if installed below the checkout of another project
         head = git("rev-parse", "HEAD")
-        changed = git("status", "--porcelain", "--", ":/data", ":/models/*.py", ":/models/backbones", ":/training")
+        changed = git("status", "--porcelain", "--", ":/data", ":/models/*.py", ":/training")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+" if changed else "")

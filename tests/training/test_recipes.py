@@ -153,7 +153,7 @@ def test_an_unknown_row_is_an_error(tmp_path: Path, changes: dict[str, Any], com
         ("experiment file.yaml --plot figure.xls", "ends with .png or .svg or .pdf"),
         ("evaluate --artifact a --data ferplus", "expected KIND=ROOT"),
         ("report run --option classes", "expected KEY=VALUE"),
-        ("detector export run --tag mine --threshold 1.5", "expected a number between 0 and 1"),
+        ("detector export run --tag mine --threshold 1.5", "less than or equal to 0.99"),
     ],
 )
 def test_an_invalid_argument_is_explained(

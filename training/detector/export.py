@@ -35,7 +35,7 @@ from mien.training.release.export import CARD_NAME, new_artifact
 from mien.training.release.graphs import OPSET, ExportError, export_onnx
 from mien.training.run_folder import parameters, read_facts, read_run, trained_commit
 from mien.training.weights import WEIGHTS_NAME, save_weights
-from mien.training.wording import markdown_table, percent
+from mien.training.wording import markdown_table, percent, plain_interval
 
 logger = logging.getLogger("mien.training")
 MAX_DIFFERENCE: Final = 1e-3  # of a score, or of a box or landmark in cells
@@ -263,4 +263,4 @@ def _cell(name: str, estimate: Interval) -> str:
     if name.startswith(("recall", "precision")):
         value, low, high = (percent(share, 1) for share in (estimate.value, estimate.low, estimate.high))
         return f"{value} % ({low} to {high})"
-    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+    return plain_interval(estimate)

@@ -4,7 +4,7 @@
 
 YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss. With model.init_from,
 training starts with the weights of an artifact, and scenes.hard_share of the parts of the samples show its false
-positives (hard.py). The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with
+positives. The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with
 the averaged weights. Rerun the same command to resume.
 """
 
