@@ -37,7 +37,8 @@ class VideoWriter:
         """
         self._start_s, self._last_tick = start_s, -1
         # absolute, because FFmpeg takes `12:30.mp4` for the URL of a protocol
-        self._container = av.open(str(path.absolute()), "w", format=format, options={"movflags": "+faststart"})
+        options = {} if format == "matroska" else {"movflags": "+faststart"}
+        self._container = av.open(str(path.absolute()), "w", format=format, options=options)
         self._stream: Any = None
         self._sound = iter(()) if sound_of is None else _sound(self._container, sound_of, start_s, end_s)
         self._next_sound = next(self._sound, None)

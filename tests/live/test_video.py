@@ -37,7 +37,9 @@ def levels(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
-def test_every_frame_goes_in_and_comes_out_in_order(tmp_path: Path, suffix: str) -> None:
+def test_every_frame_goes_in_and_comes_out_in_order(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str
+) -> None:
     path = film(tmp_path / f"film{suffix}")
     source = open_source(str(path))
     frames = list(source.frames())
@@ -45,6 +47,7 @@ def test_every_frame_goes_in_and_comes_out_in_order(tmp_path: Path, suffix: str)
     assert [round(frame.pixels.mean() / 8) for frame in frames] == list(range(30))
     assert [frame.time_s for frame in frames] == pytest.approx([number / FPS for number in range(30)], abs=0.002)
     VideoFile(tmp_path / f"empty{suffix}").close(complete=True)
+    assert caplog.messages == []
     assert list(tmp_path.iterdir()) == [path], "nothing is left beside it, and a video without a frame is none"
 
 
