@@ -153,20 +153,23 @@ class WindowView:
 
 
 class EpisodesFile:
-    """A table of episodes (`app/inference/episodes.py`), written as they end."""
+    """A table of episodes (`app/inference/episodes.py`), written as they end; it replaces one at the first frame."""
 
     def __init__(self, path: Path) -> None:
         """Create the file. Raises: SourceUnavailable."""
         try:
-            self._file = path.open("w", encoding="utf-8", newline="")
+            self._file = path.open("a", encoding="utf-8", newline="")
         except OSError as error:
             raise SourceUnavailable(f"{path}: cannot be written ({error.strerror})") from error
         self._table = csv.DictWriter(self._file, COLUMNS)
-        self._table.writeheader()
-        self._episodes = Episodes()
+        self._episodes: Episodes | None = None
 
     def show(self, moment: Moment) -> bool:
         """Add a frame."""
+        if self._episodes is None:
+            self._file.truncate(0)
+            self._table.writeheader()
+            self._episodes = Episodes()
         self._write(self._episodes.update(moment.unsmoothed, moment.frame.time_s))
         return True
 
@@ -176,7 +179,8 @@ class EpisodesFile:
 
     def close(self, *, complete: bool) -> None:
         """Write the episodes that are left."""
-        self._write(self._episodes.close())
+        if self._episodes is not None:
+            self._write(self._episodes.close())
         self._file.close()
 
 

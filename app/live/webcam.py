@@ -98,7 +98,7 @@ def run(
     summary = label_video(labeler, source, open_views)
     if not summary.frames and not summary.stopped:
         raise SourceUnavailable(f"source {source.name}: no frame could be decoded")
-    written = f"; wrote {write}" if write is not None else ""
+    written = f"; wrote {write}" if write is not None and summary.frames else ""
     messages.out(f"{summary}{written}")
     return summary
 

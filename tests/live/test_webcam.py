@@ -109,14 +109,22 @@ def test_an_error_closes_the_source_and_all_views(labeler: Labeler) -> None:
     first.close.assert_called_once_with(complete=False)
 
 
-def test_ctrl_c_before_the_first_frame_is_no_error(labeler: Labeler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_the_first_frame_is_no_error_and_an_existing_table_is_kept(
+    labeler: Labeler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "episodes.csv"
+    table.write_text("of yesterday")
     source = Mock(fps=FPS, **{"frames.side_effect": KeyboardInterrupt})
     source.name = "camera 0"
     monkeypatch.setattr(webcam, "open_source", lambda *_, **__: source)
-    assert webcam.run(labeler, "0", write=None, window=False).frames == 0
+    assert webcam.run(labeler, "0", write=table, window=False).frames == 0
     source.frames.side_effect = [iter(())]
     with pytest.raises(SourceUnavailable, match="no frame could be decoded"):
-        webcam.run(labeler, "0", write=None, window=False)
+        webcam.run(labeler, "0", write=table, window=False)
+    assert table.read_text() == "of yesterday"
+    source.frames.side_effect = still().frames
+    webcam.run(labeler, "0", write=table, window=False)
+    assert table.read_text().startswith("person,")
 
 
 def test_an_error_while_labeling_keeps_the_existing_video(
