@@ -4,11 +4,9 @@ A family module has `create(config: BackboneConfig, num_classes: int) -> nn.Modu
 (B, C, P, P) float32 to `Heads`. To add a family, add a file to this folder.
 """
 
-import hashlib
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import torch
@@ -78,24 +76,6 @@ def published_terms(family: str) -> str:
     """Terms of a family's published weights, for the card of a model that starts from them."""
     module = importlib.import_module(f"{__name__}.{family}")
     return getattr(module, "PUBLISHED_TERMS", "published weights, under the terms of their publisher")
-
-
-def read_published(file: Path | str, *, sha256: str, how_to_get: str) -> bytes:
-    """Content of a file of published weights.
-
-    Raises: PretrainedWeightsUnavailable, for a missing or different file, with `how_to_get`.
-    """
-    try:
-        content = Path(file).read_bytes()
-    except OSError as error:
-        raise PretrainedWeightsUnavailable(f"{file}: cannot be read ({error.strerror}). {how_to_get}.") from error
-    actual = hashlib.sha256(content).hexdigest()
-    if actual != sha256:
-        raise PretrainedWeightsUnavailable(
-            f"{file}: sha256 {actual[:12]}..., expected {sha256[:12]}...; the file is damaged or from another release. "
-            f"{how_to_get}."
-        )
-    return content
 
 
 def class_activation_maps(features: Tensor, classifier: nn.Linear) -> Tensor:

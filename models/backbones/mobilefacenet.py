@@ -9,6 +9,7 @@ Expects pixels (x - 0.5) / 0.5, normalization `fixed`, and converts them to the 
 Source: Chen et al. 2018, table 1, with ReLU6; github.com/foamliu/MobileFaceNet.
 """
 
+import hashlib
 import io
 import os
 from functools import partial
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.ops import Conv2dNormActivation
 
-from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone, read_published
+from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
 from mien.models.backbones._timm import create_timm
 from mien.models.backbones.deit import Transformer
 
@@ -169,7 +170,15 @@ def published_weights(path: Path | str | None = None) -> dict[str, Tensor]:
     path = path or os.environ.get(PATH_VARIABLE)
     if not path:
         raise PretrainedWeightsUnavailable(f"{FILE_NAME}: not found. {_HOW_TO_GET}.")
-    content = read_published(path, sha256=FILE_SHA256, how_to_get=_HOW_TO_GET)
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise PretrainedWeightsUnavailable(f"{path}: cannot be read ({error.strerror}). {_HOW_TO_GET}.") from error
+    if (actual := hashlib.sha256(content).hexdigest()) != FILE_SHA256:
+        raise PretrainedWeightsUnavailable(
+            f"{path}: sha256 {actual[:12]}..., expected {FILE_SHA256[:12]}...; the file is damaged or from another "
+            f"release. {_HOW_TO_GET}."
+        )
     weights: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return weights
 
