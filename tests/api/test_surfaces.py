@@ -99,7 +99,7 @@ def test_video_labels_as_python_does(settings: dict[str, Any], photo: bytes, exp
             pass
 
     faces: Faces = []
-    label_video(Labeler.open(load_settings(**settings)), OnePhoto("photo", 25.0), [Recorder])
+    label_video(Labeler.open(load_settings(**settings)), OnePhoto("photo"), [Recorder])
     assert [face.pop("track") for face in faces] == [1]
     assert faces == expected
 
