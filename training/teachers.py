@@ -95,10 +95,10 @@ def fixed_logits(teachers: Teachers, faces: Split, *, runtime: Runtime, cache_di
         state.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     path = cache_dir / f"teacher_logits-{state.hexdigest()[:16]}.npy"
     teachers.eval()
-    started, parts = time.monotonic(), list[Path]()
+    started = time.monotonic()
 
-    def apply(start: int, stop: int) -> Array:
-        batches = []
+    def apply(start: int) -> Array:
+        batches, stop = [], min(start + _PART, len(faces))
         for first in range(start, stop, _BATCH):
             crops = np.stack([faces.crops[index] for index in range(first, min(first + _BATCH, stop))])
             pixels = torch.from_numpy(crops).to(runtime.device)
@@ -109,16 +109,11 @@ def fixed_logits(teachers: Teachers, faces: Split, *, runtime: Runtime, cache_di
         logger.info("applied the teachers to faces %d to %d of %d, %.0f minutes", start, stop, len(faces), minutes)
         return np.concatenate(batches)
 
-    def apply_in_parts() -> Array:
-        logits = []
-        for start in range(0, len(faces), _PART):
-            parts.append(path.with_name(f"{path.stem}.{start}.npy"))
-            stop = min(start + _PART, len(faces))
-            logits.append(_cached(parts[-1], partial(apply, start, stop)))
-        return np.concatenate(logits)
-
-    logits = _cached(path, apply_in_parts)
-    for part in parts:
+    parts = {start: path.with_name(f"{path.stem}.{start}.npy") for start in range(0, len(faces), _PART)}
+    logits = _cached(
+        path, lambda: np.concatenate([_cached(part, partial(apply, start)) for start, part in parts.items()])
+    )
+    for part in parts.values():
         part.unlink(missing_ok=True)
     return logits
 
