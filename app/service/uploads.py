@@ -174,14 +174,14 @@ def _save_boxes(payload: bytes, names: dict[str, str], path: Path) -> None:
     """Write given faces with the names of stored files instead of the client's. Raises: InvalidRequest."""
     _check_values(payload, _MAX_BOXES_VALUES)
     try:
-        given = parse_face_file(payload)
+        face_file = parse_face_file(payload)
     except LabelingError as error:
         raise InvalidRequest(f"form part {BOXES!r}: {error}") from error
     stored = defaultdict[str, list[str]](list)
     for file, name in names.items():
         stored[name].append(file)
     faces: dict[str, dict[int, list[Box | Detection]]] = {}
-    for name, frames in given.faces.items():
+    for name, frames in face_file.faces.items():
         # an image, or a member of an archive, whose name may have slashes too
         ends = (index for index in range(len(name) + 1) if index == len(name) or name[index] == "/")
         targets = [f"{file}{name[end:]}" for end in ends for file in stored.get(name[:end], ())]

@@ -109,11 +109,11 @@ def test_coco_boxes_are_read_with_landmarks_that_have_their_names(tmp_path: Path
     }
     path = tmp_path / "coco.json"
     path.write_text(json.dumps(document), encoding="utf-8")
-    given = read_face_file(path)
-    (face,), (box,) = given.faces["a.jpg"][-1], given.faces["b.jpg"][7]
+    face_file = read_face_file(path)
+    (face,), (box,) = face_file.faces["a.jpg"][-1], face_file.faces["b.jpg"][7]
     assert face.landmarks_px.tolist()[0] == [196, 117]
     assert (tuple(face.box), tuple(box)) == (BOX, BOX)
-    of_landmarks, unlabeled = given.faces["c.jpg"][-1]
+    of_landmarks, unlabeled = face_file.faces["c.jpg"][-1]
     assert (of_landmarks.landmarks_px.tolist()[0], tuple(unlabeled)) == ([196, 117], BOX)
 
 
