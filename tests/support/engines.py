@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -39,12 +40,13 @@ def _running(*commands: list[str], **environment: str) -> Iterator[None]:
     try:
         for command in commands:
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            processes.append(subprocess.Popen(command, env=os.environ | environment, **quiet))
+            processes.append(subprocess.Popen(command, env=os.environ | environment, start_new_session=True, **quiet))
         yield
     finally:
         for process in reversed(processes):
-            process.terminate()
-            process.wait(20)
+            # with the browser that a driver started, also one that does not answer
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def webkit(_folder: Path, url: str) -> Iterator[Script]:
     port, display = free_port(), f":{90 + os.getpid() % 1000}"
     # in a container, WebKit cannot start its sandbox
     environment = {"DISPLAY": display, "WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS": "1"}
-    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 
     def ask(path: str, **body: object) -> Any:
         response = client.post(path, json=body)
@@ -124,4 +126,5 @@ def webkit(_folder: Path, url: str) -> Iterator[Script]:
         yield lambda script: json.loads(
             ask(f"{address}/execute/sync", script=f"return {_json(script)}", args=[]) or "null"
         )
-        client.delete(address)
+        with suppress(httpx.TransportError):
+            client.delete(address)

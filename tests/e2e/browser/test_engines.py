@@ -11,7 +11,13 @@ from tests.support import eventually
 from tests.support.browser import serving
 from tests.support.engines import Script, firefox, webkit
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), needs_runtime]
+# WebKitGTK sometimes hangs, and its driver does not answer: seen in 2 of 16 runs, at no certain place
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.flaky(reruns=2, only_rerun=["httpx.ReadTimeout"]),
+    needs_runtime,
+]
 CLICK = "document.getElementById('{}').click()"
 LABEL = "document.querySelector('#faces .face:not(.away) .face-label')?.textContent"
 TOP = "document.getElementById('{}').getBoundingClientRect().top"
