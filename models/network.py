@@ -42,7 +42,10 @@ class Preprocess(nn.Module):
             pixels = (pixels * self.luminance).sum(dim=-1, keepdim=True)
         elif self.color == "RGB" and pixels.shape[-1] == 1:  # of a student on luminance
             pixels = pixels.expand(-1, -1, -1, 3)
-        pixels = self._resize(pixels.permute(0, 3, 1, 2))
+        return self.normalize(self._resize(pixels.permute(0, 3, 1, 2)))
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Resized pixels from 0 to 1 (B, C, P, P) as the backbone expects them."""
         if self.normalization == "imagenet":
             return (pixels - self.mean) / self.std
         if self.normalization == "fixed":

@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mien.data.contract import CROP_PX, Array, softmax
 from mien.data.errors import MienError
-from mien.models.network import FaceNetwork, Head, select_head
+from mien.models.network import FaceNetwork, Head, Preprocess, select_head
 from mien.models.rollout import grad_cam, has_attention, recorded_attention, rollout
 
 OPSET: Final = 20
@@ -27,6 +28,23 @@ class ExportError(MienError):
     """An exported graph whose output differs from that of the network."""
 
 
+class _OneConvolution(nn.Module):
+    """Preprocessing for smaller luminance crops: weights of colors and means of pixels in one kernel."""
+
+    kernel: Tensor
+
+    def __init__(self, preprocess: Preprocess) -> None:
+        super().__init__()
+        self.normalize = preprocess.normalize
+        self.side = CROP_PX // preprocess.img_size
+        weights = preprocess.luminance.view(1, 3, 1, 1) / (255 * self.side**2)
+        self.register_buffer("kernel", weights.repeat(1, 1, self.side, self.side), persistent=False)
+
+    def forward(self, crops: Tensor) -> Tensor:
+        pixels = crops.permute(0, 3, 1, 2).to(torch.float32)
+        return self.normalize(functional.conv2d(pixels, self.kernel, stride=self.side))
+
+
 class ReleasedNetwork(nn.Module):
     """Module for export: uint8 crops to float32 logits of one head, with the backbone in one precision.
 
@@ -35,7 +53,10 @@ class ReleasedNetwork(nn.Module):
 
     def __init__(self, network: FaceNetwork, head: Head) -> None:
         super().__init__()
-        self.preprocess = network.preprocess  # stays in fp32: a mean over 12,544 pixels is inaccurate in fp16
+        # stays in fp32: a mean over 12,544 pixels is inaccurate in fp16
+        self.preprocess: nn.Module = network.preprocess
+        if network.preprocess.color == "luminance" and CROP_PX % network.preprocess.img_size == 0:
+            self.preprocess = _OneConvolution(network.preprocess)
         self.backbone = network.backbone
         self.head: Head = head
         with torch.no_grad():

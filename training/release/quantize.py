@@ -39,6 +39,7 @@ MAX_LOSS: Final = 0.005  # of mean class accuracy
 THREADS: Final = 2
 BATCHES: Final = (1, 8, 32)
 _CALIBRATION_BATCH: Final = 64
+_INPUT_CHANNELS: Final = 3
 
 
 class QuantizationError(MienError):
@@ -85,8 +86,8 @@ def calibration_crops(source: DataSource, *, faces: int = CALIBRATION_FACES) -> 
 def quantize(source: Path, target: Path, crops: Array) -> None:
     """Quantize an exported fp32 graph to int8.
 
-    Multiplications with weights and convolutions except the first and depthwise ones are quantized, if the logits
-    depend on them. Attention products, norms, the head and the rollout stay in fp32.
+    Multiplications with weights and convolutions are quantized, except those of the input and depthwise ones, if the
+    logits depend on them. Attention products, norms, the head and the rollout stay in fp32.
 
     Args:
         crops: (N, 112, 112, 3) uint8 RGB, to measure the ranges of activations.
@@ -110,12 +111,12 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
 
 
 def weighted_nodes(model: onnx.ModelProto) -> list[str]:
-    """Names of the nodes to quantize, in graph order: multiplications with weights, and convolutions except some.
+    """Names of the nodes to quantize: convolutions except some, and multiplications with weights, each in graph order.
 
-    The first convolution has few input channels: it takes little time, and its error would affect all other layers. The
-    same holds for depthwise convolutions, each channel of which has its own range.
+    Convolutions of the input have few channels: they take little time, and their error would affect all other layers.
+    The same holds for depthwise convolutions, each channel of which has its own range.
     """
-    constants = {tensor.name for tensor in model.graph.initializer}
+    shapes = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
     needed, waiting = set[str](), ["logits"]
     while waiting:
@@ -123,12 +124,9 @@ def weighted_nodes(model: onnx.ModelProto) -> list[str]:
         if node is not None and node.name not in needed:
             needed.add(node.name)
             waiting.extend(node.input)
-    weighted = [node for node in model.graph.node if node.name in needed and set(node.input[1:]) & constants]
+    weighted = [node for node in model.graph.node if node.name in needed and set(node.input[1:2]) & set(shapes)]
     convolutions = [node for node in weighted if node.op_type == "Conv"]
-    grouped = [
-        node.name for node in convolutions if any(item.name == "group" and item.i > 1 for item in node.attribute)
-    ]
-    dense = [node.name for node in convolutions[1:] if node.name not in grouped]
+    dense = [node.name for node in convolutions if shapes[node.input[1]][1] > _INPUT_CHANNELS]
     return dense + [node.name for node in weighted if node.op_type == "MatMul"]
 
 
