@@ -106,6 +106,9 @@ class Jobs:
                 total, own = table.execute(count, (client,)).fetchone()
                 if own >= limit - total:  # one client may use half of what is left
                     raise QueueFull(f"{total} of {limit} jobs, {own} of them yours, are {what}")
+            same = "SELECT 1 FROM jobs WHERE client=? AND idempotency_key=?"
+            if table.execute(same, (client, idempotency_key)).fetchone():  # another request of this moment
+                raise QueueFull("this request is being uploaded already: try again in a moment for its job")
             table.execute(
                 "INSERT INTO jobs(id, client, created, state, idempotency_key) VALUES(?, ?, ?, 'uploading', ?)",
                 (folder.name, client, time.time(), idempotency_key),

@@ -346,6 +346,17 @@ def test_a_repeated_request_gets_the_job_of_the_first_one(connect: Connect, tmp_
     assert sum(map(int, counts)) == 4
 
 
+def test_two_uploads_at_once_with_one_idempotency_key_make_one_job(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, Settings())
+    folder = jobs.begin_upload("a", "order-7")
+    with pytest.raises(QueueFull, match="being uploaded already"):
+        jobs.begin_upload("a", "order-7")
+    jobs.begin_upload("a", "order-8")
+    jobs.begin_upload("b", "order-7")
+    jobs.discard(folder)
+    jobs.begin_upload("a", "order-7")
+
+
 @pytest.mark.parametrize(
     ("media_type", "body", "status", "file"),
     [

@@ -96,7 +96,7 @@ async def create_job(
 ) -> JobStatus:
     """Store the images, and label them in the background; the response names the job.
 
-    A repeated request with the same `Idempotency-Key` gets the job of the first one.
+    A repeated request with the same `Idempotency-Key` gets the job of the first one, once that is uploaded.
     """
     service.labeler(options.model)
     client = client_of(request)
