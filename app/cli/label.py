@@ -2,10 +2,11 @@
 
 import logging
 import math
+import sys
 import traceback
 from collections import Counter
 from contextlib import ExitStack, closing, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import IO, Annotated, Any, Final
 
 import typer
@@ -149,21 +150,33 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts,
     return SOME_ERRORS if outcome.statuses.get("error") else 0
 
 
-def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
-    """Scan only: print the number of inputs by kind, of files that cannot be read, and the disk space needed."""
+@dataclass
+class _Plan:
+    """What a run would find and label."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    labeled: int = 0
+    to_label: int = 0
+    video_frames: int = 0
+    unknown_videos: int = 0
+    disk_bytes: int = 0
+    free_bytes: int = 0
+
+
+def _plan(options: LabelOptions) -> _Plan:
+    """Scan only: inputs by kind, files that cannot be read, and the disk space needed."""
     from mien.app.labeling.containers import expected_frames
     from mien.app.labeling.files import free_bytes
     from mien.app.labeling.images import ANNOTATED, ANONYMIZED
     from mien.app.labeling.journal import NoJournal, open_journal
     from mien.app.labeling.outputs import check_outputs, images_for
-    from mien.app.labeling.progress import JsonLog
     from mien.app.labeling.scan import scan
     from mien.app.labeling.store import is_url
 
     check_outputs(options.outputs)
-    kinds: Counter[str] = Counter()
-    failures: Counter[str] = Counter()
-    size = labeled = frames = unknown = disk = 0
+    plan, left = _Plan(free_bytes=free_bytes(options.out)), options.limit or sys.maxsize
     copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
     copies = images_for(options.outputs or DEFAULT_OUTPUTS) & (ANNOTATED | ANONYMIZED)
     with ExitStack() as opened:
@@ -172,38 +185,49 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
             with suppress(NoJournal):
                 journal = opened.enter_context(closing(open_journal(options.out)))
         for item in scan(options):
-            size += item.size
+            plan.bytes += item.size
             if item.failure is not None:
-                failures[item.failure.reason] += 1
+                plan.failures[item.failure.reason] += 1
                 continue
-            kinds[item.kind] += 1
+            plan.kinds[item.kind] += 1
             if journal is not None and journal.is_labeled(item):
-                labeled += 1
+                plan.labeled += 1
                 continue
             is_video = item.kind == "video"
             images = 1 if not is_video else 0 if is_url(item.path) else expected_frames(item.path, options)
-            unknown += images == 0
-            frames += images * is_video
-            copied = copy_bytes * images if is_video else min(item.size, copy_bytes)
-            copied = item.size if item.kind in ("zip", "tar") else copied
-            disk += images * _ROW_BYTES + (copied if copies else 0)
-    free = free_bytes(options.out)
+            plan.unknown_videos += images == 0
+            images = min(images, left - plan.to_label)
+            plan.to_label += images
+            plan.video_frames += images * is_video
+            packed = item.kind in ("zip", "tar")
+            copied = copy_bytes if is_video else item.size if packed else min(item.size, copy_bytes)
+            plan.disk_bytes += images * (_ROW_BYTES + (copied if copies else 0))
+    return plan
+
+
+def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
+    from mien.app.labeling.progress import JsonLog
+
+    plan = _plan(options)
     if options.json_log:
-        counts = {"labeled": labeled, "video_frames": frames, "disk_bytes": disk, "free_bytes": free}
-        JsonLog(stream).log("dry_run", kinds=kinds, failures=failures, bytes=size, **counts)
+        JsonLog(stream).log("dry_run", **vars(plan))
         return 0
-    for kind, count in sorted(kinds.items()):
+    for kind, count in sorted(plan.kinds.items()):
         number, _, noun = counted(count, _KINDS[kind]).partition(" ")
         every = " (2 per second; --every 1: all)" if options.samples_by_default else ""
-        sampled = f", about {counted(frames, 'frame')}{every}" if kind == "video" and frames else ""
+        frames = plan.video_frames if kind == "video" else 0
+        sampled = f", about {counted(frames, 'frame')}{every}" if frames else ""
         typer.echo(f"{number:>12} {noun}{sampled}")
-    for reason, count in sorted(failures.items()):
+    for reason, count in sorted(plan.failures.items()):
         typer.echo(f"{count:>12,} unreadable: {reason}")
-    if labeled:
-        typer.echo(f"{labeled:>12,} of these are labeled already")
-    typer.echo(f"{size / 1e6:>12,.1f} MB in total")
-    videos = f", without {counted(unknown, 'video')} of unknown length" if unknown else ""
-    typer.echo(f"{disk / 1e6:>12,.1f} MB needed for the results, about{videos}; {free / 1e6:,.1f} MB free.")
+    if plan.labeled:
+        typer.echo(f"{plan.labeled:>12,} of these are labeled already")
+    if options.limit:
+        typer.echo(f"{plan.to_label:>12,} of the others are labeled in this run (--limit)")
+    typer.echo(f"{plan.bytes / 1e6:>12,.1f} MB in total")
+    videos = f", without {counted(plan.unknown_videos, 'video')} of unknown length" if plan.unknown_videos else ""
+    free_mb = plan.free_bytes / 1e6
+    typer.echo(f"{plan.disk_bytes / 1e6:>12,.1f} MB needed for the results, about{videos}; {free_mb:,.1f} MB free.")
     typer.echo("Nothing was written.")
     return 0
 

@@ -191,3 +191,7 @@ def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path:
     command = ("label", nested, "--out", tmp_path / "out", "--dry-run")
     assert "5 of these are labeled already" in mien(*command).stdout
     assert "already" not in mien(*command, "--new-run").stdout
+    assert "2 of the others are labeled in this run" in mien(*command, "--limit", "2", "--every", "5").stdout
+    limited = json.loads(mien(*command, "--limit", "2", "--every", "5", "--json-log").stderr)
+    assert (limited["to_label"], counts["to_label"]) == (2, 3)
+    assert 0 < limited["disk_bytes"] < counts["disk_bytes"]
