@@ -106,9 +106,6 @@ class Jobs:
                 total, own = table.execute(count, (client,)).fetchone()
                 if own >= limit - total:  # one client may use half of what is left
                     raise QueueFull(f"{total} of {limit} jobs, {own} of them yours, are {what}")
-            same = "SELECT 1 FROM jobs WHERE client=? AND idempotency_key=?"
-            if table.execute(same, (client, idempotency_key)).fetchone():  # another request of this moment
-                raise QueueFull("this request is being uploaded already: try again in a moment for its job")
             table.execute(
                 "INSERT INTO jobs(id, client, created, state, idempotency_key) VALUES(?, ?, ?, 'uploading', ?)",
                 (folder.name, client, time.time(), idempotency_key),
@@ -124,13 +121,25 @@ class Jobs:
             table.execute("DELETE FROM jobs WHERE id=?", (folder.name,))
 
     def submit(self, folder: Path, names: dict[str, str], options: JobOptions) -> Job:
-        """Put a job into the queue; `names` maps its files to the names that the client gave."""
+        """Put a job into the queue; `names` maps its files to the names that the client gave.
+
+        Returns: the job; the earlier one, if another upload with its idempotency key has arrived meanwhile.
+        """
         arguments = options.arguments(self._settings)
         with self._table() as table:
-            table.execute(
-                "UPDATE jobs SET state='queued', age_s=0, names=?, arguments=?, top_k=? WHERE id=?",
-                (json.dumps(names), json.dumps(arguments), options.top_k, folder.name),
-            )
+            earlier = table.execute(
+                "SELECT earlier.id FROM jobs JOIN jobs AS earlier USING (client, idempotency_key) "
+                "WHERE jobs.id=? AND earlier.state != 'uploading'",
+                (folder.name,),
+            ).fetchone()
+            if earlier is None:
+                table.execute(
+                    "UPDATE jobs SET state='queued', age_s=0, names=?, arguments=?, top_k=? WHERE id=?",
+                    (json.dumps(names), json.dumps(arguments), options.top_k, folder.name),
+                )
+        if earlier is not None:
+            self.discard(folder)
+            return self.get(earlier[0])
         return self.get(folder.name)
 
     def get(self, job_id: str) -> Job:

@@ -344,17 +344,18 @@ def test_a_repeated_request_gets_the_job_of_the_first_one(connect: Connect, tmp_
     assert len({first, *others}) == 4
     counts = re.findall(r'mien_jobs\{state="\w+"\} (\d)', client.get("/metrics").text)
     assert sum(map(int, counts)) == 4
+    empty = {"x-api-key": "b", "idempotency-key": ""}
+    problem(client.post("/v1/jobs", files=[("images", ("a.png", PHOTO))], headers=empty), 422, "invalid-request")
 
 
 def test_two_uploads_at_once_with_one_idempotency_key_make_one_job(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, Settings())
-    folder = jobs.begin_upload("a", "order-7")
-    with pytest.raises(QueueFull, match="being uploaded already"):
-        jobs.begin_upload("a", "order-7")
-    jobs.begin_upload("a", "order-8")
-    jobs.begin_upload("b", "order-7")
-    jobs.discard(folder)
-    jobs.begin_upload("a", "order-7")
+    slow, fast = (jobs.begin_upload("a", "order-7") for _ in range(2))
+    job = jobs.submit(fast, {}, JobOptions())
+    assert jobs.submit(slow, {}, JobOptions()) == job
+    assert not slow.exists()
+    others = [jobs.begin_upload(client, key) for client, key in (("a", None), ("a", "order-8"), ("b", "order-7"))]
+    assert len({job.id, *(jobs.submit(folder, {}, JobOptions()).id for folder in others)}) == 4
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,11 @@ async def create_job(
     options: Annotated[JobOptions, Query()],
     service: TheService,
     jobs: TheJobs,
-    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> JobStatus:
     """Store the images, and label them in the background; the response names the job.
 
-    A repeated request with the same `Idempotency-Key` gets the job of the first one, once that is uploaded.
+    A repeated request with the same `Idempotency-Key` gets the job of the first one.
     """
     service.labeler(options.model)
     client = client_of(request)
