@@ -87,7 +87,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
         Cors,
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", *(["DELETE"] if settings.jobs_dir else [])],
-        allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID],
+        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "X-API-Key", REQUEST_ID],
         expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After", "Location", *RATE_LIMITS],
     )
     return [

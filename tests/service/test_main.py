@@ -230,11 +230,11 @@ def test_keys_outside_ascii_work_in_every_header(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize(("path", "method"), [("/v1/expressions", "POST"), ("/v1/jobs/1", "DELETE")])
-def test_a_page_of_a_named_origin_may_use_every_method_and_send_a_request_id(
+def test_a_page_of_a_named_origin_may_use_every_method_and_send_the_headers_of_a_job(
     connect: Connect, tmp_path: Path, path: str, method: str
 ) -> None:
     asked = {"origin": "https://a.example", "access-control-request-method": method}
-    asked["access-control-request-headers"] = "x-request-id, content-type"
+    asked["access-control-request-headers"] = "x-request-id, content-type, idempotency-key"
     client = connect(cors_origins="https://a.example", jobs_dir=tmp_path)
     assert client.options(path, headers=asked).status_code == 200
 
