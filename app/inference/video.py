@@ -64,7 +64,7 @@ class VideoFrame:
             pixels = pixels[::2]  # the lines in between show another moment
         if shown != (pixels.shape[1], pixels.shape[0]):
             pixels = cv2.resize(np.ascontiguousarray(pixels), shown, interpolation=cv2.INTER_CUBIC)
-        return _turned(pixels, self._decoded.side_data.get(SideData.DISPLAYMATRIX))
+        return _turned(pixels, self._decoded)
 
     def thumbnail(self) -> Array:
         """The frame at 64x36 pixels, stretched and not turned, (36, 64, 3) uint8 RGB. Raises: see `pixels`."""
@@ -93,8 +93,12 @@ class Cuts:
         return last is not None and bool(cv2.absdiff(hsv, last).mean() >= CUT_CHANGE)
 
 
-def _turned(pixels: Array, side_data: Any) -> Array:
+def _turned(pixels: Array, decoded: Any) -> Array:
     """Rotate and mirror pixels by the display matrix of FFmpeg: nine int32 in rows, of which four are used here."""
+    try:
+        side_data = decoded.side_data.get(SideData.DISPLAYMATRIX)
+    except ValueError:  # PyAV 18.1 lacks types of FFmpeg 8, as in spatial videos; without these, it has only the angle
+        return np.ascontiguousarray(np.rot90(pixels, round(decoded.rotation / 90)))
     if side_data is None:
         return pixels
     x_to_x, x_to_y, _, y_to_x, y_to_y = np.frombuffer(bytes(side_data), dtype=np.int32, count=5).tolist()

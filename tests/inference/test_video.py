@@ -5,6 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from mien.app.inference.video import Video, VideoError
 from mien.data.contract import Array
@@ -108,6 +109,15 @@ def test_rotated_and_mirrored_videos_are_upright(
     path = with_matrix(clip(tmp_path / "plain.mp4"), tmp_path / "turned.mp4", matrix)
     with Video(str(path)) as video:
         np.testing.assert_allclose(quarters_of(next(iter(video)).pixels()), expected, atol=6)
+
+
+def test_frames_with_side_data_that_pyav_does_not_know_are_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation], exif[ExifTags.Base.Make] = 6, "camera"
+    photo = tmp_path / "frame.jpg"
+    Image.open(picture(tmp_path / "frame.png")).save(photo, exif=exif)
+    with Video(str(clip(tmp_path / "camera.avi", "-c:v", "copy", source=photo))) as video:
+        np.testing.assert_allclose(quarters_of(next(iter(video)).pixels()), np.rot90(QUARTERS, -1), atol=6)
 
 
 def test_times_start_where_a_trimmed_video_starts(tmp_path: Path) -> None:
