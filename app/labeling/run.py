@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import platform
+import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -255,7 +256,9 @@ class _Run:
                         batch, count, weight = [], 0, 0
         except ContainerError as error:
             failure = error.failure
-        except OSError as error:
+        except (LabelingError, sqlite3.Error):
+            raise
+        except Exception as error:  # noqa: BLE001  # as in `BatchLabeler`: one poisoned file must not end a run
             failure = failure_of(error, container.name)
         if batch:
             yield Batch(batch)

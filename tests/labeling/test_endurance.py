@@ -10,10 +10,11 @@ import pytest
 from benchmarks.labeling import make_photos
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Prepared
+from mien.app.inference.video import VideoFrame
 from mien.data.contract import Array
 from tests.labeling.conftest import Mien
 from tests.support import ROOT, output_of
-from tests.support.albums import write_photos
+from tests.support.albums import write_photos, write_video
 
 TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
 # A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
@@ -54,7 +55,7 @@ def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Pa
     assert figures["rss_mb_end"] - figures["rss_mb_fifth"] < 25
 
 
-def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
+def test_an_image_or_a_video_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison, prepare = (photos / "2.jpg").read_bytes(), Labeler.prepare
@@ -64,11 +65,15 @@ def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
             raise RuntimeError("the network has no answer")
         return prepare(pipeline, payload, **options)
 
+    write_video(photos / "1.avi", frames=2)
     monkeypatch.setattr(Labeler, "prepare", failing)
+    monkeypatch.setattr(VideoFrame, "pixels", Mock(side_effect=RuntimeError("side data of no known type")))
     rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
-    (bad,) = (row for row in rows if row["status"] != "ok")
-    assert (bad["file"], bad["reason"]) == ("2.jpg", "failed")
-    assert bad["error"] == "RuntimeError: the network has no answer"
+    assert len(rows) == 6
+    assert {row["file"]: (row["reason"], row["error"]) for row in rows if row["status"] != "ok"} == {
+        "1.avi": ("failed", "RuntimeError: side data of no known type"),
+        "2.jpg": ("failed", "RuntimeError: the network has no answer"),
+    }
 
 
 def test_a_photo_whose_faces_do_not_fit_into_memory_is_a_row_and_the_others_are_labeled(
