@@ -2,8 +2,8 @@
 
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
@@ -22,6 +22,7 @@ Sampler = Literal["instance", "class", "square_root"]
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
 _SYNONYMS: Final = {"lr": "learning_rate", "min_lr": "min_learning_rate", "wd": "weight_decay", "bs": "batch_size"}
+_EXPONENT: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 WEIGHT_SUFFIXES: Final = (".safetensors", ".pth", ".pt", ".bin")
 
 
@@ -381,8 +382,8 @@ class Recipe(RunRecipe):
         return self
 
 
-class _OfUniqueKeys(yaml.SafeLoader):
-    """Rejects a key that a mapping has twice, as YAML 1.2 does; PyYAML would drop the first one and all below it."""
+class _Yaml12(yaml.SafeLoader):
+    """Reads 1e-3 as a number, not as text, and rejects a key that a mapping has twice, not dropping the first one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -394,10 +395,13 @@ class _OfUniqueKeys(yaml.SafeLoader):
         return node
 
 
+_Yaml12.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, [*"+-.0123456789"])
+
+
 def read_as(schema: type[S], path: Path, overrides: Sequence[str] = ()) -> S:
     """Read a YAML file, such as a recipe, and apply `key.sub=value` overrides. Raises: RecipeError."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _OfUniqueKeys)  # noqa: S506 (a SafeLoader)
+        values = yaml.load(path.read_text(encoding="utf-8"), _Yaml12)  # noqa: S506 (a SafeLoader)
     except OSError as error:
         raise RecipeError(f"recipe {path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -444,11 +448,8 @@ def _index(items: list[Any], text: str, override: str) -> int:
 
 
 def _scalar(text: str, override: str) -> Any:
-    if "e" in text.lower():  # YAML reads 1e-3 as text
-        with suppress(ValueError):
-            return float(text)
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _Yaml12)  # noqa: S506 (a SafeLoader)
     except yaml.YAMLError as error:
         raise RecipeError(f"override {override!r}: {text!r} is not a YAML value") from error
 

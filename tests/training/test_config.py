@@ -92,6 +92,16 @@ def test_overrides_reach_nested_keys_and_scientific_numbers(trial: Path) -> None
     assert recipe.model.pretrained is True
 
 
+def test_numbers_with_an_exponent_are_numbers_also_where_any_value_is_allowed(trial: Path) -> None:
+    values = yaml.safe_dump(minimal()) + "optim: {options: {eps: 1e-8, betas: [9e-1, 1.0E-3]}}\n"
+    trial.write_text(values, encoding="utf-8")
+    expected = {"eps": 1e-8, "betas": [0.9, 0.001]}
+    assert read_as(Recipe, trial).optim.options == expected
+    overridden = read_as(Recipe, trial, ["optim.options={eps: 1e-8, betas: [9e-1, 1.0E-3]}", "model.options.scale=2e3"])
+    assert overridden.optim.options == expected
+    assert overridden.model.options == {"scale": 2000.0}
+
+
 def test_a_released_artifact_is_named_by_its_name_and_recorded_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
