@@ -208,7 +208,7 @@ class Sound:
     """The sound of a file, in frames with times on the clock of `Video`.
 
     Attributes:
-        rate: samples per second; None without sound.
+        rate: samples per second; 0 without sound that can be decoded.
         layout: mono or stereo.
     """
 
@@ -219,9 +219,10 @@ class Sound:
                 self._container = cleanup.enter_context(_open(source, None, cleanup))
             except (av.error.FFmpegError, OSError, ValueError) as error:
                 raise VideoError(f"cannot be opened ({_reason(error)})") from error
-            self._stream: Any = next(iter(self._container.streams.audio), None)
+            streams: tuple[Any, ...] = self._container.streams.audio
+            self._stream = next((stream for stream in streams if stream.codec_context is not None), None)
             self._cleanup = cleanup.pop_all()
-        self.rate: int | None = None if self._stream is None else self._stream.rate
+        self.rate: int = 0 if self._stream is None else self._stream.rate
         self.layout = "mono" if self._stream and self._stream.channels == 1 else "stereo"
 
     def frames(self) -> Iterator[tuple[Any, float]]:

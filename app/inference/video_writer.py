@@ -13,6 +13,7 @@ from mien.app.inference.video import Sound
 from mien.data.contract import Array
 
 _CLOCK: Final = 90_000  # ticks per second
+_SOUND_RATES: Final = av.Codec("aac", "w").audio_rates or ()  # of AAC, samples per second
 _ENCODER: Final = {"crf": "21", "preset": "veryfast"}  # of libx264
 
 
@@ -79,14 +80,20 @@ class VideoWriter:
 def _sound(container: Any, source: bytes, start_s: float, end_s: float | None) -> Iterator[tuple[float, Any]]:
     """Encoded packets of the sound of a file, which is added to a container, with their times."""
     with Sound(source) as sound:
-        if sound.rate is None:
+        if not sound.rate:
             return
-        stream = container.add_stream("aac", rate=sound.rate, layout=sound.layout)
+        rate = min(_SOUND_RATES, key=lambda possible: abs(possible - sound.rate))
+        stream = container.add_stream("aac", rate=rate, layout=sound.layout)
+        resamplers = dict[tuple[object, ...], Any]()
         for frame, time_s in sound.frames():
             if time_s < start_s or (end_s is not None and time_s >= end_s):
                 continue
-            frame.pts, frame.time_base = round((time_s - start_s) * sound.rate), Fraction(1, sound.rate)
-            for packet in stream.encode(frame):
-                yield time_s - start_s, packet
+            frame.pts, frame.time_base = round((time_s - start_s) * frame.sample_rate), Fraction(1, frame.sample_rate)
+            kind = (frame.sample_rate, frame.layout.name, frame.format.name)  # which changes within a broadcast
+            if kind not in resamplers:
+                resamplers[kind] = av.AudioResampler(stream.format, stream.layout, rate)
+            for part in resamplers[kind].resample(frame):
+                for packet in stream.encode(part):
+                    yield time_s - start_s, packet
         for packet in stream.encode(None):
             yield 0.0, packet

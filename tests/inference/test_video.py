@@ -1,5 +1,6 @@
 """Decoding of videos as cameras, phones and broadcasts make them; the clips are made by FFmpeg."""
 
+from contextlib import closing
 from pathlib import Path
 
 import cv2
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from mien.app.inference.video import Video, VideoError
+from mien.app.inference.video import Sound, Video, VideoError
+from mien.app.inference.video_writer import VideoWriter
 from mien.data.contract import Array
 
 pytest.importorskip("imageio_ffmpeg")
@@ -194,3 +196,28 @@ def test_a_truncated_file_gives_its_frames(tmp_path: Path) -> None:
     path = tmp_path / "half.ts"
     path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     assert 10 < len(times(path)) < 90
+
+
+@pytest.mark.parametrize(
+    ("suffix", "parts", "written_s"),
+    [
+        (".avi", (("-ar", "11127", "-c:a", "pcm_s16le"),), 1),  # a rate that AAC does not have
+        (".ts", (("-c:a", "mp2", "-ac", "2"), ("-c:a", "mp2", "-ac", "1")), 2),  # as at the next program
+        (".mkv", (("-c:a", "aac"),), 0),  # of a codec that FFmpeg does not know
+    ],
+)
+def test_sound_is_written_as_aac_whatever_it_is(
+    tmp_path: Path, suffix: str, parts: tuple[tuple[str, ...], ...], written_s: int
+) -> None:
+    source, written, part = tmp_path / f"source{suffix}", tmp_path / "written.mp4", tmp_path / f"part{suffix}"
+    with source.open("wb") as file:
+        for options in parts:
+            inputs = ("-f", "lavfi", "-i", "color=size=64x64:rate=10", "-f", "lavfi", "-i", "sine")
+            ffmpeg(*inputs, "-t", "1", *options, part)
+            file.write(part.read_bytes().replace(b"A_AAC", b"A_XYZ"))
+    with Video(str(source)) as video, closing(VideoWriter(written, sound_of=bytes(source))) as writer:
+        for frame in video:
+            writer.add(frame.pixels(), frame.time_s)
+    with Sound(str(written)) as sound:
+        samples = sum(frame.samples for frame, _ in sound.frames()) if sound.rate else 0
+        assert samples / (sound.rate or 1) == pytest.approx(written_s, abs=0.1)
