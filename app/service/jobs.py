@@ -35,7 +35,6 @@ ENDED: Final = ("done", "failed", "canceled")
 _POLL_S: Final = 0.3
 _EXPIRY_INTERVAL_S: Final = 60.0
 _MAX_UPLOADS: Final = 4
-_UPLOAD_GRACE_S: Final = 3600.0
 _MAX_KILLS: Final = 2
 # Exit codes of `mien label`: all is labeled, or some images have errors; stopped, or still running after a kill
 _DONE: Final = (0, 3)
@@ -76,6 +75,7 @@ class Jobs:
     def __init__(self, folder: Path, settings: Settings) -> None:
         """Create the folder and the table, if they are missing. Raises: SettingsError."""
         self._folder, self._settings = folder, settings
+        self._uploads: dict[str, filelock.FileLock] = {}  # held while they arrive, by the name of their folder
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not os.access(folder, os.W_OK):
@@ -112,10 +112,21 @@ class Jobs:
             )
             folder.mkdir(mode=0o700)  # in the transaction, which a full disk rolls back
             (folder / "input").mkdir()
+            self._uploads[folder.name] = self._upload_lock(folder.name)
+            self._uploads[folder.name].acquire()
         return folder
+
+    def _upload_lock(self, job_id: str) -> filelock.FileLock:
+        """The lock of an upload, which ends with the process that receives it."""
+        return filelock.FileLock(self._folder / job_id / "upload.lock", blocking=False, thread_local=False)
+
+    def _release(self, folder: Path) -> None:
+        if (lock := self._uploads.pop(folder.name, None)) is not None:
+            lock.release()
 
     def discard(self, folder: Path) -> None:
         """Remove an upload that failed."""
+        self._release(folder)
         shutil.rmtree(folder, ignore_errors=True)
         with self._table() as table:
             table.execute("DELETE FROM jobs WHERE id=?", (folder.name,))
@@ -140,6 +151,7 @@ class Jobs:
         if earlier is not None:
             self.discard(folder)
             return self.get(earlier[0])
+        self._release(folder)
         return self.get(folder.name)
 
     def get(self, job_id: str) -> Job:
@@ -229,22 +241,26 @@ class Jobs:
 
     async def _expire_regularly(self) -> None:
         interval_s = min(_EXPIRY_INTERVAL_S, self._settings.job_expiry_s / 10)
+        before_s = time.monotonic()
         while True:
-            start_s = time.monotonic()
-            await asyncio.sleep(interval_s)
+            now_s = time.monotonic()
             try:
-                await asyncio.to_thread(self.expire, time.monotonic() - start_s)
+                await asyncio.to_thread(self.expire, now_s - before_s)
             except (OSError, sqlite3.Error):
                 _log.exception("jobs cannot expire")
+            before_s = now_s
+            await asyncio.sleep(interval_s)
 
     def expire(self, passed_s: float) -> None:
         """Let all jobs age, and remove those that ended long ago, and uploads of a process that was killed."""
-        limits = (self._settings.job_expiry_s, self._settings.job_upload_timeout_s + _UPLOAD_GRACE_S)
         with self._table() as table:
             table.execute("UPDATE jobs SET age_s = age_s + ?", (passed_s,))
-            ended = "state IN ('done', 'failed', 'canceled') AND age_s > ? OR state='uploading' AND age_s > ?"
-            expired = table.execute(f"SELECT id FROM jobs WHERE {ended}", limits).fetchall()  # noqa: S608  # constant
-        for (job_id,) in expired:
+            ended = "SELECT id FROM jobs WHERE state IN ('done', 'failed', 'canceled') AND age_s > ?"
+            expired = [job_id for (job_id,) in table.execute(ended, (self._settings.job_expiry_s,))]
+            for (job_id,) in table.execute("SELECT id FROM jobs WHERE state='uploading'").fetchall():
+                with suppress(filelock.Timeout), self._upload_lock(job_id):
+                    expired.append(job_id)
+        for job_id in expired:
             self.discard(self._folder / job_id)
 
     def start_next(self) -> Job | None:

@@ -73,8 +73,8 @@ def test_a_client_uses_half_of_the_jobs_that_are_left(tmp_path: Path) -> None:
 def test_jobs_expire_by_the_time_that_has_passed_and_not_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = Jobs(tmp_path, Settings(job_expiry_s=100, job_upload_timeout_s=10))
-    ended, running, upload = submitted(jobs), submitted(jobs), jobs.begin_upload("other")
+    jobs = Jobs(tmp_path, Settings(job_expiry_s=100))
+    ended, running = submitted(jobs), submitted(jobs)
     jobs.end(ended, "done")
     (tmp_path / "photos").mkdir()
     monkeypatch.setattr(time, "time", lambda: 1e10)
@@ -84,11 +84,19 @@ def test_jobs_expire_by_the_time_that_has_passed_and_not_by_the_clock(
     with pytest.raises(NoSuchJob):
         jobs.get(ended.id)
     assert not (tmp_path / ended.id).exists()
-    assert upload.exists(), "it may still arrive"
-    jobs.expire(3600)
-    assert not upload.exists()
     assert jobs.get(running.id)
     assert (tmp_path / "photos").exists()
+
+
+def test_an_upload_of_a_killed_process_is_removed_and_one_that_arrives_is_not(tmp_path: Path) -> None:
+    killed, jobs = (Jobs(tmp_path, Settings()) for _ in range(2))
+    lost = [killed.begin_upload("client") for _ in range(2)]
+    jobs.expire(1e6)
+    assert all(folder.exists() for folder in lost), "another process receives them"
+    del killed
+    jobs.expire(0)
+    assert not any(folder.exists() for folder in lost)
+    jobs.begin_upload("client")
 
 
 def test_a_job_on_a_full_disk_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
