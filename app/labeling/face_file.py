@@ -3,8 +3,8 @@
     mien label photos --boxes faces.csv
 
 A CSV has one row per face: `file`, the name of the input as in `labels.csv`, and `x`, `y`, `width`, `height`, or the
-ten coordinates of the landmarks (`left_eye_x` ...), or both; `frame` for frames of videos. COCO has `file_name` and
-`bbox`, and five `keypoints` with the names of the landmarks, if it has some.
+ten coordinates of the landmarks (`left_eye_x` ...), or both; `frame` for frames of videos and pages. COCO has
+`file_name` and `bbox`, and five `keypoints` with the names of the landmarks, if it has some.
 """
 
 import csv
@@ -83,7 +83,7 @@ def write_face_file(path: Path, faces: Mapping[str, Mapping[int, Sequence[Box | 
 
 def _table(text: str) -> Iterator[tuple[str, int, Box | Detection]]:
     header = text.partition("\n")[0]
-    delimiter = max(",;\t", key=header.count)  # spreadsheets write ; where the comma is the decimal sign
+    delimiter = max(",;\t|", key=header.count)
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
     columns = set(rows.fieldnames)
@@ -91,11 +91,11 @@ def _table(text: str) -> Iterator[tuple[str, int, Box | Detection]]:
     if "file" not in columns or not (has_box or has_points):
         raise ValueError(f"columns {', '.join(rows.fieldnames) or 'none'}")
     for row in rows:
-        if delimiter == ";":
+        if delimiter != ",":  # maybe the decimal sign
             row |= {name: row[name].replace(",", ".") for name in (*_BOX, *_POINTS) if row.get(name)}
         box = [_number(row[name]) for name in _BOX] if has_box else []
         points = [_number(row[name]) for name in _POINTS] if has_points else []
-        if not any(row[name] for name in (_BOX if has_box else _POINTS)):  # an image without a face
+        if not any(row.get(name) for name in (*_BOX, *_POINTS)):  # an image without a face
             continue
         if row["file"] is None:  # a line that ends early
             raise ValueError(f"line {rows.line_num} has no file")
@@ -112,7 +112,7 @@ def _coco(document: dict[str, Any]) -> Iterator[tuple[str, int, Box | Detection]
         if annotation.get("category_id") not in named or not all(points[2::3]):  # 0: not labeled
             points = []
         flat = [value for index, value in enumerate(points) if index % 3 < 2]
-        box = [] if flat and "bbox" not in annotation else _numbers(annotation.get("bbox"), len(_BOX))
+        box = _numbers(annotation.get("bbox"), len(_BOX))
         yield image["file_name"], _frame(image.get("frame"), f"image {image['id']!r}"), _face(box, flat)
 
 
@@ -124,7 +124,7 @@ def _face(box: list[float], points: list[float]) -> Box | Detection:
     if len(points) != len(_POINTS) or np.isnan(points).all():
         return Box(*box)
     detection = detection_of(np.array(points, np.float32).reshape(-1, 2))
-    return Detection(Box(*box), detection.landmarks_px, detection.score) if box else detection
+    return detection if np.isnan(box).all() else Detection(Box(*box), detection.landmarks_px, detection.score)
 
 
 def _frame(value: object, where: str) -> int:

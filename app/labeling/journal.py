@@ -426,6 +426,11 @@ class Journal:
         """Return whether the last session has an input with this name."""
         return self._has("name=? AND found=?", name, self.session)
 
+    def frame_numbers(self, name: str) -> set[int]:
+        """Numbers of the labeled frames of a video or pages of a TIFF."""
+        sql = "SELECT frame FROM items WHERE name=? AND frame>=0 AND found=? AND status IS NOT NULL"
+        return {number for (number,) in self._db.execute(sql, (name, self.session))}
+
     def had_inputs(self, prefix: str) -> bool:
         """Return whether the last session had inputs with this prefix."""
         last = int(self.get("session") or 0)

@@ -119,7 +119,7 @@ class _Run:
         self.signals.check()
         if self.complete:
             journal.remove_stale()
-            self._name_unknown()
+            self._name_unused()
         for name in outputs:
             self.signals.check()
             report.writing(name)
@@ -129,19 +129,26 @@ class _Run:
         _write_run_file(journal, self.options, outcome)
         outcome.suggest(self.options.out)
 
-    def _name_unknown(self) -> None:
-        """Say which images of the given faces are not among the inputs. Raises: LabelingError, if none is."""
+    def _name_unused(self) -> None:
+        """Say which given faces are of no image or frame of the run. Raises: LabelingError, if all are."""
         if (boxes := self.options.boxes) is None:
             return
-        named = read_face_file(boxes).faces
-        unknown = sorted(name for name in named if not self.journal.has_input(name))
-        videos = (name for name in self.journal.videos() if STILL in named.get(name, {}))
-        without_frame = [f"{name} (a video needs the column frame)" for name in videos]
-        if missing := unknown + without_frame:
-            listed = ", ".join(missing[:5] + (["..."] if len(missing) > 5 else []))
-            text = f"{boxes} has faces of {counted(len(missing), 'image')} not among the inputs: {listed}"
-            if len(missing) == len(named):
-                raise LabelingError(f"{text}. Name them as labels.csv does, and add --new-run.")
+        unused, is_used = list[str](), False
+        for name, frames in sorted(read_face_file(boxes).faces.items()):
+            if not self.journal.has_input(name):
+                unused.append(name)
+                continue
+            labeled = self.journal.frame_numbers(name)  # none of a still image, which has the faces of all frames
+            missing = sorted(frames.keys() - labeled) if labeled else []
+            unused += [f"{name} {'without a frame' if number == STILL else f'frame {number}'}" for number in missing]
+            is_used |= len(missing) < len(frames)
+        if unused:
+            listed = ", ".join(unused[:5] + (["..."] if len(unused) > 5 else []))
+            text = f"{boxes} has faces of {counted(len(unused), 'image')} not among those labeled: {listed}"
+            if not is_used:
+                raise LabelingError(
+                    f"{text}. Name them as labels.csv does, with the number of each frame, and add --new-run."
+                )
             self.report.say(text)
 
     def _scan(self) -> list[str]:

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mien.app.labeling.face_file import read_face_file
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.records import Input
 from mien.app.settings import Settings, load_settings
+from mien.data.contract import LANDMARKS
+from mien.data.contract.align import TEMPLATE_PX
 from tests.support import sample_photo
-from tests.support.albums import label_folder, rows_of, write_video
+from tests.support.albums import face_photo, label_folder, rows_of, write_video
 
 BOX = (180, 50, 90, 120)  # around the face of the sample
 
@@ -34,7 +37,7 @@ def photos(tmp_path: Path) -> Path:
 
 def write_boxes(path: Path, *rows: tuple[object, ...]) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([("file", "x", "y", "width", "height"), *rows])
+        csv.writer(file).writerows([("file", "x", "y", "width", "height", "frame"), *rows])
     return path
 
 
@@ -67,14 +70,23 @@ def test_every_good_box_is_labeled_and_every_bad_one_has_a_message(
 
 
 def test_unlisted_images_have_no_face_and_unknown_ones_are_named(photos: Path, settings: Settings) -> None:
+    write_video(photos / "clip.mp4", frames=3)
+    pages = [Image.fromarray(face_photo(variant=number)) for number in range(2)]
+    pages[0].save(photos / "scan.tif", save_all=True, append_images=pages[1:])
+    small = (10, 10, 80, 80)
+    boxes = write_boxes(
+        photos.parent / "boxes.csv",
+        ("a.jpg", *BOX, 4),  # of a photo, it has no meaning
+        *(("clip.mp4", *small, frame) for frame in (1, 7)),
+        ("gone.jpg", *BOX),
+        ("scan.tif", *small),
+    )
     said: list[str] = []
-    boxes = write_boxes(photos.parent / "boxes.csv", ("a.jpg", *BOX), ("gone.jpg", *BOX))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mien.app.labeling.progress.Reporter.say", lambda _self, text: said.append(text))
         rows = labeled(photos, settings, boxes=boxes)
-    assert [row["status"] for row in rows] == ["ok", "no_face"]
-    (sentence,) = said
-    assert sentence.endswith("1 image not among the inputs: gone.jpg")
+    assert [row["status"] for row in rows] == ["ok", "no_face", "no_face", "ok", "no_face", "no_face", "no_face"]
+    assert said[-1].endswith("3 images not among those labeled: clip.mp4 frame 7, gone.jpg, scan.tif without a frame")
 
 
 def test_the_table_of_a_run_gives_the_same_faces_again(photos: Path, settings: Settings) -> None:
@@ -119,6 +131,11 @@ def test_coco_boxes_are_read_with_landmarks_that_have_their_names(tmp_path: Path
 
 ONE = '{"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [%s]}'
 ROW = "a.jpg,180,50,90,120"
+POINTS = {
+    f"{point}_{axis}": value
+    for point, place in zip(LANDMARKS, TEMPLATE_PX, strict=True)
+    for axis, value in zip("xy", place, strict=True)
+}
 
 
 @pytest.mark.parametrize(
@@ -126,17 +143,29 @@ ROW = "a.jpg,180,50,90,120"
     [
         f"\ufefffile,x,y,width,height\r\n{ROW}\r\n\r\n",
         "file;x;y;width;height\na.jpg;180,0;50,0;90;120\n",
-        f"{ROW}\n".replace("a.jpg", "file,x,y,width,height\na.jpg").replace(",", "\t"),
+        f"file|x|y|width|height\n{ROW}\n".replace(",", "|"),
+        "file\tx\ty\twidth\theight\na.jpg\t180,0\t50\t90\t120\n",
+        f"file,x,y,width,height,{','.join(POINTS)}\n{ROW}{',' * len(POINTS)}\n",
         f"file, x, y, width, height, frame\n{ROW.replace(',', ', ')}, 0\n",
         ONE % '{"image_id": 1, "bbox": [180, 50, 90, 120]}',
         ONE.replace('"id"', '"frame": 0, "id"') % '{"image_id": 1, "bbox": [180, 50, 90, 120], "keypoints": [1, 2]}',
     ],
-    ids=["windows", "semicolons", "tabs", "spaces", "coco", "coco with other keypoints"],
+    ids=["windows", "semicolons", "bars", "tabs", "points of others", "spaces", "coco", "coco with other keypoints"],
 )
 def test_boxes_are_read_as_other_programs_write_them(tmp_path: Path, text: str) -> None:
     path = tmp_path / "boxes"
     path.write_text(text, encoding="utf-8", newline="")
     assert [tuple(box) for box in read_face_file(path).of(Input("a.jpg", "file", b"a.jpg", 1))] == [BOX]
+
+
+@pytest.mark.parametrize("columns", ["file", "file,x,y,width,height"])
+def test_a_row_with_landmarks_needs_no_box(tmp_path: Path, columns: str) -> None:
+    (path := tmp_path / "faces.csv").write_text(
+        f"{columns},{','.join(POINTS)}\na.jpg{',' * columns.count(',')},{','.join(map(str, POINTS.values()))}\n"
+    )
+    (face,) = read_face_file(path).of(Input("a.jpg", "file", b"a.jpg", 1))
+    np.testing.assert_allclose(face.landmarks_px, TEMPLATE_PX, atol=1e-4)
+    assert tuple(face.box) == pytest.approx((11, -3.5, 89.5, 118), abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -170,11 +199,11 @@ def test_a_coco_annotation_without_a_box_is_a_message_of_its_image(tmp_path: Pat
     assert (np.isnan(bad).all(), tuple(good)) == (True, BOX)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("photos/a.jpg", ""), ("clip.mp4", r" \(a video needs .* frame\)")])
+@pytest.mark.parametrize(("name", "reason"), [("photos/a.jpg", ""), ("clip.mp4", " without a frame")])
 def test_a_file_that_names_no_input_is_an_error(photos: Path, settings: Settings, name: str, reason: str) -> None:
     write_video(photos / "clip.mp4", frames=2)
     boxes = write_boxes(photos.parent / "boxes.csv", (name, *BOX))
-    with pytest.raises(LabelingError, match=f"1 image not among the inputs: {name}{reason}"):
+    with pytest.raises(LabelingError, match=f"1 image not among those labeled: {name}{reason}"):
         labeled(photos, settings, boxes=boxes)
 
 
