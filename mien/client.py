@@ -99,8 +99,12 @@ class Client:
         response = self._post([("images", payload) for payload, _ in images], options, boxes)
         if response.is_success:
             content = response.json()
-            return [
+            results = [
                 _result(content, image, source) for image, (_, source) in zip(content["images"], images, strict=True)
+            ]
+            return [
+                self._label([image], options)[0] if len(images) > 1 and _has_no_room(result) else result
+                for image, result in zip(images, results, strict=True)
             ]
         error = ServiceError(_problem(response))
         if error.status not in _DIVISIBLE or error.kind == "invalid-request":
@@ -162,6 +166,11 @@ def _result(content: dict[str, Any], image: dict[str, Any], source: str | bytes)
         return ServiceError(image["error"])
     faces = tuple(_face(index, values) for index, values in enumerate(image["faces"]))
     return Faces(Photo(image["width"], image["height"], faces), content["model"], content["detector"], source)
+
+
+def _has_no_room(result: Faces | ServiceError) -> bool:
+    """Whether the service refused an image for the bytes of the others, of its request or of others at that time."""
+    return isinstance(result, ServiceError) and (result.status in _BUSY or result.kind == "payload-too-large")
 
 
 def _face(index: int, values: dict[str, Any]) -> Face:

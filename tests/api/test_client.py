@@ -82,6 +82,8 @@ def test_batches_name_the_images_that_cannot_be_used(open_client: Open) -> None:
     assert kinds == {0: unsupported, 2: "FileNotFoundError", 3: unsupported, 4: "TypeError"}
     assert [faces is None for faces in error.value.results] == [True, False, True, True, True]
     assert client.analyze_batch([]) == []
+    crowded = open_client(max_buffered_bytes=200_000)  # has room for the images in the response to one of these
+    assert [len(faces) for faces in crowded.analyze_batch([PHOTO] * 3, annotate=True, crops=True)] == [1] * 3
     with pytest.raises(TypeError, match="several images"):
         client.analyze_batch("photo.jpg")
 
@@ -137,6 +139,9 @@ def test_busy_services_and_lost_connections_are_retried(monkeypatch: pytest.Monk
     client, waits = _scripted(monkeypatch, dated, done)
     assert client.analyze(PHOTO) == []
     assert 0 < waits[0] < 1
+    partial = httpx.Response(200, json={"model": "m", "detector": "d", "images": [IMAGE, IMAGE | {"error": BUSY}]})
+    client, _ = _scripted(monkeypatch, partial, busy, done)
+    assert client.analyze_batch([PHOTO, PHOTO]) == [[], []]
     client, _ = _scripted(monkeypatch, *[httpx.ConnectError("lost")] * 3)
     with pytest.raises(httpx.ConnectError):
         client.analyze(PHOTO)
