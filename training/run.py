@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import contract_id
 from mien.data.errors import MienError
 from mien.training import checkpoint
 from mien.training.config import RecipeError, RunRecipe, RuntimeConfig
@@ -399,8 +398,7 @@ class Run:
             checkpoint.save_last(self.out, state)
 
     def _position(self) -> dict[str, Any]:
-        best = {"best": self.best_score, "best_epoch": self.best_epoch}
-        return {"contract_id": contract_id(), "step": self.step, **best}
+        return {"step": self.step, "best": self.best_score, "best_epoch": self.best_epoch}
 
     def finish(self) -> None:
         """Leave only the position in the checkpoint: the state of the optimizer is of no use any more."""

@@ -65,7 +65,7 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
     `runtime`, `data.cache_dir` and the roots of the data may differ. Other versions of the libraries are logged.
 
     Args:
-        facts: see `record_run`; the hashes of `data` and `weights_from` are compared.
+        facts: see `record_run`; the hashes of `data` and `weights_from` are compared, and the crop contract.
     Raises: RunError.
     """
     if (folder / RECIPE_NAME).exists():
@@ -84,6 +84,8 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
         changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
         # a resumed run does not read its initial weights again
         changed += sorted(name for name, sha256 in _weights(facts).items() if weights.get(name, sha256) != sha256)
+        if started.get("contract_id", contract_id()) != contract_id():
+            changed.append("the crop contract")
         if changed:
             raise RunError(
                 f"{folder}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "

@@ -104,10 +104,13 @@ def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kep
     recipe = small_recipe(root, epochs=1)
     out = train(recipe, tmp_path / "run")
     before = read_facts(out)
-    other = json.dumps({**before, "data": {**before["data"], "folders/train 2": "0" * 64}})
-    (out / FACTS_NAME).write_text(other, encoding="utf-8")
-    with pytest.raises(RunError, match="folders/train 2 changed since the run started"):
-        train(recipe, out)
+    for changed, name in (
+        ({"data": {**before["data"], "folders/train 2": "0" * 64}}, "folders/train 2"),
+        ({"contract_id": "0" * 12}, "the crop contract"),
+    ):
+        (out / FACTS_NAME).write_text(json.dumps(before | changed), encoding="utf-8")
+        with pytest.raises(RunError, match=f": {name} changed since the run started"):
+            train(recipe, out)
     (out / FACTS_NAME).write_text(json.dumps(before), encoding="utf-8")
     next((root / "train").rglob("*.png")).unlink()
     with pytest.raises(RunError, match="folders/train changed since the run started"):
