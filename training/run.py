@@ -415,7 +415,8 @@ class Run:
             if self.finished:
                 return
             for name, stateful in self.stateful.items():
-                stateful.load_state_dict(state[name])
+                if name in state:  # no loss scaler, if the precision was another one
+                    stateful.load_state_dict(state[name])
             if state.get("sums") is not None:
                 self._sums, self._names = state["sums"].to(self.device), tuple(state["names"])
             logger.info("resumed at step %d of %d", self.step, self.steps_per_epoch * self.epochs)

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from tests.support import ROOT, output_of
 from tests.support.training import (
     PLAIN_DEIT,
     TINY_DEIT,
+    cpu,
     drawn_faces,
     kept_states,
     losses,
@@ -76,6 +78,27 @@ def test_a_run_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) ->
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     with pytest.raises(RunError, match=r"file: cannot be created .*Choose another --out"):
         train(recipe, tmp_path / "file")
+
+
+def run_of_three_steps(folder: Path, **state: Any) -> Run:
+    recipe, length = small_recipe(folder / "faces"), {"epochs": 1, "steps_per_epoch": 3}
+    return Run(recipe, folder / "run", {"data": {}}, state, runtime=cpu(), **length)
+
+
+def save_and_stop(run: Run, *, step: int) -> None:
+    with run:
+        run.step = step
+        run.save_last()
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_is_resumed_in_fp16_starts_with_a_new_loss_scaler(tmp_path: Path) -> None:
+    before, after = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    with pytest.raises(KeyboardInterrupt):
+        save_and_stop(run_of_three_steps(tmp_path, network=before), step=2)
+    with run_of_three_steps(tmp_path, network=after, scaler=torch.amp.GradScaler("cpu")) as run:
+        assert run.step == 2
+    assert torch.equal(before.weight, after.weight)
 
 
 STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
