@@ -263,7 +263,7 @@ class Run:
             elif self.world.is_main_process:
                 for part in self.out.glob(".*.part.*"):  # a checkpoint during which the run was killed
                     part.unlink()
-                record_run(self.out, self.recipe, {**self.facts, "processes": self.world.size})
+                record_run(self.out, self.recipe, self.facts, device=self.device, processes=self.world.size)
                 trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
                 self._metrics = MetricsLogger(self.out / METRICS_NAME, step=self.step, trackers=trackers)
                 cleanup.callback(self._metrics.close)

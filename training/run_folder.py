@@ -153,9 +153,10 @@ def run_lock(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def record_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
-    """Write recipe and facts of a run; for a resumed run, append its commit and environment."""
-    here = {"commit": commit(), **environment()}
+def record_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any], *, device: torch.device, processes: int) -> None:
+    """Write recipe and facts of a run; for a resumed run, append its commit, environment, device and processes."""
+    here = {"commit": commit(), **environment(), "processes": processes}
+    here["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else here["cpu"]
     recorded = {"contract_id": contract_id(), **here, **facts}
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
         started = read_facts(folder)
@@ -182,12 +183,11 @@ def commit() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and hardware."""
+    """Versions and processor."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "libraries": {name: version(name) for name in _LIBRARIES} | {"opencv": cv2.__version__},
-        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else _cpu_model(),
         "cpu": _cpu_model(),
         "threads": torch.get_num_threads(),
     }

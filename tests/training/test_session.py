@@ -12,7 +12,7 @@ import torch
 from mien.training import checkpoint
 from mien.training.config import Recipe, RecipeError
 from mien.training.run import OutOfMemory, Run, check_batch_size
-from mien.training.run_folder import FACTS_NAME, RunError
+from mien.training.run_folder import FACTS_NAME, RunError, read_facts
 from mien.training.train import train
 from tests.support import ROOT, output_of
 from tests.support.training import (
@@ -99,6 +99,18 @@ def test_a_run_that_is_resumed_in_fp16_starts_with_a_new_loss_scaler(tmp_path: P
     with run_of_three_steps(tmp_path, network=after, scaler=torch.amp.GradScaler("cpu")) as run:
         assert run.step == 2
     assert torch.equal(before.weight, after.weight)
+
+
+def test_a_run_records_the_device_that_it_uses_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)  # on a machine with a GPU, but runtime.device=cpu
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda _device: "a GPU")
+    for step in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            save_and_stop(run_of_three_steps(tmp_path, network=torch.nn.Linear(2, 2)), step=step)
+    facts = read_facts(tmp_path / "run")
+    for recorded in (facts, *facts["resumed"]):
+        assert recorded["device"] == recorded["cpu"]
+        assert recorded["processes"] == 1
 
 
 STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
