@@ -129,6 +129,14 @@ class JoinedCrops:
         part = int(np.searchsorted(self._starts, index, side="right")) - 1
         return np.asarray(self._parts[part][index - self._starts[part]])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the file of a memory map instead of its pixels, for spawned workers."""
+        return _joined, ([part.filename if isinstance(part, np.memmap) else part for part in self._parts],)
+
+
+def _joined(parts: Sequence[Array | Path]) -> JoinedCrops:
+    return JoinedCrops([np.load(part, mmap_mode="r") if isinstance(part, Path) else part for part in parts])
+
 
 def join(parts: Sequence[Split]) -> Split:
     """Join splits to train on; a class that one does not know has no share in it.
@@ -143,7 +151,7 @@ def join(parts: Sequence[Split]) -> Split:
     ]
     targets, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "labels"))
     votes = [part.votes for part in parts if part.votes is not None]
-    crops: Any = parts[0].crops if len(parts) == 1 else JoinedCrops([part.crops for part in parts])
+    crops: Any = JoinedCrops([part.crops for part in parts])
     return Split(
         kind=parts[0].kind,
         name=parts[0].name,

@@ -1,6 +1,7 @@
 """Batches of a data set: a subset of each class, or faces without labels."""
 
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from mien.data.contract import LABELS, Array, decode
 from mien.data.tree import DatasetError
 from mien.training.batches import FaceBatches, epoch_order
 from mien.training.config import DataSource, FoldConfig
-from mien.training.faces import Split, _write_cache, read_split
+from mien.training.faces import Split, _write_cache, join, read_split
 from mien.training.losses import cross_entropy
 from tests.support.data_sets import (
     copy_brighter,
@@ -94,6 +95,14 @@ def test_a_face_that_is_drawn_repeatedly_is_augmented_differently_each_time(root
     assert len(torch.unique(rare, dim=0)) == len(rare)
     assert torch.equal(batches[0].crops, again[0].crops)
     assert batches.keys(0) == [part.keys[index] for index in order]
+
+
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_spawned_worker_gets_the_files_of_cached_crops_and_not_their_pixels(root: Path, sources: int) -> None:
+    batches = FaceBatches(join([load(root)] * sources), small_recipe(root))
+    sent = pickle.dumps(batches)
+    assert len(sent) < 0.1 * load(root).crops.nbytes
+    assert torch.equal(pickle.loads(sent)[0].crops, batches[0].crops)  # noqa: S301 (written above)
 
 
 def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
