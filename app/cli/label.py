@@ -168,7 +168,8 @@ class _Plan:
 def _plan(options: LabelOptions) -> _Plan:
     """Scan only: inputs by kind, files that cannot be read, and the disk space needed."""
     from mien.app.labeling.containers import expected_frames
-    from mien.app.labeling.files import free_bytes
+    from mien.app.labeling.face_file import read_face_file
+    from mien.app.labeling.files import check_out, free_bytes
     from mien.app.labeling.images import ANNOTATED, ANONYMIZED
     from mien.app.labeling.journal import NoJournal, open_journal
     from mien.app.labeling.outputs import check_outputs, images_for
@@ -176,9 +177,13 @@ def _plan(options: LabelOptions) -> _Plan:
     from mien.app.labeling.store import is_url
 
     check_outputs(options.outputs)
+    check_out(options.out)
+    if options.boxes is not None:
+        read_face_file(options.boxes)
     plan, left = _Plan(free_bytes=free_bytes(options.out)), options.limit or sys.maxsize
     copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
-    copies = images_for(options.outputs or DEFAULT_OUTPUTS) & (ANNOTATED | ANONYMIZED)
+    images_to_write = images_for(options.outputs or DEFAULT_OUTPUTS)
+    copies = images_to_write & (ANNOTATED | ANONYMIZED)
     with ExitStack() as opened:
         journal = None
         if not options.new_run:
@@ -190,7 +195,7 @@ def _plan(options: LabelOptions) -> _Plan:
                 plan.failures[item.failure.reason] += 1
                 continue
             plan.kinds[item.kind] += 1
-            if journal is not None and journal.is_labeled(item):
+            if journal is not None and journal.is_labeled(item, images_to_write):
                 plan.labeled += 1
                 continue
             is_video = item.kind == "video"
@@ -223,7 +228,8 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     if plan.labeled:
         typer.echo(f"{plan.labeled:>12,} of these are labeled already")
     if options.limit:
-        typer.echo(f"{plan.to_label:>12,} of the others are labeled in this run (--limit)")
+        others = "of the others " if plan.labeled else ""
+        typer.echo(f"{plan.to_label:>12,} {others}are labeled in this run (--limit)")
     typer.echo(f"{plan.bytes / 1e6:>12,.1f} MB in total")
     videos = f", without {counted(plan.unknown_videos, 'video')} of unknown length" if plan.unknown_videos else ""
     free_mb = plan.free_bytes / 1e6

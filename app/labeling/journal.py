@@ -28,6 +28,7 @@ from mien.app.labeling.schema import (
     BOX,
     COLUMNS,
     CONTAINER_KINDS,
+    DONE,
     FACE_COLUMN,
     IMAGES,
     REMAINING,
@@ -253,10 +254,14 @@ class Journal:
         """Return whether an input meets a condition."""
         return self._db.execute(f"SELECT 1 FROM items WHERE {where} LIMIT 1", values).fetchone() is not None  # noqa: S608
 
-    def is_labeled(self, item: Input) -> bool:
-        """Return whether an input of a new scan is labeled and unchanged."""
-        unchanged = "name=? AND frame=? AND path=? AND signature=? AND status IS NOT NULL"
-        return self._has(unchanged, item.name, item.frame, item.path, item.signature)
+    def is_labeled(self, item: Input, images: int) -> bool:
+        """Return whether an input of a new scan is unchanged, and neither labeled again nor for these images."""
+        sql = (
+            f"SELECT 1 FROM items i WHERE name=:name AND frame=:frame AND path=:path AND signature=:signature "  # noqa: S608
+            f"AND {DONE} AND COALESCE(reason, '') NOT IN {TRANSIENT}"
+        )
+        values = {"name": item.name, "frame": item.frame, "path": item.path, "signature": item.signature}
+        return self._db.execute(sql, values | {"images": images}).fetchone() is not None
 
     def remaining(self, images: int = 0) -> int:
         """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one.
@@ -500,9 +505,7 @@ class Journal:
     def todo(self, images: int) -> Iterator[tuple[Input, bool]]:
         """Every input of this session, sorted by name, and whether it is done; `images` are those to write."""
         sql = (
-            "SELECT id, name, kind, path, size, products, "  # noqa: S608
-            f"IIF(kind IN {CONTAINER_KINDS}, status IS NOT NULL AND NOT EXISTS "
-            f"(SELECT 1 FROM items WHERE parent=i.id AND found != 0 AND {REMAINING}), NOT {REMAINING}) "
+            f"SELECT id, name, kind, path, size, products, {DONE} "  # noqa: S608
             "FROM items i WHERE found=:session AND frame=:frame AND parent IS NULL AND name > :last ORDER BY name "
             f"LIMIT {_PAGE}"
         )

@@ -16,6 +16,11 @@ from mien.data.contract import LANDMARKS
 CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
 # An image that is not labeled, or lacks a copy or crop of those to write, the bit mask `:images`.
 REMAINING: Final = "(status IS NULL OR status IN ('ok', 'no_face') AND products & :images != :images)"
+# Whether an input `i` is labeled and has these images: of an archive or a video, all of its images.
+DONE: Final = (
+    f"IIF(i.kind IN {CONTAINER_KINDS}, i.status IS NOT NULL AND NOT EXISTS "  # noqa: S608  # constants
+    f"(SELECT 1 FROM items WHERE parent=i.id AND found != 0 AND {REMAINING}), NOT {REMAINING})"
+)
 BOX: Final = struct.Struct("<4d")
 _POINTS: Final = struct.Struct("<2f")
 COLUMNS: Final = (

@@ -195,3 +195,13 @@ def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path:
     limited = json.loads(mien(*command, "--limit", "2", "--every", "5", "--json-log").stderr)
     assert (limited["to_label"], counts["to_label"]) == (2, 3)
     assert 0 < limited["disk_bytes"] < counts["disk_bytes"]
+    assert "already" not in mien(*command, "--write", "crops").stdout, "all are labeled again"
+    (nested / "gone.jpg").symlink_to("nothing")
+    mien.label(nested, "--write", "crops", out=tmp_path / "out", exit_code=3)
+    assert "7 of these are labeled already" in mien(*command, "--write", "crops").stdout, "with the video"
+
+
+def test_a_dry_run_is_refused_like_the_run(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    for options in (("--out", nested), ("--out", tmp_path / "out", "--boxes", tmp_path / "none.csv")):
+        refused = mien("label", nested, *options, "--dry-run")
+        assert (refused.exit_code, refused.stderr) == (1, mien("label", nested, *options).stderr)
