@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, get_args
 
@@ -346,7 +346,7 @@ class Jobs:
 
     def _truncated(self, job: Job) -> str | None:
         """The reason why some images of a job that is done are not labeled; None if all are."""
-        _, remaining = self.progress(job)
+        _, remaining = self.progress(replace(job, state="done"))  # a zip file may have none
         limit = self._settings.max_job_images
         return f"only the first {limit} images were labeled (MIEN_MAX_JOB_IMAGES)" if remaining else None
 

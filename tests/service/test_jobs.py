@@ -237,6 +237,15 @@ def test_a_job_that_another_setting_interrupted_starts_again(queue: Queue) -> No
     assert after.progress(job) == ({"no_face": 1}, 0)
 
 
+def test_a_zip_file_without_images_is_done_without_a_reason(queue: Queue) -> None:
+    jobs = queue()
+    folder = jobs.begin_upload("client")
+    zipfile.ZipFile(folder / "input" / "0.zip", "w").close()
+    job = jobs.submit(folder, {}, JobOptions())
+    asyncio.run(jobs.process(job))
+    assert (jobs.get(job.id).state, jobs.get(job.id).reason) == ("done", None)
+
+
 def test_pages_and_streams_of_results_are_complete_and_in_order(connect: Connect, tmp_path: Path, queue: Queue) -> None:
     jobs = queue(max_job_images=5)
     job = submitted(jobs, images=7)
