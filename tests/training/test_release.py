@@ -1,6 +1,9 @@
 """From images to an artifact: teacher, distilled student, export, evaluation, and errors."""
 
+import itertools
 import json
+import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +17,14 @@ from torch import nn
 
 from mien.data.contract import LABELS, Array, softmax
 from mien.data.errors import MienError
+from mien.data.readers.base import _typed, parse_options
 from mien.data.readers.folders import Folders
 from mien.models.manifest import (
     Manifest,
     Relevance,
     artifact_dir,
     load_artifact,
+    read_manifest,
     sha256_of,
     split_terms,
     write_manifest,
@@ -30,7 +35,7 @@ from mien.training import evaluate
 from mien.training.cli import main
 from mien.training.config import Recipe
 from mien.training.faces import Split, read_split
-from mien.training.release import export, graphs
+from mien.training.release import card, export, graphs
 from mien.training.release.export import finish
 from mien.training.run import TrainingDiverged
 from mien.training.run_folder import load_best, parameters, read_facts, read_run
@@ -364,3 +369,16 @@ def test_the_license_names_third_party_weights_whatever_their_terms_say() -> Non
         "weights_from": own | {"file": "cd" * 32},
         "weight_terms": {"file": "MIT, by A"} | terms,
     }
+
+
+def test_the_commands_of_a_card_have_the_options_of_their_split_as_shell_and_reader_take_them() -> None:
+    released = read_manifest(artifact_dir(None))
+    options = {"labels": {"1": "anger", "Freude": "happiness"}, "ignore": ["Happy faces", "other"], "classes": 8}
+    data = {"train": [], "valid": {"kind": "folders", "split": "valid", "options": options}}
+    metrics = tuple(released.metrics[0].model_copy(update={"data": kind}) for kind in ("folders", "muxspace"))
+    changes = {"recipe": released.recipe | {"data": data}, "metrics": metrics}
+    text = card.render(released.model_copy(update=changes))
+    own, other = (shlex.split(command) for command in re.findall(r"`mien (evaluate [^`]+)`", text))
+    given = [after for before, after in itertools.pairwise(own) if before == "--option"]
+    assert _typed(Folders, parse_options(given)) == options
+    assert other == ["evaluate", "--artifact", "DIR", "--data", "muxspace=ROOT", "--split", "valid"]

@@ -1,5 +1,8 @@
 """Model card of an artifact: description, intended use, training data, metrics and limitations."""
 
+import shlex
+from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -39,8 +42,7 @@ def render(manifest: Manifest) -> str:
         f"## Prohibited uses\n\n{_NOT_FOR}",
         f"## Training data\n\n{_sources(manifest)}",
         f"## Selection\n\n{selected_on}\n\n{_CHOSEN_ON}",
-        "## Metrics\n\n"
-        + _tables(manifest.metrics, f"evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"),
+        f"## Metrics\n\n{_tables(manifest.metrics, partial(_evaluate_command, manifest))}",
         *_int8(manifest),
         *_conditions(manifest),
         *_agreement(manifest),
@@ -68,7 +70,7 @@ def _int8(manifest: Manifest) -> list[str]:
         "With the temperature and correction fitted to the logits of the fp32 graph on these faces, without "
         "cross-fitting. "
     )
-    return ["## Metrics of the int8 graph\n\n" + intro + _tables(graph.metrics, "quantize DIR --data {0}=ROOT")]
+    return ["## Metrics of the int8 graph\n\n" + intro + _tables(graph.metrics, "quantize DIR --data {}=ROOT".format)]
 
 
 def _conditions(manifest: Manifest) -> list[str]:
@@ -180,12 +182,15 @@ def _sources(manifest: Manifest) -> str:
     return "\n".join(learned + weights)
 
 
-def _options(manifest: Manifest) -> str:
-    """Reader options of the validation split, as the command takes them."""
+def _evaluate_command(manifest: Manifest, kind: str, split: str) -> str:
+    """Command for a split, with the options of the reader if it is the validation split."""
     data: Any = manifest.recipe["data"]
-    options = data["valid"]["options"]
-    texts = {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in options.items()}
-    return "".join(f" --option {name}={text}" for name, text in texts.items())
+    valid, options = data["valid"], ""
+    for name, value in valid["options"].items() if (kind, split) == (valid["kind"], valid["split"]) else ():
+        parts = [f"{key}={of}" for key, of in value.items()] if isinstance(value, dict) else value
+        text = ",".join(map(str, parts)) if isinstance(parts, list) else parts
+        options += f" --option {shlex.quote(f'{name}={text}')}"
+    return f"evaluate --artifact DIR --data {kind}=ROOT --split {split}{options}"
 
 
 def _limits(manifest: Manifest) -> str:
@@ -198,7 +203,7 @@ def _limits(manifest: Manifest) -> str:
     return " ".join(limits)
 
 
-def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
+def _tables(scored: tuple[SplitMetrics, ...], command: Callable[[str, str], str]) -> str:
     """One table per split, with one column per prior and subset."""
     tables = []
     for (data, split), group in groupby(scored, key=lambda column: (column.data, column.split)):
@@ -206,6 +211,6 @@ def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
         heads = [f"{'clean, ' if column.clean else ''}{column.prior}, {column.faces:,} faces" for column in columns]
         rows = [metric_cells(column) for column in columns]
         cells = [(name, *(row.get(name, "") for row in rows)) for name in rows[0]]
-        title = f"{data}, {split} split, shares in % (95 % interval), by `mien {command.format(data, split)}`:"
+        title = f"{data}, {split} split, shares in % (95 % interval), by `mien {command(data, split)}`:"
         tables.append(f"{title}\n\n{markdown_table(('metric', *heads), cells)}")
     return "\n\n".join(tables)
