@@ -31,7 +31,7 @@ from mien.models.strict import StrictModel
 from mien.training import metrics
 from mien.training.config import DataSource, Recipe, RecipeError, read_as
 from mien.training.evaluate import Scores, evaluate, predict
-from mien.training.faces import read_split
+from mien.training.faces import Split, read_split
 from mien.training.figures import COLORS, in_style, percent_axis, save
 from mien.training.report import History, read_history
 from mien.training.run_folder import load_best, parameters
@@ -292,7 +292,7 @@ class _Evaluated:
 
     scores: dict[Head, Scores]
     correct: dict[Head, Array]  # (N,) bool
-    labels: Array  # (N,)
+    faces: Split
     chosen: Head
     parameters: int
     minutes: float
@@ -319,7 +319,7 @@ def _evaluate(recipe: Recipe, runs: Path, split: str | None) -> _Evaluated:
     return _Evaluated(
         scores={head: evaluate(faces, softmax(of_head)) for head, of_head in logits.items()},
         correct={head: of_head.argmax(axis=1) == faces.labels for head, of_head in logits.items()},
-        labels=faces.labels,
+        faces=faces,
         chosen=state["head"],
         parameters=parameters(network),
         minutes=read_history(folder, batch_size=recipe.batch_size).minutes,
@@ -334,11 +334,11 @@ def compare(recipes: dict[str, list[Recipe]], runs: Path, *, split: str | None =
 
 
 def _result(row: str, head: Head, of_seeds: list[_Evaluated], baseline: list[_Evaluated]) -> Result:
-    first = of_seeds[0]
+    first, base_faces = of_seeds[0], baseline[0].faces
     by_seed = np.stack([run.correct[head] for run in of_seeds])  # (seeds, N)
     correct = by_seed.mean(axis=0)  # (N,) share of seeds with a correct prediction
     gain, mcnemar_p = None, tuple[float, ...]()
-    if len(baseline[0].labels) == len(first.labels):
+    if (base_faces.index_sha256, base_faces.keys) == (first.faces.index_sha256, first.faces.keys):
         base = np.stack([run.correct[run.chosen] for run in baseline])
         gain = metrics.bootstrap(np.mean, correct - base.mean(axis=0))
         mcnemar_p = tuple(metrics.mcnemar_p(*pair) for pair in zip(base, by_seed, strict=True))
@@ -350,7 +350,7 @@ def _result(row: str, head: Head, of_seeds: list[_Evaluated], baseline: list[_Ev
         minutes=float(np.mean([run.minutes for run in of_seeds])),
         scores=tuple(run.scores[head] for run in of_seeds),
         accuracy=metrics.bootstrap(np.mean, correct),
-        mean_class_accuracy=metrics.bootstrap(_mean_class, correct, first.labels),
+        mean_class_accuracy=metrics.bootstrap(_mean_class, correct, first.faces.labels),
         gain=gain,
         mcnemar_p=() if of_seeds is baseline and head == first.chosen else mcnemar_p,
     )

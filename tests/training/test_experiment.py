@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from mien.training.cli import main
+from mien.training.config import DataSource
 from mien.training.experiment import compare, recipes_of
 from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, write_recipe
 
@@ -79,3 +80,10 @@ def test_rows_without_validation_are_compared_on_another_split_and_refused_befor
     (first, _) = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert (first["scores"][0]["split"], first["scores"][0]["faces"]) == ("valid", 15)
     assert first["minutes"] > 0
+    recipes = recipes_of(experiment, runs=runs)
+    for row, split in (("slow", "valid"), ("fast", "train")):  # 15 faces each, but others
+        (recipe,) = recipes[row]
+        source = DataSource(kind="folders", split=split, root=root)
+        recipes[row] = [recipe.model_copy(update={"data": recipe.data.model_copy(update={"valid": source})})]
+    (_, other) = compare(recipes, runs)
+    assert (other.gain, other.mcnemar_p) == (None, ())
