@@ -89,6 +89,7 @@ class Reader:
         """
         self.root = Path(root)
         self.labels: tuple[str, ...] = LABELS
+        self._others: frozenset[str] = frozenset()  # labels of the set that are not among `labels`
         self.exclude_near_duplicates_of = tuple(exclude_near_duplicates_of)
         self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
         self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by split: images by reason
@@ -111,6 +112,7 @@ class Reader:
             self.labels = labels_of(classes)
         except UnknownLabel as error:
             raise DatasetError(f"{self.kind}: {error}") from error
+        self._others = frozenset(known or ()) - set(self.labels)
         if known is not None and (unknown := [label for label in self.labels if label not in known]):
             raise DatasetError(f"{self.kind}: classes {', '.join(unknown)}: expected some of {', '.join(known)}")
 
@@ -143,7 +145,10 @@ class Reader:
         if split not in self.splits():
             raise self.error(f"no split {split!r} in {self.root}, it has {', '.join(self.splits()) or 'none'}")
         if split not in self._samples:
-            samples = self._without_near_duplicates(split, self._read_split(split))
+            listed = self._read_split(split)
+            self._left_out[split].update(sample.label for sample in listed if sample.label in self._others)
+            listed = [sample for sample in listed if sample.label not in self._others]
+            samples = self._without_near_duplicates(split, listed)
             self._samples[split] = tuple(sorted(samples, key=lambda sample: sample.key))
         return list(self._samples[split])
 

@@ -42,6 +42,9 @@ def test_a_whole_set_has_no_problems_and_progress_counts_every_image(whole: Path
     answer = _run("raf_db", whole, "--option", "hold_out_valid=false")
     assert answer.exit_code == 0, answer.output
     assert all(text in answer.output for text in ("6 / 6", "42 / 42", "no problems"))
+    answer = _run("raf_db", whole, "--option", "hold_out_valid=false", "--option", "classes=fear,anger")
+    assert answer.exit_code == 0, answer.output
+    assert all(text in answer.output for text in ("12 / 12", "train: left out 6 disgust, 6 happiness", "no problems"))
 
 
 def test_missing_and_unreadable_files_and_problems_of_the_reader_are_counted_and_named(whole: Path) -> None:
