@@ -3,7 +3,8 @@
 Probabilities are softened as in serving, as if the landmarks were those of the template.
 
 Noise, blur, JPEG, brightness and contrast are those of ImageNet-C (Hendrycks and Dietterich 2019), with blur scaled
-from 224 to 112 pixels. The others concern faces: size, occlusion, roll, and error of the landmarks for the alignment.
+from 224 to 112 pixels, and brightness added to each color instead of the value of HSV. The others concern faces: size,
+occlusion, roll, and error of the landmarks for the alignment.
 """
 
 from dataclasses import dataclass
