@@ -141,6 +141,13 @@ class Correction:
     box: tuple[float, ...] | None = None
     reviewer: str = ""
 
+    def __post_init__(self) -> None:
+        """Check what may have been edited by hand. Raises: ValueError, TypeError."""
+        if not str.isidentifier(self.label):
+            raise ValueError(f"label {self.label!r}")
+        if self.box is not None:
+            Box(*map(float, self.box))
+
     def overlap(self, face: Face) -> float:
         """Share of the box that a face has in common with it."""
         if self.box is None:
@@ -166,8 +173,6 @@ class Corrections(DecisionsFile):
     def _apply(self, values: dict[str, Any]) -> None:
         """Replace the earlier decision about the same face."""
         correction = Correction(**values)
-        if not correction.label.isidentifier():
-            raise ValueError(f"label {correction.label!r}")
         others = [
             other
             for other in self._by_image.get((correction.file_sha256, correction.frame), [])

@@ -54,7 +54,7 @@ class Anchor:
     """A face of a video: its frame, and its box in pixels."""
 
     frame: int
-    box: tuple[float, ...]
+    box: Box
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class People(DecisionsFile):
         if values["action"] != "name":  # of an earlier version
             return
         names, who = self._names.setdefault(values["file_sha256"], {}), values["who"]
-        anchor = Anchor(who["frame"], tuple(who["box"]))
+        anchor = Anchor(who["frame"], Box(*map(float, who["box"])))
         names.pop(anchor, None)  # the last one counts of several for one person
         names[anchor] = values["name"]
 
@@ -91,8 +91,8 @@ class People(DecisionsFile):
         for image, _, faces in _tracked(journal, video) if names else ():
             for anchor in names:
                 if anchor.frame == image.input.frame and faces:
-                    best = max(faces, key=lambda face: iou(Box(*anchor.box), face.box))  # called here
-                    if iou(Box(*anchor.box), best.box) >= MIN_IOU:
+                    best = max(faces, key=lambda face: iou(anchor.box, face.box))  # called here
+                    if iou(anchor.box, best.box) >= MIN_IOU:
                         numbers[anchor] = best.track
         by_number = {numbers[anchor]: name for anchor, name in names.items() if anchor in numbers}
         return by_number, len(names) - len(numbers)
@@ -102,4 +102,4 @@ def naming_of(image: Result, face: int, name: str) -> Naming:
     """A name for the person with a face. Raises: LabelingError, for a face that does not exist or a name too long."""
     if len(name) > MAX_NAME:
         raise LabelingError(f"a name has at most {MAX_NAME} characters")
-    return Naming(image.sha256 or "", Anchor(image.input.frame, tuple(face_of(image, face).box)), name)
+    return Naming(image.sha256 or "", Anchor(image.input.frame, face_of(image, face).box), name)

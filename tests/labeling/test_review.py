@@ -285,6 +285,16 @@ def test_an_invalid_line_is_named_each_time_and_a_missing_sample_in_plain_text(p
     assert "--sample" in response.text
 
 
+@pytest.mark.parametrize("decision", [{"label": None}, {"box": [1, 2]}, {"box": [1, 2, 3, "wide"]}])
+def test_a_line_that_was_edited_by_hand_is_named_where_it_cannot_be_a_decision(
+    tmp_path: Path, decision: dict[str, object]
+) -> None:
+    line = {"file": "a.jpg", "frame": -1, "face": 0, "file_sha256": "1", "predicted": "anger", "label": "fear"}
+    (tmp_path / CORRECTIONS).write_text(json.dumps(line | decision) + "\n", encoding="utf-8")
+    with pytest.raises(LabelingError, match=rf"{CORRECTIONS} line 1 .*repair or remove it"):
+        Corrections(tmp_path)
+
+
 def test_people_of_a_video_are_named_and_other_pages_the_timeline_and_exports_follow(
     page: TestClient, own: Labeled, open_page: Callable[..., TestClient], tmp_path: Path
 ) -> None:
