@@ -14,11 +14,13 @@ from typing import Any, Final, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets import Headers
+from websockets.http11 import Response
 
 from mien.app.errors import QueueFull
 from mien.app.service.jobs import JOBS_PATH
 from mien.app.service.middleware import MAX_HEAD_BYTES, REQUEST_ID, new_id
-from mien.app.service.problems import Problem, problem_for, raw_response, status_problem
+from mien.app.service.problems import Problem, problem_for, problem_response, raw_response, status_problem
 
 STATE_KEY: Final = "mien.service"  # of the service, in the application's lifespan state
 _LATE: Final = status_problem(HTTPStatus.REQUEST_TIMEOUT)
@@ -133,6 +135,10 @@ class BoundedProtocol(ReadInTime, H11Protocol):
 class StreamProtocol(ReadInTime, WebSocketsSansIOProtocol):
     """One WebSocket; a client that does not close is disconnected."""
 
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.conn.reject = _rejection  # type: ignore[method-assign]
+
     async def run_asgi(self) -> None:
         await super().run_asgi()
         timeout_s = self.close_timeout + self.service.settings.header_timeout_s
@@ -149,3 +155,11 @@ class StreamProtocol(ReadInTime, WebSocketsSansIOProtocol):
         if self.close_sent:
             # uvicorn sets it for refusals without a response only, and would log an error of the application
             self.handshake_complete = True
+
+
+def _rejection(status: int, text: str) -> Response:
+    """The response to a handshake that websockets refuses, which would be plain text."""
+    problem = status_problem(status)
+    response = problem_response(problem, text.strip(), headers={"Connection": "close", REQUEST_ID: new_id()})
+    headers = Headers([(name.decode(), value.decode()) for name, value in response.raw_headers])
+    return Response(status, problem.title, headers, bytes(response.body))

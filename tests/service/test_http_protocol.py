@@ -93,14 +93,22 @@ def test_an_upgrade_that_websockets_does_not_accept_is_refused(
     client: socket.socket, rest: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.sendall(UPGRADE + rest)
-    assert client.recv(4096).startswith(b"HTTP/1.1 400")
+    response = client.recv(4096)
+    assert response.startswith(b"HTTP/1.1 400")
+    assert b'"urn:mien:problem:bad-request"' in response
+    assert b"x-request-id: " in response
     assert client.recv(1) == b""
     assert "Traceback" not in caplog.text
 
 
-def test_a_post_cannot_become_a_stream(client: socket.socket) -> None:
-    client.sendall(UPGRADE.replace(b"GET", b"POST") + b"Content-Length: 9\r\n\r\n" + b"GET / HTT")
-    assert client.recv(4096).startswith(b"HTTP/1.1 400")
+@pytest.mark.parametrize(
+    ("rest", "problem"),
+    [(b"Content-Length: 9\r\n\r\nGET / HTT", b"bad-request"), (b"\r\n", b"method-not-allowed")],
+    ids=["with a body", "without"],
+)
+def test_a_post_cannot_become_a_stream(client: socket.socket, rest: bytes, problem: bytes) -> None:
+    client.sendall(UPGRADE.replace(b"GET", b"POST") + rest)
+    assert b'"urn:mien:problem:%s"' % problem in client.recv(4096)
     assert client.recv(1) == b""
 
 
