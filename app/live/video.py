@@ -118,7 +118,7 @@ def _open_camera(number: int) -> Connection:
     level = cv2.utils.logging.getLogLevel()
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # failures are reported here
     try:
-        capture = cv2.VideoCapture(number)
+        capture = cv2.VideoCapture(min(number, 2**31 - 1))  # a C int
     finally:
         cv2.utils.logging.setLogLevel(level)
     if not capture.isOpened():

@@ -193,7 +193,12 @@ class VideoFile:
     def __init__(self, path: Path) -> None:
         """Check the path. Raises: SourceUnavailable, for an unknown format, a missing folder or a file in the way."""
         if path.suffix.lower() not in FORMATS:
-            raise SourceUnavailable(f"{path}: unknown video format. Expected one of {', '.join(FORMATS)}.")
+            names = ", ".join(FORMATS)
+            raise SourceUnavailable(
+                f"{path}: unknown format. Expected one of {names}, or .csv for a table of episodes."
+            )
+        if path.is_dir():
+            raise SourceUnavailable(f"{path}: cannot be written, because it is a folder")
         if not path.absolute().parent.is_dir():
             raise SourceUnavailable(f"{path}: the folder {path.absolute().parent} does not exist")
         self.path = path

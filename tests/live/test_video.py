@@ -157,6 +157,7 @@ def test_a_source_is_opened_again_after_outages_with_growing_waits(monkeypatch: 
     ("source", "message"),
     [
         ("97", "camera 97: not found or in use"),
+        ("99999999999", "camera 99999999999: not found or in use"),
         ("missing.mp4", "no such file"),
         ("long" * 100, "no such file"),
         (__file__, "FFmpeg"),

@@ -176,6 +176,7 @@ def test_the_command_labels_a_video_and_writes_another(
         (["--source", "missing.mp4"], 1, "no such file"),
         (["--source", "film.mp4", "--write", "film.mp4"], 1, "this file is the source"),
         (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
+        (["--source", "film.mp4", "--write", "folder.mp4"], 1, "it is a folder"),
         (["--source", "film.mp4", "--write", "nowhere/film.mp4"], 1, "nowhere does not exist"),
         (["--source", "film.part.mp4", "--write", "film.mp4"], 1, "film.part.mp4 exists: an interrupted run"),
     ],
@@ -185,6 +186,7 @@ def test_invalid_options_are_one_line_errors(
 ) -> None:
     film(tmp_path / "film.mp4")
     film(tmp_path / "film.part.mp4")
+    (tmp_path / "folder.mp4").mkdir()
     monkeypatch.chdir(tmp_path)
     chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
     answer = CliRunner().invoke(app, ["webcam", *arguments, *chosen])
