@@ -18,7 +18,17 @@ from rich.console import Console
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.tracking import Tracker
 from mien.app.live.video import Source, SourceUnavailable, open_source
-from mien.app.live.views import EpisodesFile, JsonLinesView, LinesView, Moment, TableView, VideoFile, View, open_window
+from mien.app.live.views import (
+    EpisodesFile,
+    JsonLinesView,
+    LinesView,
+    Moment,
+    TableView,
+    VideoFile,
+    View,
+    has_display,
+    open_window,
+)
 from mien.app.wording import counted
 
 _RECENT_FRAMES: Final = 20  # of which the rate is shown
@@ -88,7 +98,7 @@ def run(
     console, messages = Console(), Console(stderr=True)
     if write is not None and Path(text).exists() and write.exists() and write.samefile(text):
         raise SourceUnavailable(f"{write}: this file is the source. Choose another name for --write.")
-    paced = write is None and not as_json and (window or console.is_terminal)
+    paced = write is None and not as_json and (console.is_terminal or (window and has_display()))
     source = open_source(text, paced=paced, say=messages.out if reconnect else None)
     open_screen = JsonLinesView if as_json else lambda: _open_screen(console, source.name, window=window)
     open_views: list[Callable[[], View]] = [open_screen]

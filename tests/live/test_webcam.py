@@ -195,6 +195,20 @@ def test_invalid_options_are_one_line_errors(
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.parametrize("display", ["", "wayland-0"])
+def test_a_file_is_played_in_real_time_only_where_it_is_shown(
+    labeler: Labeler, monkeypatch: pytest.MonkeyPatch, display: str
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.setenv("WAYLAND_DISPLAY", display)
+    opened = Mock(side_effect=SourceUnavailable("as a test"))
+    monkeypatch.setattr(webcam, "open_source", opened)
+    with pytest.raises(SourceUnavailable, match="as a test"):
+        webcam.run(labeler, "film.mp4", write=None, window=True)
+    assert opened.call_args.kwargs["paced"] == bool(display)
+
+
 def test_without_a_display_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.delenv("DISPLAY", raising=False)
