@@ -7,6 +7,7 @@ smooth L1 relative to the size of the face.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple
 
 import torch
@@ -27,6 +28,7 @@ _BETA: Final = 0.01  # of smooth L1
 _GAMMA: Final = 2.0
 _SEEN_SCORE: Final = 0.3  # of the teacher in a cell, from which its box and landmarks are learned there
 _SAME_IOU: Final = 0.4
+_CPU: Final = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,14 +43,15 @@ class Targets:
     cells: Tensor
 
 
-def cells(img_height: int, img_width: int) -> tuple[Tensor, Tensor]:
+@cache  # on the device, to which a copy in each step would wait
+def cells(img_height: int, img_width: int, device: torch.device = _CPU) -> tuple[Tensor, Tensor]:
     """Corners (cells, 2) of all cells, x then y in units of their stride, and their strides (cells,)."""
     corners, strides = [], []
     for stride in STRIDES:
         y, x = torch.meshgrid(torch.arange(img_height // stride), torch.arange(img_width // stride), indexing="ij")
         corners.append(torch.stack([x.flatten(), y.flatten()], dim=1).float())
         strides.append(torch.full((x.numel(),), float(stride)))
-    return torch.cat(corners), torch.cat(strides)
+    return torch.cat(corners).to(device), torch.cat(strides).to(device)
 
 
 def assign(targets: Targets, corners: Tensor, strides: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,25 +121,22 @@ def cell_targets(targets: Targets, corners: Tensor, strides: Tensor) -> CellTarg
     return CellTargets(assigned, taught, counts, faces, scores)
 
 
-def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> dict[str, Tensor]:
-    """Compute `loss` and its parts for a batch; the targets are on the CPU, which assigns them to cells."""
+def losses(grids: list[Grid], targets: CellTargets, weights: DetectorLoss) -> dict[str, Tensor]:
+    """Compute `loss` and its parts for a batch, whose targets are on the same device."""
     cls, obj, bbox, kps = (
         torch.cat([getattr(grid, kind).flatten(2) for grid in grids], dim=2).transpose(1, 2) for kind in Grid._fields
     )
     height, width = grids[0].cls.shape[2:]
-    corners, strides = cells(height * STRIDES[0], width * STRIDES[0])
-    of_samples = [cell_targets(target, corners, strides) for target in targets]
-    of_batch = CellTargets(*(torch.stack(parts).to(bbox.device) for parts in zip(*of_samples, strict=True)))
-    corners, strides = corners.to(bbox.device), strides.to(bbox.device)
-    image, cell = torch.nonzero(of_batch.taught, as_tuple=True)
-    wanted, is_assigned = of_batch.faces[image, cell], of_batch.assigned[image, cell]
+    corners, strides = cells(height * STRIDES[0], width * STRIDES[0], bbox.device)
+    image, cell = torch.nonzero(targets.taught, as_tuple=True)
+    wanted, is_assigned = targets.faces[image, cell], targets.assigned[image, cell]
     true = _corners(wanted)
     predicted = to_boxes(bbox[image, cell], corners[cell], strides[cell, None])
     iou = _paired_iou(predicted.detach(), true)
     errors = _landmark_errors(kps[image, cell], wanted, corners[cell], strides[cell])
     positives = max(1, len(image))
     parts = {
-        "scores": _scores_loss(cls[..., 0], obj[..., 0], of_batch, iou[is_assigned]) / is_assigned.sum().clamp(min=1),
+        "scores": _scores_loss(cls[..., 0], obj[..., 0], targets, iou[is_assigned]) / is_assigned.sum().clamp(min=1),
         "boxes": generalized_box_iou_loss(predicted, true, reduction="sum") / positives,
         "landmarks": F.smooth_l1_loss(errors, torch.zeros_like(errors), beta=_BETA, reduction="sum") / positives / 10,
     }

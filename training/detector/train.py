@@ -20,7 +20,6 @@ import torch
 from safetensors.torch import load_file
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from mien.models.detector.manifest import load_detector
@@ -29,8 +28,8 @@ from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError, check_weights
 from mien.training.detector.config import DetectorModel, DetectorRecipe
 from mien.training.detector.images import false_positives, load_images
-from mien.training.detector.loss import Targets, losses
-from mien.training.detector.scenes import Scenes
+from mien.training.detector.loss import CellTargets, Targets, cell_targets, cells, losses
+from mien.training.detector.scenes import Scene, Scenes
 from mien.training.detector.teacher import Teacher
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
 from mien.training.run import Run, check_batch_size, parts_of
@@ -42,12 +41,14 @@ _FIRST_GAIN: Final = 0.1  # of a block that model.init_from lacks; 0 would leave
 
 
 class SceneBatch(NamedTuple):
-    """A batch of B samples."""
+    """A batch of B samples, and the targets of their cells; see `CellTargets`."""
 
     pixels: Tensor  # (B, S, S, 3) uint8 BGR
-    faces: Tensor  # (B, F, 14), padded with NaN
-    ignored: Tensor  # boxes (B, M, 4), padded with NaN
-    cells: Tensor  # outputs of the teacher (B, cells, 16); no cells without loss.cells
+    assigned: Tensor
+    taught: Tensor
+    counts: Tensor
+    faces: Tensor
+    scores: Tensor
 
 
 class SceneBatches(Dataset[SceneBatch]):
@@ -64,20 +65,19 @@ class SceneBatches(Dataset[SceneBatch]):
         size = self._recipe.batch_size
         chosen = self._world.shard(np.arange(number * size, (number + 1) * size))
         scenes = [self._scenes(int(index)) for index in chosen]
+        side = self._recipe.scenes.img_size
+        targets = [cell_targets(self._targets(scene), *cells(side, side)) for scene in scenes]
         pixels = torch.from_numpy(np.stack([scene.pixels for scene in scenes]))
-        faces, ignored = [scene.faces for scene in scenes], [scene.ignored for scene in scenes]
-        used = scenes if self._recipe.loss.cells else []
-        cells = np.array([self._teacher.cells(scene.pixels) for scene in used], np.float32).reshape(len(scenes), -1, 16)
-        return SceneBatch(pixels, _padded(faces, 14), _padded(ignored, 4), torch.from_numpy(cells))
+        return SceneBatch(pixels, *(torch.stack(parts) for parts in zip(*targets, strict=True)))
+
+    def _targets(self, scene: Scene) -> Targets:
+        seen = [self._teacher.cells(scene.pixels)] if self._recipe.loss.cells else []
+        rows = ((scene.faces, 14), (scene.ignored, 4), (seen, 16))
+        return Targets(*(torch.from_numpy(np.array(of, np.float32).reshape(-1, width)) for of, width in rows))
 
     @cached_property
     def _teacher(self) -> Teacher:
         return Teacher(self._recipe.data.resolved_teacher())  # in the worker, since sessions cannot be sent to it
-
-
-def _padded(rows: list[list[Any]], width: int) -> Tensor:
-    tensors = [torch.from_numpy(np.array(of_sample, np.float32).reshape(-1, width)) for of_sample in rows]
-    return pad_sequence(tensors, batch_first=True, padding_value=float("nan"))
 
 
 def build_detector(model: DetectorModel) -> FaceFPN:
@@ -134,15 +134,11 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
             """Accumulate the gradients of a batch in parts; returns its mean losses by name."""
             means: dict[str, Tensor] = {}
             for number, (share, part) in enumerate(parts_of(batch, recipe.runtime.accumulate), start=1):
-                targets = [
-                    Targets(*(rows[~rows[:, 0].isnan()].cpu() for rows in of_sample))
-                    for of_sample in zip(part.faces, part.ignored, part.cells, strict=True)
-                ]
                 is_last = number == recipe.runtime.accumulate or runtime.world.size == 1
                 with nullcontext() if is_last else forward.no_sync():
                     with runtime.autocast:
                         grids = forward(part.pixels.permute(0, 3, 1, 2).float())  # channels last in memory
-                    by_name = losses(grids, targets, recipe.loss)
+                    by_name = losses(grids, CellTargets(*part[1:]), recipe.loss)
                     scaler.scale(by_name["loss"] * share).backward()  # type: ignore[no-untyped-call]
                 means = {name: means.get(name, 0.0) + share * value.detach() for name, value in by_name.items()}
             return means

@@ -51,6 +51,12 @@ def test_a_run_is_not_resumed_on_other_images(tmp_path: Path, monkeypatch: pytes
         train(recipe, tmp_path / "run")
 
 
+def test_a_step_copies_no_targets_back_from_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = small_detector_recipe(tmp_path, monkeypatch, steps=2)
+    monkeypatch.setattr(torch.Tensor, "cpu", Mock(side_effect=AssertionError("the step would wait for the device")))
+    assert list(losses(train(recipe, tmp_path / "run"))) == [1, 2]
+
+
 @pytest.mark.timeout(120)
 def test_workers_start_after_opencv_has_started_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cv2.setNumThreads(2)
