@@ -337,8 +337,8 @@ def sha256_of(path: Path) -> str:
 def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     """Folder of a model.
 
-    A string is `fast` (the default), `accurate`, the name of a released artifact, or else a folder, so that a folder
-    `fast` in the current one needs `./fast`. A path is a folder.
+    A string is `fast` (the default), `accurate`, the name of a released artifact or the end of only one (`v3`), or else
+    a folder, so that a folder `fast` in the current one needs `./fast`. A path is a folder.
     Raises: ArtifactError, listing the names.
     """
     name = "fast" if model is None else model
@@ -354,6 +354,9 @@ def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
         return resolve_pointer(pointer)
     if name in released:
         return ARTIFACTS_DIR / name
+    ends = [known for known in released if known.endswith((f".{name}", f"_{name}"))]
+    if len(ends) == 1:
+        return ARTIFACTS_DIR / ends[0]
     folder = Path(name)
     if len(folder.parts) > 1 or folder.is_dir():
         return folder

@@ -80,6 +80,17 @@ def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         artifact_dir("accurate")
 
 
+def test_the_end_of_a_name_suffices_if_only_one_model_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
+    for name in ("tiny.set_v2", "tiny.set_v3", "large.set_v3"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").touch()
+    assert artifact_dir("v2") == artifact_dir("set_v2") == tmp_path / "tiny.set_v2"
+    for name in ("v3", "set_v3", "2", "t_v2"):
+        with pytest.raises(ArtifactError, match=f"model '{name}': not an artifact folder"):
+            artifact_dir(name)
+
+
 def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
