@@ -15,8 +15,9 @@ def main() -> None:
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 (no shell)
     # Redirected to a file on Windows, the output has a code page without bars and without most names of files.
-    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.encoding.lower().startswith("utf"):
-        sys.stdout.reconfigure(encoding="utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        is_utf = sys.stdout.encoding.lower().startswith("utf")
+        sys.stdout.reconfigure(encoding=None if is_utf else "utf-8", errors="surrogateescape")  # bytes of a path
     if sys.argv[1:2] == ["label"]:
         from mien.app.cli.exit_codes import exit_when_stopped
 

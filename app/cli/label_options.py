@@ -4,6 +4,7 @@ import codecs
 import dataclasses
 import inspect
 import math
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final
@@ -26,6 +27,11 @@ def _names(values: list[str]) -> list[str]:
     if values and not names:
         raise typer.BadParameter("no output is named")
     return names
+
+
+def _patterns(values: list[str]) -> list[str]:
+    r"""Patterns in the form of names in the outputs, in which bytes that are not UTF-8 are `\xNN`."""
+    return [os.fsencode(value).decode("utf-8", "backslashreplace") for value in values]
 
 
 def _encoding(name: str | None) -> str | None:
@@ -59,7 +65,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "files_from": _input(metavar="FILE", help="Read paths, one per line, from FILE or stdin (-)."),
     "null": _input("--null", "-0", help="Paths in --files-from are NUL-separated (find -print0)."),
     "recursive": _input(help="Enter subfolders."),
-    "ignore": _input(metavar="PATTERN", help="Skip matching paths, such as '*.tif' or 'raw/*'."),
+    "ignore": _input(metavar="PATTERN", callback=_patterns, help="Skip matching paths, such as '*.tif' or 'raw/*'."),
     "hidden": _input("--hidden", help="Include hidden files."),
     "symlinks": _input(metavar="WHICH", help="files: links to files; follow: to folders, too; skip: none."),
     "every": _input(min=1, metavar="N", help="Every N-th video frame; 1: all."),

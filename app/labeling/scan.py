@@ -227,7 +227,7 @@ def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[in
         owned = owned_names(Path(folder))
         for entry in entries:
             inner = f"{below}{entry.name}"
-            if entry.name in owned or is_hidden(entry.name, options) or is_ignored(inner, options):
+            if entry.name in owned or is_hidden(entry.name, options) or is_ignored(printable(inner), options):
                 continue
             if options.recursive and _is_folder(entry, follow=options.symlinks == "follow"):
                 file_id = _file_id(entry.path)

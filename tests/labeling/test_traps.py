@@ -195,6 +195,20 @@ def test_ignored_patterns_count_for_patterns_lists_and_members(
     assert mien.label("some.zip", "--ignore", "in/*", out=tmp_path / "none") == []
 
 
+def test_patterns_and_output_folders_can_have_names_that_are_not_utf8(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignored, out = (os.fsdecode(os.fsencode(tmp_path) + name) for name in (b"/photos/caf\xe9.jpg", b"/out\xe9"))
+    Path(ignored).write_bytes((photos / "0.jpg").read_bytes())
+    monkeypatch.setitem(mien.environment, "PYTHONIOENCODING", "utf-8:strict")  # as in most locales
+    process = mien.start("label", photos, "--ignore", Path(ignored).name, "--out", out)
+    printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert os.fsencode(out) in printed
+    facts = json.loads(Path(out, "run.json").read_text())
+    assert (facts["images"], facts["options"]["ignore"]) == ({"ok": 5}, ["caf\\xe9.jpg"])
+
+
 def test_odd_members_of_archives_are_rows_and_the_others_are_labeled(mien: Mien, folder: Path, tmp_path: Path) -> None:
     long = "n" * 5_000
     with zipfile.ZipFile(folder / "a.zip", "w") as archive:
