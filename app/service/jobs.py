@@ -24,6 +24,7 @@ from typing import Final, get_args
 import filelock
 
 from mien.app.errors import NoSuchJob, QueueFull, SettingsError
+from mien.app.labeling.files import OutputRefused
 from mien.app.labeling.images import CROPS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
 from mien.app.service.schemas import JobOptions, JobState
@@ -205,8 +206,14 @@ class Jobs:
         return counts, remaining
 
     def journal(self, job: Job) -> Journal:
-        """The journal of a job. Raises: NoJournal, before it begins."""
-        return open_journal(self._folder / job.id / "out")
+        """The journal of a job. Raises: NoJournal, before it begins; NoSuchJob, if it has ended and cannot be read."""
+        try:
+            return open_journal(self._folder / job.id / "out")
+        except OutputRefused as error:  # damaged, or of another version: labeling starts again
+            if job.state not in ENDED:
+                raise NoJournal(str(error)) from error
+            _log.error("job %s: %s", job.id, error)  # without the traceback
+            raise NoSuchJob(f"job {job.id}: its results cannot be read any more. Send its images again") from error
 
     def names(self, job: Job) -> dict[str, str]:
         """The names that the client gave, by file name."""

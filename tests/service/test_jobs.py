@@ -237,6 +237,26 @@ def test_a_job_that_another_setting_interrupted_starts_again(queue: Queue) -> No
     assert after.progress(job) == ({"no_face": 1}, 0)
 
 
+def test_of_damaged_journals_a_running_job_starts_again_and_one_that_has_ended_is_lost(
+    connect: Connect, tmp_path: Path, queue: Queue
+) -> None:
+    jobs, client = queue(), f"key:{key_hash('k')[:12]}"
+    running, ended = submitted(jobs, client), submitted(jobs, client)
+    jobs.end(ended, "done")
+    for job in (running, ended):
+        (tmp_path / job.id / "out" / ".mien").mkdir(parents=True)
+        (tmp_path / job.id / "out" / ".mien" / "journal.sqlite3").write_bytes(b"no table" * 1000)
+    assert jobs.progress(running) == ({}, 1)
+    for _ in range(2):
+        asyncio.run(jobs.process(running))
+    service = connect(jobs_dir=tmp_path, api_key_sha256=key_hash("k"))
+    service.headers["x-api-key"] = "k"
+    assert [(job["id"], job["state"]) for job in service.get("/v1/jobs").json()["jobs"]] == [(running.id, "done")]
+    for path in ("", "/results", "/results?format=ndjson", "/results?format=csv"):
+        assert "cannot be read" in problem(service.get(f"/v1/jobs/{ended.id}{path}"), 404, "no-such-job")
+    assert service.delete(f"/v1/jobs/{ended.id}").status_code == 204
+
+
 def test_a_zip_file_without_images_is_done_without_a_reason(queue: Queue) -> None:
     jobs = queue()
     folder = jobs.begin_upload("client")

@@ -8,7 +8,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -125,7 +125,7 @@ async def list_jobs(request: Request, jobs: TheJobs) -> JobList:
     """The jobs that were created with keys of the same name, the newest first."""
     if (client := key_of(request)) is None:
         raise Unauthorized("a list of jobs needs API keys: others may share this address")
-    return JobList(jobs=await asyncio.to_thread(lambda: [_status(jobs, job) for job in jobs.of_client(client)]))
+    return JobList(jobs=await asyncio.to_thread(_statuses, jobs, client))
 
 
 @router.get("/{job_id}", summary="Progress of a job", responses=problem_docs(401, 404))
@@ -153,8 +153,8 @@ async def job_results(
     after = _position(page.after)
     if page.format == "json":
         return Response(await asyncio.to_thread(_page, jobs, job, after, page.limit), media_type=page.media_type)
-    images = _images(jobs, job, after)
-    lines = _csv_rows(images, _labels(jobs, job)) if page.format == "csv" else _json_lines(images)
+    images, labels = _images(jobs, job, after), await asyncio.to_thread(_labels, jobs, job)
+    lines = _csv_rows(images, labels) if page.format == "csv" else _json_lines(images)
     with ExitStack() as cleanup:
         cleanup.enter_context(service.admission.stream(client_of(request)))
         return HeldResponse(_chunks(lines), page.media_type, cleanup.pop_all())
@@ -169,6 +169,14 @@ async def cancel_job(job: OwnJob, jobs: TheJobs) -> None:
 def _status(jobs: Jobs, job: Job) -> JobStatus:
     counts, remaining = jobs.progress(job)
     return JobStatus(id=job.id, state=job.state, images=counts, remaining=remaining, reason=job.reason)
+
+
+def _statuses(jobs: Jobs, client: str) -> list[JobStatus]:
+    statuses = []
+    for job in jobs.of_client(client):
+        with suppress(NoSuchJob):  # its results cannot be read
+            statuses.append(_status(jobs, job))
+    return statuses
 
 
 def _images(jobs: Jobs, job: Job, after: tuple[str, int] | None) -> Iterator[tuple[JobImage, str]]:
