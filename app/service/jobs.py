@@ -286,7 +286,7 @@ class Jobs:
         folder = self._folder / job.id
         resumed = (folder / "out").exists()
         command = [sys.executable, "-m", "mien", "label", str(folder / "input"), "--out", str(folder / "out")]
-        command += ["--write", "csv", "--limit", str(self._settings.max_job_images), "--quiet"]
+        command += ["--write", "csv", "--limit", str(await asyncio.to_thread(self._limit, job)), "--quiet"]
         command += json.loads(job.arguments)
         command += ["--boxes", str(folder / BOXES_FILE)] if (folder / BOXES_FILE).exists() else []
         if nice := shutil.which("nice"):
@@ -322,6 +322,11 @@ class Jobs:
         else:
             stderr = output.result()[1].decode(errors="replace")[-1000:].strip()
             await asyncio.to_thread(self._record, job, process.returncode, stderr, resumed=resumed)
+
+    def _limit(self, job: Job) -> int:
+        """Images of a job to label, less those before a restart; 1 at least, as `mien label` requires."""
+        counts, _ = self.progress(job)
+        return max(1, self._settings.max_job_images - sum(counts.values()) + counts.get("skipped", 0))
 
     def _ended_early(self, job: Job) -> tuple[JobState, str | None] | None:
         """State and reason of a running job that must stop: it was canceled, or its crops fill the disk."""

@@ -266,6 +266,15 @@ def test_a_zip_file_without_images_is_done_without_a_reason(queue: Queue) -> Non
     assert (jobs.get(job.id).state, jobs.get(job.id).reason) == ("done", None)
 
 
+def test_the_limit_of_images_counts_those_before_a_restart(queue: Queue) -> None:
+    before, after = queue(max_job_images=2), queue(max_job_images=5)
+    job = submitted(before, images=8)
+    before.end = lambda *_: None  # type: ignore[method-assign]  # the service is killed just before
+    asyncio.run(before.process(job))
+    asyncio.run(after.process(job))
+    assert after.progress(job) == ({"no_face": 5}, 3)
+
+
 def test_pages_and_streams_of_results_are_complete_and_in_order(connect: Connect, tmp_path: Path, queue: Queue) -> None:
     jobs = queue(max_job_images=5)
     job = submitted(jobs, images=7)
