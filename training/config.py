@@ -146,6 +146,12 @@ class DataConfig(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _valid_has_labels(self) -> Self:
+        if self.valid is not None and self.valid.target == "teacher":
+            raise ValueError(f"{self.valid.kind}: validation needs labels, found target teacher")
+        return self
+
+    @model_validator(mode="after")
     def _no_test_split(self) -> Self:
         for source in self.sources:
             if source.split == "test":

@@ -13,7 +13,7 @@ import numpy as np
 
 from mien.data.contract import Array
 from mien.data.folds import Grouping
-from mien.training.config import FoldConfig, Recipe
+from mien.training.config import DataConfig, FoldConfig, Recipe, parse_as
 from mien.training.evaluate import evaluate, open_model, scores_table
 from mien.training.faces import Split, join, read_split
 from mien.training.run_folder import provenance
@@ -24,7 +24,10 @@ logger = logging.getLogger("mien.training")
 
 
 def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Recipe]:
-    """Build one recipe per fold: the first training source is split, the others are used completely."""
+    """Build one recipe per fold: the first training source is split, the others are used completely.
+
+    Raises: RecipeError, if the first source has no labels.
+    """
     first, *others = recipe.data.train
     recipes = []
     for index in range(folds):
@@ -32,7 +35,8 @@ def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Reci
             first.model_copy(update={"fold": FoldConfig(of=folds, index=index, take=take, group_by=group_by)})
             for take in ("others", "fold")
         )
-        data = recipe.data.model_copy(update={"train": (rest, *others), "valid": held})
+        values = dict(recipe.data) | {"train": (rest, *others), "valid": held}
+        data = parse_as(DataConfig, values, origin=recipe.name)
         recipes.append(
             recipe.model_copy(update={"name": f"{recipe.name}_fold_{index}", "data": data, "select": "last"})
         )

@@ -49,6 +49,7 @@ def test_one_mistake_is_one_message() -> None:
 
 CNN: dict[str, object] = {"family": "cnn", "name": "resnet18"}
 VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
+VALID_WITHOUT_LABELS = minimal()["data"] | {"valid": {"kind": "photos", "split": "train", "target": "teacher"}}
 UNLABELED = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "target": "teacher"}]}
 FOLD = {"of": 4, "index": 4, "take": "others"}
 FIFTH_OF_FOUR = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "fold": FOLD}]}
@@ -59,6 +60,7 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
     ("change", "complaint"),
     [
         ({"data": VALID_ON_TEST}, "test split is for the final evaluation only"),
+        ({"data": VALID_WITHOUT_LABELS, "distillation": TAUGHT}, "photos: validation needs labels"),
         ({"distillation": {"mode": "token-soft"}}, "every mode except none requires a teacher"),
         ({"loss": {"logit_adjustment": 1.0}, "data": minimal()["data"] | {"sampler": "class"}}, "choose one"),
         ({"data": UNLABELED}, "target teacher requires a distillation mode"),

@@ -29,6 +29,10 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
         export([tmp_path / "runs" / "small_fold_0"], "fold", artifacts_dir=tmp_path)
     assert main(["report", str(tmp_path / "runs" / "small_fold_0")]) == 1
     assert "a fold of a cross-validation" in capsys.readouterr().err
+    taught = ["data.train.0.target=teacher", "distillation.mode=soft", "distillation.teachers=[fast]"]
+    assert main(["cross-validate", str(recipe), *taught, "--runs", str(tmp_path / "taught")]) == 1
+    assert "folders: validation needs labels" in capsys.readouterr().err
+    assert not (tmp_path / "taught").exists()
 
 
 def test_gains_are_paired_by_face() -> None:
