@@ -382,3 +382,13 @@ def test_the_commands_of_a_card_have_the_options_of_their_split_as_shell_and_rea
     given = [after for before, after in itertools.pairwise(own) if before == "--option"]
     assert _typed(Folders, parse_options(given)) == options
     assert other == ["evaluate", "--artifact", "DIR", "--data", "muxspace=ROOT", "--split", "valid"]
+
+
+def test_a_released_recipe_has_no_path_of_this_machine(trained: Trained, tmp_path: Path) -> None:
+    assert str(trained.faces.parent) not in (trained.artifact / "manifest.json").read_text(encoding="utf-8")
+    model = {"family": "mobilefacenet", "name": "mobilefacenet", "options": {"weights": str(tmp_path / "file.pt")}}
+    distillation = {"mode": "hard", "teachers": [str(tmp_path / "far" / "runs" / "teacher")]}
+    recipe = small_recipe(tmp_path / "faces", model=model, distillation=distillation)
+    values = export._shareable(recipe.model_dump(mode="json"))
+    assert str(tmp_path) not in json.dumps(values)
+    assert values["distillation"]["teachers"] == ["runs/teacher"]

@@ -295,6 +295,8 @@ def _shareable(values: dict[str, Any]) -> dict[str, Any]:
     for source in (*values["data"]["train"], values["data"]["valid"]):
         source["root"] = None
     model, distillation = values["model"], values["distillation"]
+    values["data"]["cache_dir"] = "cache"
+    model["options"].pop("weights", None)  # of mobilefacenet; the artifact has its own
     model["init_from"] = model["init_from"] and short(model["init_from"])
     distillation["teachers"] = [short(teacher) for teacher in distillation["teachers"]]
     return values
