@@ -178,7 +178,9 @@ class ServiceSettings(InferenceSettings):
     )
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
     max_frame_bytes: Size = Field(2_000_000, description="bytes of one webcam frame")
-    max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
+    max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(
+        8, description="open webcam streams, and downloads of all results of a job"
+    )
     max_streams_per_client: Annotated[int, Field(ge=0, le=1024)] = Field(
         4, description="open streams of one API key or address; 0: no limit"
     )
