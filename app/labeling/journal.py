@@ -396,9 +396,13 @@ class Journal:
             )
 
     def _forget_members(self, containers: str, values: tuple[int, ...] = ()) -> None:
-        """Forget the images of archives and videos, given by a query; their rows are kept to remove written images."""
+        """Forget the images of archives and videos, given by a query; their rows are kept to remove written images.
+
+        Results are kept for the same bytes, with their reason.
+        """
         self._db.execute(
-            "UPDATE items SET sha256=IIF(status IN ('ok', 'no_face'), sha256, NULL), status=NULL, reason=NULL, found=0 "  # noqa: S608
+            "UPDATE items SET sha256=IIF(status IN ('ok', 'no_face'), sha256, NULL), "  # noqa: S608
+            "reason=IIF(status IN ('ok', 'no_face'), reason, NULL), status=NULL, found=0 "
             f"WHERE parent IN ({containers})",
             values,
         )

@@ -63,6 +63,14 @@ def test_moved_inputs_keep_their_results(
     assert counts(mien, photos, out) == (0, 0)
 
 
+def test_a_kept_result_has_its_reason(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    before, after = (
+        mien.label(copied_with_new_times(photos), "--write", "csv,anonymized", out=tmp_path / "out") for _ in range(2)
+    )
+    assert {"clip.avi", "some.zip/in/a.jpg"} <= {row["file"] for row in before if row["reason"] == "doubtful_faces"}
+    assert after == before
+
+
 @pytest.mark.parametrize(
     ("first", "meanwhile"), [(["--limit", "4"], []), ([], ["--min-face", "30"])], ids=["stopped in it", "redrawn"]
 )
