@@ -206,9 +206,8 @@ def _media_type(headers: Headers) -> str:
 
 
 def _check_head(headers: Headers, max_bytes: int) -> None:
-    for name, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
-        if (encoding := headers.get(name, plain).strip().lower()) not in (plain, ""):
-            raise UnsupportedContent(f"{name.title()} {encoding[:40]}: send the body without compression")
+    if (encoding := headers.get("content-encoding", "").strip().lower()) not in ("identity", ""):
+        raise UnsupportedContent(f"Content-Encoding {encoding[:40]}: send the body without compression")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdecimal()):
         raise InvalidRequest("Content-Length: expected a number of bytes")
