@@ -1,4 +1,4 @@
-// Detect, align, classify: app/inference/pipeline.py in the browser. `run(graph, feeds, outputs)` runs a network.
+// Detect, align, classify: app/inference/labeler.py in the browser. `run(graph, feeds, outputs)` runs a network.
 
 import { align, rollDegrees } from "./align.js";
 import { decode, toBlob } from "./detector.js";
