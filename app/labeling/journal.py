@@ -544,8 +544,15 @@ class Journal:
         return replace(item, kind="pages")
 
     def open_container(self, container: Input) -> None:
-        """Store the signature of a container before its images are labeled."""
-        self._db.execute("UPDATE items SET opened=signature WHERE id=?", (container.row,))
+        """Store the signature of a container before its images are labeled, and forget its faces as a still image."""
+        with self._transaction():
+            for sql in (
+                "UPDATE items SET opened=signature WHERE id=?",
+                "DELETE FROM faces WHERE item=?",
+                "DELETE FROM thumbs WHERE item=?",
+                "DELETE FROM temp.moved WHERE item=?",
+            ):
+                self._db.execute(sql, (container.row,))
 
     def begin(self, batch: Sequence[Input]) -> list[Input]:
         """Mark images as being labeled and written; returns them with their rows.

@@ -61,12 +61,14 @@ _KIND: Final = (
     "ELSE excluded.kind END"
 )
 _UNCHANGED: Final = f"items.signature=excluded.signature AND items.path=excluded.path AND items.kind={_KIND}"
+# Of an archive or a video, the images have the results.
+_HAS_RESULT: Final = f"items.status IN ('ok', 'no_face') AND items.kind NOT IN {CONTAINER_KINDS}"
 UPSERT_INPUT: Final = f"""
 INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
 VALUES(?, {STILL}, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=excluded.size,
   found=excluded.found, signature=excluded.signature, parent=NULL,
-  sha256=IIF(excluded.status IS NULL AND ({_UNCHANGED} OR items.status IN ('ok', 'no_face')), items.sha256, NULL),
+  sha256=IIF(excluded.status IS NULL AND ({_UNCHANGED} OR {_HAS_RESULT}), items.sha256, NULL),
   status=COALESCE(excluded.status, CASE WHEN {_UNCHANGED} THEN items.status END),
   reason=IIF(excluded.status IS NULL, items.reason, excluded.reason),
   error=IIF(excluded.status IS NULL, items.error, excluded.error),

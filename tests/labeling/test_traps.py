@@ -503,7 +503,8 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, fo
     assert {row["person"] for row in rows_of(tmp_path / "faces", "manifest.csv")} == {""}, "pages are no video"
 
 
-def test_animations_are_frames_on_request_only(mien: Mien, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("outputs", ["csv,annotated", "csv"])
+def test_animations_are_frames_on_request_only(mien: Mien, folder: Path, tmp_path: Path, outputs: str) -> None:
     out = tmp_path / "out"
     first, *others = [Image.fromarray(face_photo(variant=number)) for number in range(3)]
     for name in ("a.gif", "b.webp", "c.png", "d.avif"):
@@ -514,10 +515,12 @@ def test_animations_are_frames_on_request_only(mien: Mien, folder: Path, tmp_pat
     rows: dict[str, list[dict[str, str]]] = {}
     for step in ("before", "frames", "again", "after"):
         options = ["--animations"] if step in ("frames", "again") else []
-        mien("label", folder, *options, "--write", "csv,annotated", "--out", out, "--limit", "4")
-        rows[step] = mien.label(folder, *options, "--write", "csv,annotated", out=out)
+        mien("label", folder, *options, "--write", outputs, "--out", out, "--limit", "4")
+        rows[step] = mien.label(folder, *options, "--write", outputs, out=out)
+        assert {row["status"] for row in rows[step]} == {"ok"}
+        assert sum(json.loads((out / "run.json").read_text())["faces"].values()) == len(rows[step]), step
         copies = {str(path.relative_to(out)) for path in (out / "annotated").rglob("*.jpg")}
-        assert len(copies) == len(rows[step]), step
+        assert len(copies) == (len(rows[step]) if "annotated" in outputs else 0), step
     names = ["a.gif", "b.webp", "c.png", "d.avif", "e.zip/a.gif"]
     assert [row["file"] for row in rows["before"]] == [*names, "still.gif"]
     assert rows["before"] == rows["after"]
