@@ -34,10 +34,12 @@ class Teachers(nn.Module):
         RecipeError, if one of them does not know all classes.
     """
 
+    columns: Tensor
+
     def __init__(self, config: DistillationConfig, classes: tuple[str, ...] = LABELS) -> None:
         super().__init__()
         self.members, self.heads = nn.ModuleList(), list[Head]()
-        self.columns = list[list[int]]()  # of each teacher, in the order of `classes`
+        columns = []
         for folder in config.teachers:
             try:
                 network, head, labels = _load(folder)
@@ -47,7 +49,9 @@ class Teachers(nn.Module):
             self.heads.append(head)
             if unknown := [name for name in classes if name not in labels]:
                 raise RecipeError(f"distillation.teachers {folder}: does not know {', '.join(unknown)}")
-            self.columns.append([labels.index(name) for name in classes])
+            columns.append([labels.index(name) for name in classes])
+        # of each teacher, in the order of `classes`; on the device, to which a list in each step would wait
+        self.register_buffer("columns", torch.tensor(columns), persistent=False)
         self.requires_grad_(False)
         self.to(memory_format=torch.channels_last)
 

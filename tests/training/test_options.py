@@ -171,6 +171,7 @@ def test_a_teacher_of_other_labels_or_another_contract_is_rejected(trained: Trai
     expected = Teachers(config).eval()(gray)
     checkpoint.save(teacher / checkpoint.BEST, state | {"labels": list(reversed(LABELS))})
     torch.testing.assert_close(Teachers(config).eval()(gray), expected.flip(1))  # by name
+    assert Teachers(config).to("meta").columns.is_meta  # a list of columns would be uploaded in each step
     for change, error, message in (
         ({"labels": ["joy", *LABELS[1:]]}, RecipeError, "does not know surprise"),
         ({"contract_id": "0000"}, RunError, "this build has"),
