@@ -50,7 +50,7 @@ def annotated_name(name: str, frame: int) -> str:
     if frame != STILL:
         return f"{'/'.join(_folder(part) for part in (*folders, last))}/frame_{frame:08d}.jpg"
     stem, suffix = os.path.splitext(safe)
-    if suffix.lower() in _JPEG and os.path.splitext(stem)[1].lower() not in IMAGE_EXTENSIONS:
+    if suffix.lower() in _JPEG and os.path.splitext(stem)[1].lower() not in IMAGE_EXTENSIONS | {".img"}:
         return safe
     return f"{safe}.jpg" if suffix.lower() in IMAGE_EXTENSIONS else f"{safe}.img.jpg"
 
@@ -133,7 +133,7 @@ def video_path(name: str) -> str:
     """Path of an annotated video: `a/b.mp4` keeps its name, `b.mov` becomes `b.mov.mp4`."""
     path = of_video("video", name)
     stem, suffix = os.path.splitext(path)
-    if suffix.lower() == ".mp4" and os.path.splitext(stem)[1].lower() not in VIDEOS:
+    if suffix.lower() == ".mp4" and os.path.splitext(stem)[1].lower() not in VIDEOS | {".video"}:
         return path
     return f"{path}.mp4" if suffix.lower() in VIDEOS else f"{path}.video.mp4"
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from mien.app.inference.video import Sound, Video
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
-from mien.app.labeling.images import annotated_path, anonymized_path
+from mien.app.labeling.images import annotated_path, anonymized_path, video_path
 from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.outputs import episodes, load_output, output_names, timeline, update_outputs, xlsx
 from mien.app.labeling.records import STILL
@@ -177,6 +177,23 @@ def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(
     (folder / "clip.avi").rename(folder / "other.avi")
     mien.label(folder, out=out)
     assert [path.name for path in (out / "video").iterdir()] == ["other.avi.mp4"]
+
+
+def test_copies_of_different_names_have_different_names() -> None:
+    photos = (
+        "a",
+        "a.img",
+        "a.img.jpg",
+        "a.jpg",
+        "a.jpg.img.jpg",
+        "a.png",
+        "a.png.jpg",
+        "a.png.img.jpg",
+        "a.png.jpg.jpg",
+    )
+    videos = ("b", "b.mp4", "b.mov", "b.mov.mp4", "b.video", "b.video.mp4", "b.mov.video.mp4")
+    assert len({annotated_path(name, STILL) for name in photos}) == len(photos)
+    assert len({video_path(name) for name in videos}) == len(videos)
 
 
 def test_coco_boxes_keypoints_and_categories_point_at_each_other(finished: Labeled) -> None:
