@@ -19,6 +19,7 @@ import numpy as np
 import PIL.Image
 
 from mien.analyzer import Faces, Image, in_batches, pixels_of, read_file
+from mien.app.errors import InvalidBox
 from mien.app.inference.records import Box, Face, Photo
 from mien.data.contract import decode
 from mien.data.errors import MienError
@@ -74,11 +75,11 @@ class Client:
             image: as for `Analyzer`: a path, the bytes of a file, a binary file, an image of Pillow, or RGB pixels.
             boxes: the faces instead of detected ones: (x, y, width, height), in pixels of the upright photo.
             options: of `POST /v1/expressions`, such as min_face_px=24 or crops=True, which fills `face.crop`.
-        Raises: ServiceError; httpx.TransportError, if the service cannot be reached; OSError, for a path.
+        Raises: ServiceError; InvalidBox; httpx.TransportError, if the service cannot be reached; OSError, for a path.
         """
         boxes_json = None
         if boxes is not None:
-            boxes_json = json.dumps([[dict(zip(Box._fields, map(float, box), strict=True)) for box in boxes]])
+            boxes_json = json.dumps([[_box(index, box)._asdict() for index, box in enumerate(boxes)]])
         (result,) = self._label([_encoded(image)], options, boxes_json)
         if isinstance(result, ServiceError):
             raise result
@@ -149,6 +150,14 @@ def _problem(response: httpx.Response) -> dict[str, Any]:
     status, title = response.status_code, response.reason_phrase
     kind = title.lower().replace(" ", "-")
     return {"type": f"urn:mien:problem:{kind}", "title": title, "status": status, "detail": response.text[:200]}
+
+
+def _box(index: int, values: Sequence[float]) -> Box:
+    """Raises: InvalidBox."""
+    try:
+        return Box(*map(float, values))
+    except (TypeError, ValueError) as error:
+        raise InvalidBox(f"boxes[{index}]: {values!r}: expected (x, y, width, height)", (index,)) from error
 
 
 def _encoded(image: Image) -> _Encoded:

@@ -9,7 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from mien import Analyzer, BatchError, Client, Face, Faces, ServiceError
+from mien import Analyzer, BatchError, Client, Face, Faces, MienError, ServiceError
 from mien.app.service.keys import key_hash
 from tests.support import encoded, gradient_image, sample_photo
 from tests.support.app import PHOTO, Connect
@@ -70,6 +70,9 @@ def test_given_boxes_are_labeled_as_by_an_analyzer(open_client: Open, artifact: 
     assert client.analyze(sample_photo(), boxes=[]) == []
     with pytest.raises(ServiceError, match="outside the image"):
         client.analyze(sample_photo(), boxes=[(900, 900, 10, 10)])
+    for wrong in ((1, 2, 3), [(1, 2)] * 5, None, ["a"] * 4):
+        with pytest.raises(MienError, match=r"^boxes\[1\]: .*expected \(x, y, width, height\)"):
+            client.analyze(sample_photo(), boxes=[boxes[0], wrong])  # type: ignore[list-item]
 
 
 def test_batches_name_the_images_that_cannot_be_used(open_client: Open) -> None:
