@@ -44,9 +44,6 @@ class FaceBatches(Dataset[FaceBatch]):
         self._epoch, self._order, self._repeats = -1, np.empty(0, int), np.empty(0, int)
         self._augment: Augment | None = None
 
-    def __len__(self) -> int:
-        return self.recipe.epochs * self.steps_per_epoch
-
     def _drawn(self, step: int) -> tuple[int, Array, Array]:
         """Epoch of a step, its faces (B,), and how often each was drawn before in this epoch, (B,)."""
         epoch, number = divmod(step, self.steps_per_epoch)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
+from scipy.special import log_softmax, rel_entr
 from scipy.stats import binom, binomtest
 from scipy.stats import t as student
 
@@ -93,10 +93,8 @@ def brier(probabilities: Array, actual: Array) -> Array:
 
 
 def kl_to_votes(probabilities: Array, votes: Array) -> Array:
-    """KL(votes || probabilities) of each face, (N,), in nats; (N, classes) each, and votes may lack the last class."""
-    probabilities = probabilities[:, : votes.shape[1]]
-    safe = np.where(votes > 0, votes, 1.0)
-    return np.asarray((votes * (np.log(safe) - np.log(np.maximum(probabilities, 1e-12)))).sum(axis=1))
+    """KL(votes || probabilities) of each face, (N,), in nats; (N, classes) each."""
+    return np.asarray(rel_entr(votes, np.maximum(probabilities, 1e-12)).sum(axis=1))
 
 
 def wilson(correct: int, total: int) -> Interval:

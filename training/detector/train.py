@@ -57,9 +57,6 @@ class SceneBatches(Dataset[SceneBatch]):
     def __init__(self, scenes: Scenes, recipe: DetectorRecipe, world: World) -> None:
         self._scenes, self._recipe, self._world = scenes, recipe, world
 
-    def __len__(self) -> int:
-        return self._recipe.steps
-
     def __getitem__(self, number: int) -> SceneBatch:
         cv2.setNumThreads(1)  # in a spawned worker
         size = self._recipe.batch_size

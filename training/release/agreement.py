@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
+from scipy.stats import pearsonr
 
 from mien.data.contract import Array
 from mien.data.quality import measure
@@ -61,9 +62,8 @@ class Votes:
     @property
     def correlation(self) -> Interval:
         """Pearson's correlation, with Fisher's interval."""
-        value = float(np.corrcoef(self.expected, self.actual)[0, 1])
-        low, high = np.tanh(np.arctanh(value) + np.array([-1.96, 1.96]) / np.sqrt(len(self.actual) - 3))
-        return Interval(value, float(low), float(high))
+        result = pearsonr(self.expected, self.actual)
+        return Interval(*map(float, (result.statistic, *result.confidence_interval())))
 
     def by_tenth(self) -> tuple[VotedFaces, ...]:
         """Mean expected and actual shares by tenths of the expected ones."""
