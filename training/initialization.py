@@ -13,11 +13,9 @@ from timm.models._manipulate import adapt_input_conv
 from torch import Tensor
 
 from mien.data.contract import LABELS
-from mien.data.errors import MienError
 from mien.models.manifest import ArtifactError
 from mien.models.network import FaceNetwork
-from mien.training import checkpoint
-from mien.training.config import WEIGHT_SUFFIXES, ModelConfig, check_weights
+from mien.training.config import WEIGHT_SUFFIXES
 from mien.training.run_folder import RunError
 from mien.training.weights import load_trained
 
@@ -29,29 +27,7 @@ _STEM: Final = "backbone.network.patch_embed."
 
 
 class InitialWeightsError(RunError):
-    """Weights that do not match the network to initialize."""
-
-
-def model_to_build(model: ModelConfig, *, run: Path) -> ModelConfig:
-    """The model without published weights if `run` has a checkpoint, which replaces all initial weights.
-
-    Raises: RecipeError, if other initial weights are missing.
-    """
-    if checkpoint.exists(run):
-        return model.model_copy(update={"pretrained": False})
-    check_weights("model.init_from", model.init_from)
-    return model
-
-
-def load_start(network: FaceNetwork, model: ModelConfig, classes: tuple[str, ...], *, run: Path) -> tuple[Path, ...]:
-    """Initialize a network as its recipe specifies, unless `run` has a checkpoint, which replaces the weights.
-
-    Returns: the folder or file of the initial weights, if they were loaded; see `load_initial`.
-    """
-    if model.init_from is None or checkpoint.exists(run):
-        return ()
-    load_initial(network, model.init_from, classes)
-    return (model.init_from,)
+    """Weights that cannot be read, or do not match the network to initialize."""
 
 
 def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = LABELS) -> None:
@@ -163,20 +139,16 @@ _OURS: Final = "backbone.network."
 _UNREADABLE: Final = (OSError, SafetensorError, RuntimeError, EOFError, LookupError, ValueError)
 
 
-class ForeignWeightsError(MienError):
-    """A file without a matching state dict."""
-
-
 def read_foreign(network: FaceNetwork, path: Path) -> dict[str, Tensor]:
     """Read weights under the names of `network`, without a classifier for other classes.
 
     For a luminance network, the weights of the first convolution are summed over the color channels.
-    Raises: ForeignWeightsError, if the file cannot be read or no name matches.
+    Raises: InitialWeightsError, if the file cannot be read or no name matches.
     """
     own = network.state_dict()
     weights = {f"{_OURS}{name}": value for name, value in _named_as(own, _read_state(path)).items()}
     if not weights:
-        raise ForeignWeightsError(f"model.init_from {path}: no tensor name matches this timm network")
+        raise InitialWeightsError(f"model.init_from {path}: no tensor name matches this timm network")
     for name, value in weights.items():
         if name in own and value.ndim == own[name].ndim == 4 and value.shape[1] == 3 and own[name].shape[1] == 1:
             weights[name] = adapt_input_conv(1, value)
@@ -187,15 +159,15 @@ def _read_state(path: Path) -> dict[str, Tensor]:
     try:
         state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # whose message advises to run the code
-        raise ForeignWeightsError(
+        raise InitialWeightsError(
             f"model.init_from {path}: not a file of tensors only: it is damaged, or has other objects, such as a whole "
             "network, whose code is not run. Save the state dict: torch.save(network.state_dict(), path)."
         ) from error
     except _UNREADABLE as error:
         why = str(error) or "it is empty"
-        raise ForeignWeightsError(f"model.init_from {path}: cannot be read as a state dict ({why})") from error
+        raise InitialWeightsError(f"model.init_from {path}: cannot be read as a state dict ({why})") from error
     if not isinstance(state, dict):
-        raise ForeignWeightsError(f"model.init_from {path}: expected a state dict, found {type(state).__name__}")
+        raise InitialWeightsError(f"model.init_from {path}: expected a state dict, found {type(state).__name__}")
     wrapped = [state[name] for name in _WRAPPED_IN if isinstance(state.get(name), dict)]
     state = wrapped[0] if wrapped else state
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}

@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from mien.data.contract import Array, contract_id, softmax
 from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork
+from mien.training import checkpoint
 from mien.training.batches import FaceBatch, FaceBatches, mix
 from mien.training.config import Recipe, RecipeError, check_weights
 from mien.training.evaluate import evaluate, predict
 from mien.training.faces import Split, join, read_split
-from mien.training.initialization import load_start, model_to_build
+from mien.training.initialization import load_initial
 from mien.training.losses import attention_consistency, cross_entropy, distillation_loss
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
 from mien.training.run import Run, check_batch_size, parts_of
@@ -47,7 +48,10 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
     optim, distillation, loss_config = recipe.optim, recipe.distillation, recipe.loss
     sign = -1 if recipe.select == "negative_log_likelihood" else 1
     check_weights("distillation.teachers", *distillation.teachers)
-    model = model_to_build(recipe.model, run=out)
+    model = recipe.model
+    if checkpoint.exists(out):  # it replaces all initial weights
+        model = model.model_copy(update={"pretrained": False, "init_from": None})
+    check_weights("model.init_from", model.init_from)
     with setup_runtime(recipe.runtime) as runtime:
         world, device = runtime.world, runtime.device
         in_fp32 = replace(runtime, autocast=torch.autocast(device.type, enabled=False))  # as the release is evaluated
@@ -70,7 +74,8 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
 
         # network
         network = FaceNetwork(model, len(labels))
-        start = load_start(network, recipe.model, labels, run=out)
+        if model.init_from is not None:
+            load_initial(network, model.init_from, labels)
         if world.size > 1 and device.type == "cuda":
             # not available on CPUs, where each process normalizes its own part of the batch
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
@@ -145,7 +150,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
 
         facts = data_facts(data.sources, parts)
         learned = dict(list(facts["data"].items())[:count])
-        facts |= provenance(recipe.model, learned, folders=(*distillation.teachers, *start))
+        facts |= provenance(recipe.model, learned, folders=(*distillation.teachers, *filter(None, [model.init_from])))
         facts["parameters"] = parameters(network)
         state: dict[str, Any] = {"network": network, "optimizer": optimizer}
         state |= {"ema": ema.module} if ema is not None else {}

@@ -16,7 +16,7 @@ from mien.models.manifest import sha256_of
 from mien.models.network import FaceNetwork
 from mien.training.batches import epoch_order
 from mien.training.config import RecipeError, RuntimeConfig
-from mien.training.initialization import ForeignWeightsError, load_initial
+from mien.training.initialization import InitialWeightsError, load_initial
 from mien.training.optimizer import perturbed_weights
 from mien.training.run import open_trackers
 from mien.training.run_folder import FACTS_NAME, load_best
@@ -120,7 +120,7 @@ def test_third_party_weights_that_are_damaged_or_of_another_network_are_rejected
         empty: r"cannot be read as a state dict \(it is empty",
     }
     for path, expected in expectations.items():
-        with pytest.raises(ForeignWeightsError, match=expected):
+        with pytest.raises(InitialWeightsError, match=expected):
             load_initial(network, path)
 
 
