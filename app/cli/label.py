@@ -119,10 +119,12 @@ def label(
         except MienError as error:
             codes: dict[type[MienError], int] = {OutputLocked: LOCKED, DiskFull: DISK_FULL}
             fail(str(error), codes.get(type(error), FAILED))
-        except BaseException:
+        except BaseException as error:
             # not only Stopped: a native library may replace it by another exception during its import
             if signals.received is not None:
                 fail(stopped_by(signals.received), STOPPED)
+            if isinstance(error, OSError):  # of a full disk to which the output is redirected
+                fail(str(error), FAILED)
             if not options.json_log:
                 raise
             fail(traceback.format_exc(), FAILED)

@@ -44,6 +44,8 @@ def printed_errors() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except BrokenPipeError:  # of `head`; Typer exits without a message
+        raise
     except Exception as error:
         from mien.data.errors import MienError
 

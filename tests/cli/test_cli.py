@@ -121,6 +121,15 @@ def test_models_list_has_every_detector_and_the_names_by_which_models_are_select
     assert accurate.startswith("  accurate_")
 
 
+def test_a_reader_that_closes_the_pipe_ends_a_command_without_a_message() -> None:
+    command = [sys.executable, "-m", "mien", "models", "list"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -1,5 +1,6 @@
 """Traps of real collections: cut and uneven videos, files swapped during a run, full disks, limits, archives."""
 
+import errno
 import importlib.util
 import io
 import json
@@ -18,7 +19,7 @@ import pytest
 from PIL import Image
 
 from mien import app
-from mien.app.labeling import batch, containers, run
+from mien.app.labeling import batch, containers, run, summary
 from mien.app.labeling.batch import BatchLabeler, Threads
 from mien.data.contract.decode import formats
 from tests.labeling.conftest import Mien, resize
@@ -567,6 +568,15 @@ def test_an_unexpected_error_is_a_json_line_too(
     done = mien("label", photos, "--out", tmp_path / "out", "--json-log")
     assert done.exit_code == 1
     assert "RuntimeError: a bug" in json.loads(done.stderr)["error"]
+
+
+def test_an_output_that_is_redirected_to_a_full_disk_is_one_line(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "print_summary", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    done = mien("label", photos, "--out", tmp_path / "out", "--write", "csv")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, "mien: [Errno 28] No space left on device")
+    assert len(rows_of(tmp_path / "out")) == 5
 
 
 def test_files_with_the_same_bytes_are_marked(mien: Mien, photos: Path, tmp_path: Path) -> None:
