@@ -36,7 +36,7 @@ class DetectorMetric(StrictModel):
 
     name: str
     faces: int = Field(description="number of faces")
-    estimate: Interval
+    estimate: Interval | None = Field(description="null without faces")
 
 
 class DetectorManifest(StrictModel):

@@ -21,14 +21,13 @@ from mien.data.contract import Array
 from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import DetectorMetric, default_detector_dir, load_detector
 from mien.models.detector.yunet import dynamic_graph
-from mien.models.manifest import Interval
 from mien.training.detector.config import DetectorData, DetectorRecipe
 from mien.training.detector.images import LabeledImage, LabeledImages, load_images
 from mien.training.detector.scenes import is_sure, similarity, transform_faces, warp
 from mien.training.detector.teacher import SCORE, VIEW_SHARE, box_iou
 from mien.training.evaluate import open_graph
 from mien.training.metrics import bootstrap
-from mien.training.wording import plain_interval, print_table
+from mien.training.wording import interval, plain_interval, print_table
 
 Detect = Callable[[Array], Array]  # (H, W, 3) uint8 BGR -> (N, 15) float32
 SAME_IOU: Final = 0.4
@@ -36,7 +35,6 @@ TEACHER_THRESHOLD: Final = 0.6  # as in serving
 MIN_FACE_PX: Final = 24.0
 SIZES_PX: Final = ((12, 24), (24, 48), (48, 96), (96, 256))
 ROTATIONS_DEG: Final = (0, 15, 30, 90)
-_NOTHING: Final = Interval(float("nan"), float("nan"), float("nan"))
 _REFERENCE_SCORE, _REFERENCE_SHARE = 0.8, 0.15
 THRESHOLDS: Final = tuple(round(0.4 + 0.01 * number, 2) for number in range(56))
 _ROTATED_PX: Final = (48.0, 160.0)  # sizes of rotated faces
@@ -86,7 +84,7 @@ def evaluate(detect: Detect, images: LabeledImages) -> list[DetectorMetric]:
     """All metrics of one detector."""
     plain = [compare(detect(item.read()), reference_faces(item), item.faces[:, :4]) for item in images.items]
     errors = np.concatenate([matches.errors for matches in plain])
-    median = bootstrap(np.median, errors) if len(errors) else _NOTHING
+    median = bootstrap(np.median, errors) if len(errors) else None
     recall = _recall(f"recall, faces of {MIN_FACE_PX:.0f} px and more", plain)
     metrics = [
         recall,
@@ -173,13 +171,13 @@ def _under(item: LabeledImage, scale: float, angle_deg: float) -> tuple[Array, A
 
 
 def _ratio(name: str, views: list[Matches], shares: list[tuple[float, int]]) -> DetectorMetric:
-    """Ratio of two sums over images, with its interval, from both numbers of each; NaN if there are no faces."""
+    """Ratio of two sums over images, with its interval, from both numbers of each; None if the second sum is 0."""
     parts, wholes = np.array(shares, np.float64).reshape(-1, 2).T
 
     def ratio(parts: Array, wholes: Array) -> float:
         return parts.sum() / wholes.sum() if wholes.any() else float("nan")
 
-    estimate = bootstrap(ratio, parts, wholes) if wholes.any() else _NOTHING
+    estimate = bootstrap(ratio, parts, wholes) if wholes.any() else None
     return DetectorMetric(name=name, faces=sum(len(matches.found) for matches in views), estimate=estimate)
 
 
@@ -189,6 +187,15 @@ def _recall(name: str, views: list[Matches]) -> DetectorMetric:
 
 def _error(name: str, views: list[Matches]) -> DetectorMetric:
     return _ratio(name, views, [(matches.errors.sum(), len(matches.errors)) for matches in views])
+
+
+def cell(metric: DetectorMetric) -> str:
+    """Text of an estimate, "" without one."""
+    if metric.estimate is None:
+        return ""
+    if metric.name.startswith(("recall", "precision")):
+        return interval(metric.estimate, 1).replace(" ", " % ", 1)
+    return plain_interval(metric.estimate)
 
 
 def evaluate_graph(
@@ -212,10 +219,7 @@ def run(artifact: Path | None, *, json_file: Path | None) -> None:
     data = DetectorRecipe.model_validate(manifest.recipe).data
     graph, images = folder / manifest.graph.file, load_images(data, "test")
     metrics = evaluate_graph(graph, manifest.name, manifest.score_threshold, images, data)
-    rows = [
-        (row[0].name, str(row[0].faces), *(plain_interval(metric.estimate) for metric in row))
-        for row in zip(*metrics.values(), strict=True)
-    ]
+    rows = [(row[0].name, str(row[0].faces), *map(cell, row)) for row in zip(*metrics.values(), strict=True)]
     print_table(("on held-out images", "faces", *metrics), rows)
     if json_file:
         values = {name: [metric.model_dump() for metric in each] for name, each in metrics.items()}

@@ -9,7 +9,6 @@ artifact's name to models/artifacts/DEFAULT_DETECTOR.
 """
 
 import logging
-import math
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +23,10 @@ from mien.data.contract import Array
 from mien.models.detector.decode import KINDS, OUTPUTS, SCORE_THRESHOLD, STRIDES, detect_rows
 from mien.models.detector.manifest import DetectorManifest, DetectorMetric
 from mien.models.detector.network import FaceFPN, Released
-from mien.models.manifest import ARTIFACTS_DIR, GraphFile, Interval, sha256_of, write_manifest
+from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
 from mien.training import checkpoint
 from mien.training.detector.config import DetectorRecipe, shareable
-from mien.training.detector.evaluate import evaluate_graph, select_threshold
+from mien.training.detector.evaluate import cell, evaluate_graph, select_threshold
 from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector
 from mien.training.evaluate import open_graph
@@ -35,7 +34,7 @@ from mien.training.release.export import CARD_NAME, new_artifact
 from mien.training.release.graphs import OPSET, ExportError, export_onnx
 from mien.training.run_folder import parameters, read_facts, read_run, trained_commit
 from mien.training.weights import WEIGHTS_NAME, save_weights
-from mien.training.wording import markdown_table, percent, plain_interval
+from mien.training.wording import markdown_table
 
 logger = logging.getLogger("mien.training")
 MAX_DIFFERENCE: Final = 1e-3  # of a score, or of a box or landmark in cells
@@ -85,7 +84,7 @@ def export(run: Path, tag: str, *, threshold: float | None = None, artifacts_dir
             opset=OPSET,
             parameters=parameters(network),
             score_threshold=threshold,
-            metrics=tuple(metric for metric in metrics[final.name] if math.isfinite(metric.estimate.value)),
+            metrics=tuple(metric for metric in metrics[final.name] if metric.estimate is not None),
             recipe=shareable(recipe),
             commit=trained_commit(facts),
             data_index_sha256=facts["data"],
@@ -228,10 +227,7 @@ def render(manifest: DetectorManifest, metrics: dict[str, list[DetectorMetric]])
         f"The score threshold, {manifest.score_threshold}, was selected on the same images. Test: "
         "`mien detector evaluate --artifact DIR`."
     )
-    rows = [
-        (same[0].name, str(same[0].faces), *(_cell(metric.name, metric.estimate) for metric in same))
-        for same in zip(*metrics.values(), strict=True)
-    ]
+    rows = [(same[0].name, str(same[0].faces), *map(cell, same)) for same in zip(*metrics.values(), strict=True)]
     sections = [
         f"# Model card: {manifest.name}",
         summary,
@@ -257,10 +253,3 @@ def _sources(manifest: DetectorManifest) -> str:
     return (
         f"{sources} Training started with {start}, and {share} of the parts of its samples show false positives of it."
     )
-
-
-def _cell(name: str, estimate: Interval) -> str:
-    if name.startswith(("recall", "precision")):
-        value, low, high = (percent(share, 1) for share in (estimate.value, estimate.low, estimate.high))
-        return f"{value} % ({low} to {high})"
-    return plain_interval(estimate)

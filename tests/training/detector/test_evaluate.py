@@ -1,5 +1,6 @@
 """Evaluation of a detector: matches, false positives, landmark errors, and metrics without faces."""
 
+import json
 from pathlib import Path
 
 import cv2
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from mien.data.contract import Array
-from mien.training.detector.evaluate import compare, evaluate, landmark_error, select_threshold
+from mien.training.detector.evaluate import cell, compare, evaluate, landmark_error, select_threshold
 from mien.training.detector.images import LabeledImage, LabeledImages
 from tests.support.detector import DrawnTeacher, drawn_face
 
@@ -56,11 +57,19 @@ def test_a_perfect_detector_has_full_recall_and_no_false_positives(tmp_path: Pat
     metrics = {one.name: one for one in evaluate(_perfect, _labeled_images(tmp_path, 4))}
     assert metrics["recall, faces of 24 px and more"].estimate.value == 1
     assert metrics["recall, faces of 24 px and more"].faces == 4
+    assert cell(metrics["recall, faces of 24 px and more"]) == "100.0 % (100.0 to 100.0)"
     assert metrics["false positives per 100 faces"].estimate.value == 0
     assert metrics["recall, 24 to 48 px"].estimate.value == 1
     assert metrics["landmark error, rotated by 0 degrees"].estimate.value < 0.1
     # the drawn teacher ignores rotation: its landmarks are always upright
     assert metrics["landmark error, rotated by 90 degrees"].estimate.value > 0.3
+
+
+def test_a_metric_without_faces_has_no_value(tmp_path: Path) -> None:
+    metrics = evaluate(_perfect, _labeled_images(tmp_path, 0))
+    assert {metric.estimate for metric in metrics} == {None}
+    json.dumps([metric.model_dump() for metric in metrics], allow_nan=False)
+    assert set(map(cell, metrics)) == {""}
 
 
 def test_the_threshold_is_the_lowest_with_less_than_one_false_positive_per_100_faces(tmp_path: Path) -> None:
