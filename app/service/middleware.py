@@ -84,7 +84,7 @@ class Envelope:
                 return
             if message["type"] in _STARTS:
                 status = message.get("status", HTTPStatus.SWITCHING_PROTOCOLS)
-                _add_headers(message, service)
+                _add_headers(message, scope, service)
                 _add_limits(message, scope, service)
             await send(message)
 
@@ -131,7 +131,7 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def _add_headers(message: Message, service: Service) -> None:
+def _add_headers(message: Message, scope: Scope, service: Service) -> None:
     message.setdefault("headers", [])
     headers = MutableHeaders(scope=message)
     headers[REQUEST_ID] = request_id.get() or new_id()
@@ -144,7 +144,7 @@ def _add_headers(message: Message, service: Service) -> None:
         del headers["Accept-Ranges"]
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
-    if service.draining:
+    if service.draining or {"content-length", "transfer-encoding"} <= set(Headers(scope=scope)):  # RFC 9112, 6.1
         headers["Connection"] = "close"
 
 

@@ -83,6 +83,13 @@ def test_the_body_after_an_unsupported_upgrade_is_not_the_next_request(common: S
     assert re.findall(rb"HTTP/1.1 (\d+)", response) == [b"200", b"200"]
 
 
+def test_a_request_with_a_length_and_chunks_is_the_last_of_its_connection(common: Server) -> None:
+    head = POST + b"Host: localhost\r\nContent-Type: image/jpeg\r\nTransfer-Encoding: chunked\r\n"
+    body = b"0\r\n\r\n" + GET + b"\r\n"
+    response = common.send(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert re.findall(rb"HTTP/1.1 (\d+)", response) == [b"422"], "the rest is a hidden request"
+
+
 def _rejections(server: Server) -> Counter[str]:
     found = re.findall(r'mien_rejections_total{problem="(.+)"} (\d+)', httpx.get(f"{server.url}/metrics").text)
     return Counter({kind: int(count) for kind, count in found})
