@@ -5,6 +5,7 @@ mien webcam --source film.mp4 --write labeled.mp4 --no-window
 Flow: source -> labeler -> tracks (smoothed labels) -> views. Closing a view ends the run.
 """
 
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ class Summary:
     frames: int = 0
     seconds: float = 0.0
     tracks: set[int] = field(default_factory=set)
-    stopped: bool = False  # by Ctrl-C
+    stopped: bool = False  # by Ctrl-C or SIGTERM
 
     def __str__(self) -> str:
         rate = self.frames / self.seconds if self.seconds else 0.0
@@ -50,13 +51,15 @@ class Summary:
 
 
 def label_video(labeler: Labeler, source: Source, open_views: Sequence[Callable[[], View]]) -> Summary:
-    """Label frames until the source ends, a view is closed or Ctrl-C is pressed; then close everything.
+    """Label frames until the source ends, a view is closed, or Ctrl-C or SIGTERM stops it; then close everything.
 
-    The views are opened here, so that an error closes the source and those that are open.
+    Called in the main thread. The views are opened here, so that an error closes the source and those that are open.
     """
     tracker, recent_s = Tracker(labeler.threshold()), deque[float](maxlen=_RECENT_FRAMES)
     summary, start = Summary(), time.perf_counter()
     with ExitStack() as cleanup:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # of `timeout` and of service managers
+        cleanup.callback(signal.signal, signal.SIGTERM, before)
         cleanup.callback(source.close)
         views = [_closed_by(cleanup, open_view()) for open_view in open_views]
         try:

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,12 +85,21 @@ def test_a_face_keeps_its_number_and_every_view_sees_every_frame(labeler: Labele
     assert str(Summary(frames=1)).startswith("1 frame in")
 
 
-@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
-def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
-    labeler: Labeler, error: type[BaseException] | None, tmp_path: Path
+@pytest.mark.parametrize(
+    "stop",
+    [lambda: False, Mock(side_effect=KeyboardInterrupt), lambda: signal.raise_signal(signal.SIGTERM) or True],
+    ids=["view", "ctrl-c", "sigterm"],
+)
+def test_closing_a_view_or_a_signal_ends_the_run_normally(
+    labeler: Labeler, stop: Callable[[], bool], tmp_path: Path
 ) -> None:
-    source, file = still(), VideoFile(tmp_path / "out.mp4")
-    summary = label_video(labeler, source, opening(file, recorder(*[True] * 4, error or False)))
+    source, file, last = still(), VideoFile(tmp_path / "out.mp4"), Mock()
+    last.show.side_effect = lambda moment: stop() if moment.frame.time_s == 4 / FPS else True
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        summary = label_video(labeler, source, opening(file, last))
+    finally:
+        assert signal.signal(signal.SIGTERM, before) is signal.SIG_IGN
     assert summary.frames == 5
     source.close.assert_called_once()
     assert len(list(open_source(str(file.path)).frames())) == 5
