@@ -166,6 +166,8 @@ class Folders(Reader):
         self.notes += [
             f"{count} files ignored: {suffix} is not a supported image" for suffix, count in sorted(others.items())
         ]
+        if loose := [name for name in self.tree.names if "/" not in name and _IMAGE.search(name)]:
+            self.notes.append(f"{len(loose)} images ignored: in no class folder, such as {loose[0]}")
         for note in self.notes:
             logger.info("%s: %s", self.root, note)
 

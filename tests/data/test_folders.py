@@ -41,7 +41,11 @@ def test_other_files_are_ignored_and_deeper_folders_are_read(tmp_path: Path) -> 
     (root / "README.md").write_text("mine", encoding="utf-8")
     (root / "train" / "happy" / "2021").mkdir()
     shutil.copy(root / "train" / "happy" / "train000.png", root / "train" / "happy" / "2021" / "a.png")
-    assert _counts(open_reader("folders", root), "train") == {"happiness": 2}
+    reader = open_reader("folders", root)
+    assert _counts(reader, "train") == {"happiness": 2}
+    assert reader.notes == ["class folders read as happy = happiness"]
+    shutil.copy(root / "train" / "happy" / "train000.png", root / "loose.png")
+    assert open_reader("folders", root).notes[1:] == ["1 images ignored: in no class folder, such as loose.png"]
 
 
 @pytest.mark.parametrize("around", ["", "archive", "archive/faces"])
