@@ -19,6 +19,7 @@ from websockets.http11 import Response
 
 from mien.app.errors import QueueFull
 from mien.app.service.jobs import JOBS_PATH
+from mien.app.service.logs import request_id
 from mien.app.service.middleware import MAX_HEAD_BYTES, REQUEST_ID, new_id
 from mien.app.service.problems import Problem, problem_for, problem_response, raw_response, status_problem
 
@@ -124,11 +125,11 @@ class BoundedProtocol(ReadInTime, H11Protocol):
                 self.transport.abort()
                 return
         self.service.metrics.rejections.labels(problem.slug).inc()
-        request_id = new_id()
+        id_ = new_id()
         client = f"{self.client[0]}:{self.client[1]}" if self.client else ""
         line = '%s - "%s %s HTTP/%s" %d'  # the fields that uvicorn's formatter expects; the head is not to be trusted
-        self.access_logger.info(line, client, "-", "-", "1.1", problem.status, extra={"request_id": request_id})
-        self.transport.write(raw_response(problem, detail, {REQUEST_ID: request_id}))
+        self.access_logger.info(line, client, "-", "-", "1.1", problem.status, extra={"request_id": id_})
+        self.transport.write(raw_response(problem, detail, {REQUEST_ID: id_}))
         self.transport.close()
 
 
@@ -159,7 +160,8 @@ class StreamProtocol(ReadInTime, WebSocketsSansIOProtocol):
 
 def _rejection(status: int, text: str) -> Response:
     """The response to a handshake that websockets refuses, which would be plain text."""
-    problem = status_problem(status)
-    response = problem_response(problem, text.strip(), headers={"Connection": "close", REQUEST_ID: new_id()})
+    problem, id_ = status_problem(status), new_id()
+    request_id.set(id_)  # for the line that websockets logs
+    response = problem_response(problem, text.strip(), headers={"Connection": "close", REQUEST_ID: id_})
     headers = Headers([(name.decode(), value.decode()) for name, value in response.raw_headers])
     return Response(status, problem.title, headers, bytes(response.body))

@@ -1,6 +1,7 @@
 """Log of the service: startup, and one line per request with its id."""
 
 import json
+import re
 from pathlib import Path
 
 import httpx
@@ -35,7 +36,10 @@ def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(common:
         response = server.send(b"GET %s HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n%s\r\n" % (path, origin, upgrade))
         assert b"application/problem+json" in response
         assert b"x-request-id: " in response
+    wrong = server.send(b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % upgrade.replace(b"13", b"12"))
+    made = re.findall(rb"x-request-id: (\w+)", wrong)[0].decode()
     log = server.log.read_text()
+    assert f"connection rejected (400 Bad Request) [{made}]" in log
     assert '"GET /nope HTTP/1.1" 404' in log
     assert '"WebSocket /v1/stream" 422' in log
     assert "secret" not in log
