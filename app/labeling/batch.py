@@ -20,7 +20,7 @@ from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
 from mien.app.inference.records import Box, Face, Photo, Prepared
 from mien.app.inference.runtime.cpu_count import cores
-from mien.app.labeling.face_file import read_face_file
+from mien.app.labeling.face_file import FaceFile, read_face_file
 from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
 from mien.app.labeling.images import (
@@ -229,9 +229,10 @@ class BatchLabeler:
 
 
 class Executor(Protocol):
-    """Labels the batches of a run; `facts` are those of its models."""
+    """Labels the batches of a run; `facts` are those of its models, and `face_file` has the given faces."""
 
     facts: dict[str, str]
+    face_file: FaceFile | None
     workers: int
 
     def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
@@ -247,7 +248,7 @@ class Threads:
 
     def __init__(self, options: LabelOptions, settings: Settings) -> None:
         self._labeler = BatchLabeler(open_pipeline(settings), options)
-        self.facts = self._labeler.facts
+        self.facts, self.face_file = self._labeler.facts, self._labeler.face_file
         self.workers = options.workers or cores()
 
     def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:

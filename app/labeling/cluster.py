@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.batch import Batch, BatchLabeler, BatchResult, in_order
+from mien.app.labeling.face_file import read_face_file
 from mien.app.labeling.facts import open_pipeline, with_recorded_precision
 from mien.app.labeling.files import STATE_DIR, LabelingError
 from mien.app.labeling.images import THUMBS
@@ -56,7 +57,7 @@ class RayTasks:
         boxes = options.boxes and options.boxes.absolute()
         options = replace(options, out=options.out.absolute(), inputs=inputs, boxes=boxes)
         settings = settings.absolute()
-        self._out = options.out
+        self._out, self.face_file = options.out, None if boxes is None else read_face_file(boxes)
         # max_calls: by default, a process that uses a GPU ends with its task, and the next one opens the models again
         resources = {"num_cpus": 1, "num_gpus": self._gpu_share(settings), "max_retries": _RETRIES, "max_calls": 0}
         opened = ray.remote(**resources)(open_on_worker).remote(pickle.dumps((options, settings)))

@@ -23,7 +23,7 @@ from mien.app import VERSION
 from mien.app.labeling.batch import Batch, BatchResult, Executor, Threads
 from mien.app.labeling.cluster import RayTasks, connected
 from mien.app.labeling.containers import ContainerError, expected_frames, is_short, open_container, page_count
-from mien.app.labeling.face_file import read_face_file
+from mien.app.labeling.face_file import FaceFile
 from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
 from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.images import ANNOTATED, ANONYMIZED, THUMBS
@@ -119,7 +119,7 @@ class _Run:
         self.signals.check()
         if self.complete:
             journal.remove_stale()
-            self._name_unused()
+            self._name_unused(executor.face_file)
         for name in outputs:
             self.signals.check()
             report.writing(name)
@@ -129,12 +129,10 @@ class _Run:
         _write_run_file(journal, self.options, outcome)
         outcome.suggest(self.options.out)
 
-    def _name_unused(self) -> None:
+    def _name_unused(self, face_file: FaceFile | None) -> None:
         """Say which given faces are of no image or frame of the run. Raises: LabelingError, if all are."""
-        if (boxes := self.options.boxes) is None:
-            return
         unused, is_used = list[str](), False
-        for name, frames in sorted(read_face_file(boxes).faces.items()):
+        for name, frames in sorted(face_file.faces.items()) if face_file else ():
             if not self.journal.has_input(name):
                 unused.append(name)
                 continue
@@ -144,7 +142,9 @@ class _Run:
             is_used |= len(missing) < len(frames)
         if unused:
             listed = ", ".join(unused[:5] + (["..."] if len(unused) > 5 else []))
-            text = f"{boxes} has faces of {counted(len(unused), 'image')} not among those labeled: {listed}"
+            text = (
+                f"{self.options.boxes} has faces of {counted(len(unused), 'image')} not among those labeled: {listed}"
+            )
             if not is_used:
                 raise LabelingError(
                     f"{text}. Name them as labels.csv does, with the number of each frame, and add --new-run."

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,16 @@ def test_unlisted_images_have_no_face_and_unknown_ones_are_named(photos: Path, s
         rows = labeled(photos, settings, boxes=boxes)
     assert [row["status"] for row in rows] == ["ok", "no_face", "no_face", "ok", "no_face", "no_face", "no_face"]
     assert said[-1].endswith("3 images not among those labeled: clip.mp4 frame 7, gone.jpg, scan.tif without a frame")
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="the system has no /dev/fd")
+def test_faces_can_be_the_output_of_another_program(photos: Path, settings: Settings) -> None:
+    table = write_boxes(photos.parent / "boxes.csv", ("a.jpg", *BOX)).read_bytes()
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(table)
+    assert [row["status"] for row in labeled(photos, settings, boxes=Path(f"/dev/fd/{reading}"))] == ["ok", "no_face"]
+    os.close(reading)
 
 
 def test_the_table_of_a_run_gives_the_same_faces_again(photos: Path, settings: Settings) -> None:
