@@ -64,6 +64,13 @@ def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> 
     assert page.get("/api/faces", params={"offset": -5}).status_code == 422
 
 
+def test_the_page_of_a_folder_whose_name_is_not_utf8_is_shown(own: Labeled) -> None:
+    out = own.out.rename(os.fsdecode(os.fsencode(own.out) + b"\xe9"))
+    with opened(create_review_app(Path(out))) as page:
+        assert page.get("/api/run").json()["folder"].endswith("out\\xe9")
+        assert decide(page, "0.jpg", "anger") == 200
+
+
 def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labeled) -> None:
     before = (own.out / "labels.csv").read_bytes()
     assert decide(page, "0.jpg", "anger") == 200

@@ -31,6 +31,7 @@ from mien.app.labeling.people import People, moments, naming_of
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.sample import check_reviewer, decisions_table, draw_sample, find
 from mien.app.labeling.review.sources import SourceReader
+from mien.app.labeling.scan import printable
 from mien.data.contract import Array, align
 from mien.data.contract.palette import hex_color
 from mien.data.quality import REASONS
@@ -145,7 +146,7 @@ def _add_faces(
     def run() -> dict[str, Any]:
         labels, reasons = journal.labels(), journal.reasons()
         return {
-            "folder": str(journal.out.absolute()),
+            "folder": printable(str(journal.out.absolute())),
             "file": corrections.path.relative_to(journal.out).as_posix(),
             "labels": [
                 {"name": label, "count": labels[label], "color": hex_color(label, journal.expressions)}
