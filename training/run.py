@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from mien.data.atomic import write_atomic
 from mien.data.errors import MienError
 from mien.training import checkpoint
 from mien.training.config import RecipeError, RunRecipe, RuntimeConfig
-from mien.training.run_folder import METRICS_NAME, check_run, create_folder, record_run, run_lock
+from mien.training.run_folder import METRICS_NAME, check_run, create_folder, read_facts, record_run, run_lock
 from mien.training.runtime import Runtime
 
 logger = logging.getLogger("mien.training")
@@ -57,8 +58,11 @@ def open_trackers(runtime: RuntimeConfig, out: Path, *, name: str, step: int) ->
             writer.flush()
 
         trackers.append(Tracker(add, writer.close))
-    if runtime.wandb:  # resumed by the name of the run folder; WANDB_MODE=offline keeps it local
-        run = _library("wandb").init(project="mien", name=name, id=out.name, dir=str(out), resume="allow")
+    if runtime.wandb:  # resumed by its id; WANDB_MODE=offline keeps it local
+        wandb = _library("wandb")
+        started = re.sub(r"\D", "", read_facts(out).get("started", ""))  # another run can have the same folder name
+        identity = f"{out.name}-{started}" if started else out.name
+        run = wandb.init(project="mien", name=name, id=identity, dir=str(out), resume="allow")
         trackers.append(Tracker(lambda values, step: run.log(dict(values), step=step), run.finish))
     if runtime.mlflow:  # at MLFLOW_TRACKING_URI
         mlflow = _library("mlflow")

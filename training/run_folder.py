@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeGuard, TypeVar
@@ -154,8 +155,8 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def record_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any], *, device: torch.device, processes: int) -> None:
-    """Write recipe and facts of a run; for a resumed run, append its commit, environment, device and processes."""
-    here = {"commit": commit(), **environment(), "processes": processes}
+    """Write recipe and facts of a run; for a resumed run, append time, commit, environment, device and processes."""
+    here = {"started": datetime.now(UTC).isoformat(), "commit": commit(), **environment(), "processes": processes}
     here["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else here["cpu"]
     recorded = {"contract_id": contract_id(), **here, **facts}
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -111,6 +113,21 @@ def test_a_run_records_the_device_that_it_uses_each_time(tmp_path: Path, monkeyp
     for recorded in (facts, *facts["resumed"]):
         assert recorded["device"] == recorded["cpu"]
         assert recorded["processes"] == 1
+
+
+def test_a_run_continues_its_own_run_of_wandb_and_no_other_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = Mock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for folder, step in (("here", 1), ("here", 2), ("elsewhere", 1)):
+        run = run_of_three_steps(tmp_path / folder, network=torch.nn.Linear(2, 2))
+        run.recipe = with_runtime(run.recipe, wandb=True)
+        with pytest.raises(KeyboardInterrupt):
+            save_and_stop(run, step=step)
+    first, resumed, other = (call.kwargs["id"] for call in wandb.init.call_args_list)
+    assert first == resumed != other
+    assert re.fullmatch(r"run-\d+", first)
 
 
 STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
