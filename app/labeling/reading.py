@@ -172,8 +172,8 @@ def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Fai
 
     payload: the file's bytes, if it could be read.
     """
-    suffix = os.path.splitext(name)[1].lower()
-    is_image = suffix in IMAGE_EXTENSIONS or (payload or b"").startswith(_SIGNATURES)
+    is_named = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS or kind_of(name) in CONTAINERS
+    is_image = is_named or (payload or b"").startswith(_SIGNATURES)
     status: Status = "error" if is_image else "skipped"
     match error:
         case InvalidRequest():  # given faces that cannot be used

@@ -65,14 +65,16 @@ def test_an_image_or_a_video_on_which_a_stage_fails_is_a_row_and_the_others_are_
             raise RuntimeError("the network has no answer")
         return prepare(pipeline, payload, **options)
 
-    write_video(photos / "1.avi", frames=2)
+    for name in ("1.avi", "3.avi"):
+        write_video(photos / name, frames=2)
     monkeypatch.setattr(Labeler, "prepare", failing)
-    monkeypatch.setattr(VideoFrame, "pixels", Mock(side_effect=RuntimeError("side data of no known type")))
+    monkeypatch.setattr(VideoFrame, "pixels", Mock(side_effect=[RuntimeError("no known type"), MemoryError]))
     rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
-    assert len(rows) == 6
-    assert {row["file"]: (row["reason"], row["error"]) for row in rows if row["status"] != "ok"} == {
-        "1.avi": ("failed", "RuntimeError: side data of no known type"),
+    assert len(rows) == 7
+    assert {row["file"]: (row["reason"], row["error"]) for row in rows if row["status"] == "error"} == {
+        "1.avi": ("failed", "RuntimeError: no known type"),
         "2.jpg": ("failed", "RuntimeError: the network has no answer"),
+        "3.avi": ("too_large", "out of memory"),
     }
 
 
