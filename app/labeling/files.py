@@ -24,7 +24,7 @@ RUN_FILE: Final = "run.json"
 CORRECTIONS: Final = "corrections.jsonl"
 PEOPLE: Final = "people.jsonl"
 REVIEWS: Final = "reviews"  # folder of the decisions of each reviewer
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
@@ -68,7 +68,7 @@ def disk_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise DiskFull(_full_message(out)) from error
         target = error.filename2 or error.filename or out  # the second one of a renaming
         raise OutputRefused(f"cannot write to {target}: {error.strerror or error}.") from error

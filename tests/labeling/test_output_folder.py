@@ -4,12 +4,13 @@ import os
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mien.app.inference import classifier
 from tests.labeling.conftest import Mien, resize, tree
 from tests.support import tiny_artifact
-from tests.support.albums import make_album, rows_of
+from tests.support.albums import make_album, rows_of, write_video
 
 
 def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
@@ -31,6 +32,19 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
     assert "already labeled" in again.stderr
     mien.label(album, "--write", "csv,annotated,crops", out=tmp_path / "whole", exit_code=3)
     assert tree(out) == tree(tmp_path / "whole")
+
+
+def test_a_video_that_does_not_fit_on_the_disk_stops_the_run_and_is_written_when_there_is_space(
+    mien: Mien, tmp_path: Path, small_disk: Path
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (16, 240, 320, 3), np.uint8)
+    video, out = write_video(tmp_path / "noise.avi", images=noise, rate=8), small_disk / "out"
+    resize(small_disk, "700k")
+    full = mien("label", video, "--out", out, "--write", "video", "--quiet")
+    assert (full.exit_code, "no space left" in full.stderr) == (6, True)
+    resize(small_disk, "64m")
+    mien.label(video, "--write", "video", out=out)
+    assert (out / "video" / "noise.avi.mp4").stat().st_size > 700_000
 
 
 def test_a_second_process_is_refused_and_leaves_the_output_of_the_first(

@@ -20,7 +20,7 @@ from mien.app.inference.drawing import annotate
 from mien.app.inference.records import Box, Face, Photo
 from mien.app.inference.video import Cuts, Video, VideoError
 from mien.app.inference.video_writer import VideoWriter
-from mien.app.labeling.files import parts_dir
+from mien.app.labeling.files import FULL, parts_dir
 from mien.app.labeling.images import THUMBS, video_path
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.people import moments
@@ -46,6 +46,8 @@ def render(journal: Journal) -> None:
             try:
                 _write(journal, name, journal.out / path)
             except (VideoError, av.error.FFmpegError, FileNotFoundError) as error:
+                if getattr(error, "errno", None) in FULL:  # of the disk, which ends the run
+                    raise
                 _log.warning("%s was not written: %s cannot be read (%s)", path, name, error)
                 continue
         written[path] = state
