@@ -2,13 +2,17 @@
 
 import base64
 import csv
+import errno
 import io
+import itertools
 import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
 import zipfile
+from contextlib import closing, nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import unquote
 
 import numpy as np
@@ -20,6 +24,7 @@ from rich.console import Console
 from mien.app.inference.video import Sound, Video
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from mien.app.labeling.images import annotated_path, anonymized_path, video_path
+from mien.app.labeling.journal import open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.outputs import episodes, load_output, output_names, timeline, update_outputs, xlsx
 from mien.app.labeling.records import STILL
@@ -112,6 +117,16 @@ def test_the_workbook_has_the_rows_of_both_tables_as_numbers_and_texts(
     update_outputs(copy, "xlsx")
     parts = [sheet_of(copy / "labels.xlsx", number) for number in (1, 2, 3, 4)]
     assert [row for part in parts for row in part[1:]] == faces, "more rows than fit on a sheet"
+
+
+def test_a_workbook_that_does_not_fit_on_the_disk_is_an_error_of_the_disk(
+    finished: Labeled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    file = Mock(**{"write.side_effect": itertools.chain([full], itertools.repeat(0)), "tell.return_value": 0})
+    monkeypatch.setattr(xlsx, "open_output", lambda *_: nullcontext(file))
+    with closing(open_journal(finished.out)) as journal, pytest.raises(OSError, match="No space left"):
+        xlsx.render(journal)
 
 
 def test_csv_tables_have_the_separator_and_the_decimal_sign_of_a_country(

@@ -35,7 +35,10 @@ def render(journal: Journal) -> None:
         ):
             for title, part in _sheets(name, rows):
                 _write_sheet(workbook, title, columns, part)
-        workbook.close()
+        try:
+            workbook.close()
+        except xlsxwriter.exceptions.FileCreateError as error:
+            raise error.args[0] from None  # the OSError, such as that of a full disk
 
 
 def _sheets(name: str, rows: Iterable[Row]) -> Iterator[tuple[str, Iterator[Row]]]:
