@@ -351,6 +351,13 @@ class Recipe(RunRecipe):
     distillation: DistillationConfig = DistillationConfig()
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
+    start_share: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of model.init_from in the mean of weights that is validated and exported (WiSE-FT, Wortsman "
+        "et al. 2022)",
+    )
     select: Literal["accuracy", "mean_class_accuracy", "negative_log_likelihood", "last"] = Field(
         "accuracy", description="metric on validation that selects epoch and head; last: the last epoch"
     )
@@ -359,6 +366,12 @@ class Recipe(RunRecipe):
     def _selection_is_possible(self) -> Self:
         if self.data.valid is None and self.select != "last":
             raise ValueError(f"select {self.select} needs data.valid; set it, or select: last")
+        return self
+
+    @model_validator(mode="after")
+    def _starts_somewhere(self) -> Self:
+        if self.start_share and self.model.init_from is None:
+            raise ValueError("start_share needs model.init_from, whose weights are part of the mean")
         return self
 
     @model_validator(mode="after")
