@@ -123,8 +123,13 @@ def webkit(_folder: Path, url: str) -> Iterator[Script]:
         session = ask("/session", capabilities={"alwaysMatch": {"webkitgtk:browserOptions": options}})
         address = f"/session/{session['sessionId']}"
         ask(f"{address}/url", url=url)
-        yield lambda script: json.loads(
-            ask(f"{address}/execute/sync", script=f"return {_json(script)}", args=[]) or "null"
-        )
+
+        def run(expression: str) -> Any:
+            # a promise only where one is needed: WebKit may lose the callback of one, and then never answers
+            write = "const write = (value) => JSON.stringify(value) ?? null;"
+            script = f"{write} const value = {expression}; return value?.then ? value.then(write) : write(value);"
+            return json.loads(ask(f"{address}/execute/sync", script=script, args=[]) or "null")
+
+        yield run
         with suppress(httpx.TransportError):
             client.delete(address)
