@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.e2e.browser.test_local import needs_runtime
@@ -15,7 +16,7 @@ from tests.support.engines import Script, firefox, webkit
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.flaky(reruns=2, only_rerun=["httpx.ReadTimeout", "Could not parse script result"]),
+    pytest.mark.flaky(reruns=2, only_rerun=[httpx.ReadTimeout, "Could not parse script result"]),
     needs_runtime,
 ]
 CLICK = "document.getElementById('{}').click()"
