@@ -98,6 +98,7 @@ def test_axe_finds_no_violation_in_any_state_of_the_photos(
     page, check = states.tab.page, states.check
     page.set_input_files("#files", [ROOT / "samples/photos/astronaut.jpg", CAT, not_a_photo])
     page.wait_for_selector(".tile .error", timeout=WAIT_MS)
+    page.wait_for_selector(":nth-match(.tile .open, 2)", timeout=WAIT_MS)  # else the first one may be the last photo
     check("photo", ".tile .open")
     check("zoomed photo", "#detail-larger")
     check("photo without a face", "#detail-after")
