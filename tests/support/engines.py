@@ -31,7 +31,9 @@ _FIREFOX_SETTINGS = {
 
 
 def _json(expression: str) -> str:
-    return f"(async () => JSON.stringify(await ({expression})) ?? null)()"
+    """The value as JSON; a promise only where one is needed, as WebKit may lose its callback and never answer."""
+    write = "const write = (value) => JSON.stringify(value) ?? null;"
+    return f"(() => {{ {write} const value = {expression}; return value?.then ? value.then(write) : write(value); }})()"
 
 
 @contextmanager
@@ -124,12 +126,8 @@ def webkit(_folder: Path, url: str) -> Iterator[Script]:
         address = f"/session/{session['sessionId']}"
         ask(f"{address}/url", url=url)
 
-        def run(expression: str) -> Any:
-            # a promise only where one is needed: WebKit may lose the callback of one, and then never answers
-            write = "const write = (value) => JSON.stringify(value) ?? null;"
-            script = f"{write} const value = {expression}; return value?.then ? value.then(write) : write(value);"
-            return json.loads(ask(f"{address}/execute/sync", script=script, args=[]) or "null")
-
-        yield run
+        yield lambda script: json.loads(
+            ask(f"{address}/execute/sync", script=f"return {_json(script)}", args=[]) or "null"
+        )
         with suppress(httpx.TransportError):
             client.delete(address)

@@ -379,8 +379,8 @@ def test_the_commands_of_a_card_have_the_options_of_their_split_as_shell_and_rea
     changes = {"recipe": released.recipe | {"data": data}, "metrics": metrics}
     text = card.render(released.model_copy(update=changes))
     own, other = (shlex.split(command) for command in re.findall(r"`mien (evaluate [^`]+)`", text))
-    given = [after for before, after in itertools.pairwise(own) if before == "--option"]
-    assert _typed(Folders, parse_options(given)) == options
+    printed = [after for before, after in itertools.pairwise(own) if before == "--option"]
+    assert _typed(Folders, parse_options(printed)) == options
     assert other == ["evaluate", "--artifact", "DIR", "--data", "muxspace=ROOT", "--split", "valid"]
 
 
