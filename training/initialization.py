@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models._manipulate import adapt_input_conv
-from torch import Tensor
+from torch import Tensor, nn
 
 from mien.data.contract import LABELS
 from mien.models.manifest import ArtifactError
@@ -33,12 +34,13 @@ class InitialWeightsError(RunError):
 def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = LABELS) -> None:
     """Load the weights of a run, a released artifact or a third-party file, and log what was loaded.
 
-    Position embeddings are resized if the grids differ. Missing heads and distillation tokens, and the weights of new
-    classes in a head, keep their random initialization; all other weights must match. Weights of MobileFaceNet also
+    Of a deeper network, evenly spaced blocks are taken, such as every second. Position embeddings are resized if the
+    grids differ. Missing heads and distillation tokens, and the weights of new classes in a head, keep their random
+    initialization; all other weights must match. Weights of MobileFaceNet also
     initialize a stem of its convolutions.
     Raises: InitialWeightsError; RunError, CheckpointError, RecipeError, if the source is missing or damaged.
     """
-    labels = classes
+    labels, note = classes, ""
     if folder.suffix in WEIGHT_SUFFIXES:
         weights = read_foreign(network, folder)
     else:
@@ -47,6 +49,7 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
                 source, _, labels = load_trained(folder)
         except ArtifactError as error:
             raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
+        note = _take_blocks(source, network)
         weights = source.state_dict()
         for key in ("color", "normalization", "img_size"):
             before, here = (getattr(of.preprocess, key) for of in (source, network))
@@ -63,7 +66,31 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     network.load_state_dict(weights, strict=False)
     fresh = sorted({".".join(key.split(".")[:3]) for key in own.keys() - weights.keys()})
     listed = ", ".join([*fresh, *fitted]) or "none"
-    logger.info("initialized from %s: %d tensors%s; newly initialized: %s", folder, len(weights), resized, listed)
+    logger.info(
+        "initialized from %s: %d tensors%s; newly initialized: %s", folder, len(weights), note + resized, listed
+    )
+
+
+def _take_blocks(source: nn.Module, network: nn.Module) -> str:
+    """Leave out blocks of a deeper `source` in place, as in Sanh et al. 2019; returns a note. The last block stays."""
+    note = ""
+    deeper = dict(source.named_modules())
+    for name, own in network.named_modules():
+        other = deeper.get(name)
+        if not (isinstance(own, nn.Sequential) and isinstance(other, nn.Sequential) and len(own) < len(other)):
+            continue
+        # each run of blocks of one kind loses some; of a stem, these are the blocks between two convolutions
+        parts, there = ([list(part) for _, part in groupby(layers, type)] for layers in (own, other))
+        pairs = list(zip(parts, there, strict=False))
+        if len(parts) == len(there) and all(len(part) <= len(blocks) for part, blocks in pairs):
+            kept = [
+                blocks[(place + 1) * len(blocks) // len(part) - 1]
+                for part, blocks in pairs
+                for place in range(len(part))
+            ]
+            source.set_submodule(name, nn.Sequential(*kept))
+            note += f", {len(own)} of {len(other)} layers of {name}"
+    return note
 
 
 def _fit_heads(

@@ -53,6 +53,33 @@ def test_weights_are_copied_and_positions_resized_to_tokens_and_grid(
     assert "positions from 7x7 to 14x14" in caplog.text
 
 
+def test_a_network_with_fewer_blocks_gets_every_second_one_of_a_deeper_network(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    options = {"embed_dim": 32, "num_heads": 2, "patch_px": 8, "stem": "hybrid", "stem_widths": [8, 16]}
+    deep = TINY_DEIT | {"options": options | {"depth": 4, "stem_blocks": [2, 0, 2]}}
+    small = TINY_DEIT | {"options": options | {"depth": 2, "stem_blocks": [1, 0, 1]}}
+    run = untrained_run(tmp_path, deep)
+    weights = checkpoint.read(run / checkpoint.BEST)["weights"]
+    started = initialized(run, small)
+    stem, blocks = "backbone.network.patch_embed.layers", "backbone.network.blocks"
+    taken = {
+        f"{blocks}.0": f"{blocks}.1",
+        f"{blocks}.1": f"{blocks}.3",
+        f"{stem}.3": f"{stem}.4",
+        f"{stem}.10": f"{stem}.12",
+    }
+    for name, value in started.items():
+        part = next((part for part in taken if name.startswith(f"{part}.")), None)
+        if part is not None:
+            assert torch.equal(value, weights[name.replace(part, taken[part], 1)]), name
+    assert torch.equal(started[f"{stem}.7.weight"], weights[f"{stem}.8.weight"])
+    assert "2 of 4 layers of backbone.network.blocks; newly initialized: none" in caplog.text
+    with pytest.raises(InitialWeightsError, match="do not match the network"):
+        initialized(run, TINY_DEIT | {"options": options | {"depth": 6, "stem_blocks": [1, 0, 1]}})
+
+
 def test_a_head_for_other_classes_keeps_the_rows_of_the_classes_that_both_have(
     run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
