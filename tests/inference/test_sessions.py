@@ -30,7 +30,7 @@ def driver_of(gpus: int, *, status: int = 0) -> Mock:
     return Mock(cuInit=lambda _: status, cuDeviceGetCount=write_count)
 
 
-ALL = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10"}
+ALL = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9"}
 NO_GPU = "the NVIDIA driver sees no GPU"
 
 
@@ -74,6 +74,7 @@ def machine(
             (CUDA,),
             "these CUDA 13 libraries are missing: libcublasLt.so.13, libcublas.so.13",
         ),
+        (driver_of(1), {"libcudnn.so.9"}, (CUDA,), "these CUDA 13 libraries are missing: libcudnn.so.9"),
         (driver_of(1), set(), (), "no CUDA provider"),
     ],
 )

@@ -169,7 +169,14 @@ def gpu_unavailable_reason() -> str | None:
 def _missing_libraries() -> str | None:
     """Message about libraries of the CUDA provider that cannot be loaded; None if all can."""
     major = str(onnxruntime.cuda_version).partition(".")[0]
-    libraries = (f"libcudart.so.{major}", f"libcublasLt.so.{major}", f"libcublas.so.{major}", "libcurand.so.10")
+    # The provider opens cuDNN only when it runs a convolution.
+    libraries = (
+        f"libcudart.so.{major}",
+        f"libcublasLt.so.{major}",
+        f"libcublas.so.{major}",
+        "libcurand.so.10",
+        "libcudnn.so.9",
+    )
     if not all(_loads(name) for name in libraries):
         # from the nvidia-* wheels of the `gpu` extra; it prints missing libraries, which the message below names
         with contextlib.redirect_stdout(io.StringIO()):
