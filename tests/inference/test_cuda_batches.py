@@ -1,5 +1,7 @@
 """Fixed batch sizes compared with the plain session, on the CPU."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +54,7 @@ class Fake:
     def __init__(self, session: Any, *, delay_s: float = 0.001, error: float = 0.0, breaks: bool = False) -> None:
         self._session, self._delay_s, self._error, self._breaks = session, delay_s, error, breaks
         self.graph_ids: list[str | None] = []
+        self.threads: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
@@ -60,6 +63,7 @@ class Fake:
         if self._breaks:
             raise RuntimeError("operation not permitted when stream is capturing")
         Fake.now_s += self._delay_s
+        self.threads.add(threading.get_ident())
         self.graph_ids.append(options and options.get_run_config_entry(GRAPH_ID))
         self._session.run_with_iobinding(binding, None)
         if self._error:
@@ -85,6 +89,14 @@ def test_a_faster_cuda_graph_is_replayed_under_its_own_id(session: onnxruntime.I
     crops = random_crops(5)
     assert np.abs(runner.run(crops) - session.run(None, {"crops": crops})[0]).max() < 1e-5
     assert captured.graph_ids == ["4", "1"]
+
+
+def test_cuda_graphs_are_captured_and_replayed_in_one_thread(session: onnxruntime.InferenceSession) -> None:
+    captured = Fake(session)
+    runner = chosen(Fake(session, delay_s=0.02), captured)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(runner.run, [random_crops(1)] * 4))
+    assert len(captured.threads) == 1
 
 
 @pytest.mark.parametrize("flaw", [{"delay_s": 0.02}, {"error": 0.1}, {"breaks": True}], ids=["slow", "wrong", "broken"])

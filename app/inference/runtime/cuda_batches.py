@@ -8,6 +8,7 @@ start. The same code runs on the CPU, where the tests compare it with an ordinar
 import logging
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,6 +58,9 @@ class FixedBatches:
 
     A CUDA graph launches the hundreds of small kernels of a batch in one call. This is faster if launching them takes
     longer than running them, which is measured for each size at start.
+
+    One thread captures and replays them: ONNX Runtime keeps CUDA graphs per thread. Any other thread would capture its
+    own during its first batches, and until a capture ends, other sessions fail to allocate memory.
     """
 
     def __init__(
@@ -75,7 +79,8 @@ class FixedBatches:
         """
         self._device, self._input, self._output = device, input_name, output_name
         self._classes = session.get_outputs()[0].shape[1]
-        self._batches = tuple(self._chosen(size, session, captured) for size in sorted(sizes))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mien-gpu")
+        self._batches = tuple(self._thread.map(lambda size: self._chosen(size, session, captured), sorted(sizes)))
         self.captured_sizes = tuple(batch.size for batch in self._batches if batch.session is captured)
         if captured is not None:
             _log.info("CUDA graphs are faster for batch sizes: %s", ", ".join(map(str, self.captured_sizes)) or "none")
@@ -118,7 +123,8 @@ class FixedBatches:
         return np.concatenate(parts) if parts else np.empty((0, self._classes), np.float32)
 
     def _part(self, crops: Array) -> Array:
-        return next(batch for batch in self._batches if batch.size >= len(crops)).run(crops)
+        batch = next(batch for batch in self._batches if batch.size >= len(crops))
+        return self._thread.submit(batch.run, crops).result()
 
 
 def _is_better(replayed: _Batch, plain: _Batch) -> bool:
