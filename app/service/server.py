@@ -1,5 +1,6 @@
 """Server of `mien serve`: uvicorn with additional limits."""
 
+import gc
 import logging
 import logging.config
 import os
@@ -91,6 +92,7 @@ def run(settings: Settings) -> None:
         shared = all(precision in classifier.manifest.graphs for classifier in classifiers)
         _export(with_precision(settings, precision, provider) if shared else settings)
         del app, labelers, classifiers
+        gc.collect()  # sessions are in reference cycles; they would keep memory, also of the GPU
         _run_workers(settings, options, listeners)
 
 

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import pytest
 from benchmarks.background import free_port
 from mien.app.errors import SettingsError, StartupError
 from mien.app.inference.detect import weights
+from mien.app.inference.labeler import Labeler, open_labelers
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.service import server
 from mien.app.settings import Settings
@@ -52,6 +54,23 @@ def test_worker_processes_keep_the_precision_that_their_parent_measured_if_all_m
     server.run(Settings(workers=2, port=0))
     assert server.os.environ.get("MIEN_PRECISION") == expected
     assert started == ["workers"]
+
+
+def test_the_parent_of_worker_processes_keeps_no_model(
+    started: list[str], monkeypatch: pytest.MonkeyPatch, artifact: Path
+) -> None:
+    opened = list[weakref.ref[object]]()
+    kept = list[object]()
+
+    def opening(settings: Settings) -> dict[str, Labeler]:
+        labelers = open_labelers(settings)
+        opened.extend(weakref.ref(labeler.classifier) for labeler in labelers.values())
+        return labelers
+
+    monkeypatch.setattr(server, "open_labelers", opening)
+    monkeypatch.setattr(server, "_run_workers", lambda *_: kept.extend(reference() for reference in opened))
+    server.run(Settings(model=artifact, device="cpu", workers=2, port=0))
+    assert kept == [None]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
