@@ -51,8 +51,11 @@ class Fake:
 
     now_s = 0.0
 
-    def __init__(self, session: Any, *, delay_s: float = 0.001, error: float = 0.0, breaks: bool = False) -> None:
+    def __init__(
+        self, session: Any, *, delay_s: float = 0.001, error: float = 0.0, breaks: bool = False, memory: int = 8
+    ) -> None:
         self._session, self._delay_s, self._error, self._breaks = session, delay_s, error, breaks
+        self._memory = memory  # faces
         self.graph_ids: list[str | None] = []
         self.threads: set[int] = set()
 
@@ -62,6 +65,8 @@ class Fake:
     def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
         if self._breaks:
             raise RuntimeError("operation not permitted when stream is capturing")
+        if binding.get_outputs()[0].shape()[0] > self._memory:
+            raise RuntimeError("BFCArena: Failed to allocate memory")
         Fake.now_s += self._delay_s
         self.threads.add(threading.get_ident())
         self.graph_ids.append(options and options.get_run_config_entry(GRAPH_ID))
@@ -97,6 +102,16 @@ def test_cuda_graphs_are_captured_and_replayed_in_one_thread(session: onnxruntim
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(runner.run, [random_crops(1)] * 4))
     assert len(captured.threads) == 1
+
+
+def test_batches_that_exceed_the_memory_are_split(
+    session: onnxruntime.InferenceSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = chosen(Fake(session, memory=2), None)
+    assert runner.max_batch == 1
+    assert "GPU batches of at most 1 faces: 4 do not run (BFCArena" in caplog.text
+    crops = random_crops(3)
+    assert np.abs(runner.run(crops) - session.run(None, {"crops": crops})[0]).max() < 1e-5
 
 
 @pytest.mark.parametrize("flaw", [{"delay_s": 0.02}, {"error": 0.1}, {"breaks": True}], ids=["slow", "wrong", "broken"])

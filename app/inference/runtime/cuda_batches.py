@@ -80,10 +80,28 @@ class FixedBatches:
         self._device, self._input, self._output = device, input_name, output_name
         self._classes = session.get_outputs()[0].shape[1]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mien-gpu")
-        self._batches = tuple(self._thread.map(lambda size: self._chosen(size, session, captured), sorted(sizes)))
+        self._batches = self._thread.submit(self._usable, sorted(sizes), session, captured).result()
         self.captured_sizes = tuple(batch.size for batch in self._batches if batch.session is captured)
         if captured is not None:
             _log.info("CUDA graphs are faster for batch sizes: %s", ", ".join(map(str, self.captured_sizes)) or "none")
+
+    def _usable(
+        self,
+        sizes: list[int],
+        session: onnxruntime.InferenceSession,
+        captured: onnxruntime.InferenceSession | None,
+    ) -> tuple[_Batch, ...]:
+        """Batches of these sizes, up to the largest that the GPU has memory for."""
+        batches = list[_Batch]()
+        for size in sizes:
+            try:
+                batches.append(self._chosen(size, session, captured))
+            except Exception as error:  # ONNX Runtime's exceptions share no base class
+                if not batches:
+                    raise
+                _log.warning("GPU batches of at most %d faces: %d do not run (%s)", batches[-1].size, size, error)
+                break
+        return tuple(batches)
 
     def _chosen(
         self, size: int, session: onnxruntime.InferenceSession, captured: onnxruntime.InferenceSession | None
