@@ -197,26 +197,18 @@ def test_an_unknown_bucket_and_a_missing_library_are_named(
 def test_workers_of_a_cluster_read_from_the_store_and_keep_results_of_renamed_objects(
     mien: Mien, photos: Path, tmp_path: Path, moto: str
 ) -> None:
-    def labeled_on_ray() -> tuple[int, int]:
-        """Numbers of labeled images and of those with earlier results; the rows are those of the folder."""
-        url = f"s3://{BUCKET}/cluster"
-        process = s3_mien(mien, moto).start(
-            *("label", url, "--out", tmp_path / "out", "--write", "parquet"),
-            *("--engine", "ray", "--workers", "2", "--json-log"),
-        )
-        _, log = process.communicate(timeout=250)
-        assert process.returncode == 0, log
-        local = tmp_path / f"local{len(list(tmp_path.iterdir()))}"
-        assert mien("label", photos, "--out", local, "--write", "parquet", "--quiet").exit_code == 0
-        assert parquet_rows(tmp_path / "out" / "labels.parquet") == parquet_rows(local / "labels.parquet")
-        summary = json.loads(log.splitlines()[-1])
-        return summary["new"], summary["reused"]
-
-    upload(moto, photos, "cluster")
-    assert labeled_on_ray() == (10, 0)
+    url, remote, out = f"s3://{BUCKET}/cluster", s3_mien(mien, moto), tmp_path / "out"
+    for name in ("a.jpg", "deep/d.jpg"):
+        put(moto, f"cluster/{name}", (photos / name).read_bytes())
+    assert remote.summary(url, "--write", "parquet", out=out)["new"] == 2
     (photos / "a.jpg").rename(photos / "renamed.jpg")
-    write_photos(photos, "deep/d.jpg", first=9)
-    put(moto, "cluster/renamed.jpg", (photos / "renamed.jpg").read_bytes())
-    put(moto, "cluster/deep/d.jpg", (photos / "deep" / "d.jpg").read_bytes())
     delete(moto, "cluster/a.jpg")
-    assert labeled_on_ray() == (1, 1)
+    upload(moto, write_photos(photos, "deep/d.jpg", first=9), "cluster")
+    ray = ("--engine", "ray", "--workers", "2", "--json-log")
+    process = remote.start("label", url, "--out", out, "--write", "parquet", *ray)
+    _, log = process.communicate(timeout=250)
+    assert process.returncode == 0, log
+    summary = json.loads(log.splitlines()[-1])
+    assert (summary["new"], summary["reused"]) == (9, 1)
+    mien.label(photos, "--write", "parquet", out=tmp_path / "local")
+    assert parquet_rows(out / "labels.parquet") == parquet_rows(tmp_path / "local" / "labels.parquet")
