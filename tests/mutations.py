@@ -5,7 +5,7 @@
     python -m tests.mutations --list         # check only that each can be applied
 
 Each is applied to a temporary copy of the checkout. The exit code is 1 if one survives, and 2 if one cannot be applied:
-its text must occur exactly once below its folder, so a change of that line changes its entry here.
+its text must occur exactly once below its folder, so a change of that line changes its entry in mutations.txt.
 """
 
 import argparse
@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutation_list import MUTATIONS
-
 ROOT = Path(__file__).resolve().parent.parent
+_LIST = Path(__file__).with_suffix(".txt")
 _SUFFIXES = (".py", ".js")
 _NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "node_modules", "artifacts", "out", "site", "dist"
@@ -59,8 +58,17 @@ class Mutation:
 
 
 def all_mutations() -> list[Mutation]:
-    """The list, with the tests as file names."""
-    return [Mutation(name, folder, old, new, tuple(tests.split())) for name, folder, old, new, tests in MUTATIONS]
+    """Read the list: a line of names, then lines with `-` that become those with `+`."""
+    entries: list[tuple[list[str], dict[str, list[str]]]] = []
+    for line in _LIST.read_text(encoding="utf-8").splitlines():
+        if line[:1] in ("-", "+"):
+            entries[-1][1][line[0]].append(line[2:])
+        elif line and not line.startswith("#"):
+            entries.append((line.split(" | "), {"-": [], "+": []}))
+    return [
+        Mutation(name, folder, "\n".join(lines["-"]), "\n".join(lines["+"]), tuple(tests.split()))
+        for (name, folder, tests), lines in entries
+    ]
 
 
 @contextmanager
