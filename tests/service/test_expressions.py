@@ -339,7 +339,8 @@ def test_a_request_too_many_is_rejected_immediately_until_there_is_room(
 
 
 @pytest.mark.parametrize("accepted", ["gzip", "identity"])
-def test_responses_are_compressed_for_clients_that_accept_it(client: TestClient, accepted: str) -> None:
+def test_responses_are_compressed_for_clients_that_accept_it(connect: Connect, accepted: str) -> None:
+    client = connect()
     client.headers["accept-encoding"] = accepted
     response = post(client, *[PHOTO] * 16)
     assert response.headers.get("content-encoding", "identity") == accepted

@@ -13,6 +13,7 @@ from mien.app import VERSION
 from mien.app.errors import SettingsError
 from mien.app.inference.detect import create_detector
 from mien.app.service import uploads
+from mien.app.service.jobs import Jobs
 from mien.app.service.keys import key_hash
 from mien.app.settings import Settings, load_settings
 from mien.data.contract import EIGHT_LABELS, LABELS
@@ -42,8 +43,7 @@ def test_health_and_readiness_report_the_running_model(client: TestClient) -> No
     ["/", "/card", "/sw.js", "/page/app.webmanifest", "/docs", "/openapi.json", "/v1/models", "/health", "/ready"],
 )
 def test_every_page_responds_to_head_without_a_body(client: TestClient, path: str) -> None:
-    client.headers["accept-encoding"] = "identity"
-    response, page = client.head(path), client.get(path)
+    response, page = (request(path, headers={"accept-encoding": "identity"}) for request in (client.head, client.get))
     assert (response.status_code, response.content) == (200, b"")
     assert response.headers["content-type"] == page.headers["content-type"]
     assert response.headers["content-length"] == str(len(page.content))
@@ -116,7 +116,8 @@ def test_the_description_requires_a_key_where_the_service_does(connect: Connect)
     assert _secured(connect(api_key_sha256=keys, metrics_without_key=True)) == (routes, {"bearer", "header"})
 
 
-def test_metrics_count_requests_faces_stages_and_rejections(client: TestClient) -> None:
+def test_metrics_count_requests_faces_stages_and_rejections(connect: Connect) -> None:
+    client = connect()
     assert send(client) == 200
     assert client.post("/v1/expressions", content=b"x", headers={"content-type": "image/png"}).status_code == 415
     text = client.get("/metrics").text
@@ -177,7 +178,8 @@ def test_a_rejected_preflight_is_a_problem_with_a_request_id(connect: Connect) -
     assert len(refused.headers["x-request-id"]) == 32
 
 
-def test_metrics_do_not_grow_with_values_from_clients(client: TestClient) -> None:
+def test_metrics_do_not_grow_with_values_from_clients(connect: Connect) -> None:
+    client = connect()
     for number in range(20):
         client.get(f"/made/up/{number}")
         client.request(f"MADE{number}", "/health")
@@ -270,41 +272,40 @@ def test_other_origins_are_rejected_unless_named(connect: Connect) -> None:
     assert "access-control-allow-origin" not in other.headers
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 200),
-        ({"sec-fetch-site": "same-origin", "origin": "http://localhost"}, 200),
-        ({"sec-fetch-site": "same-origin", "origin": "https://outside.example"}, 200),  # as a proxy changes Host
-        ({"sec-fetch-site": "none"}, 200),
-        ({"sec-fetch-site": "cross-site", "origin": "https://friend.example"}, 200),
-        ({"sec-fetch-site": "cross-site", "origin": "https://evil.example"}, 403),
-        ({"sec-fetch-site": "cross-site"}, 403),
-        ({"sec-fetch-site": "same-site", "origin": "http://localhost"}, 403),
-        ({"origin": "http://localhost"}, 200),
-        ({"origin": "https://friend.example"}, 200),
-        ({"origin": "https://evil.example"}, 403),
-        ({"origin": "null"}, 403),
-        ({"origin": "http://[::1"}, 403),
-    ],
-)
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+ORIGINS = [
+    ({}, 200),
+    ({"sec-fetch-site": "same-origin", "origin": "http://localhost"}, 200),
+    ({"sec-fetch-site": "same-origin", "origin": "https://outside.example"}, 200),  # as a proxy changes Host
+    ({"sec-fetch-site": "none"}, 200),
+    ({"sec-fetch-site": "cross-site", "origin": "https://friend.example"}, 200),
+    ({"sec-fetch-site": "cross-site", "origin": "https://evil.example"}, 403),
+    ({"sec-fetch-site": "cross-site"}, 403),
+    ({"sec-fetch-site": "same-site", "origin": "http://localhost"}, 403),
+    ({"origin": "http://localhost"}, 200),
+    ({"origin": "https://friend.example"}, 200),
+    ({"origin": "https://evil.example"}, 403),
+    ({"origin": "null"}, 403),
+    ({"origin": "http://[::1"}, 403),
+]
+
+
 def test_pages_of_other_origins_change_nothing(
-    connect: Connect, tmp_path: Path, method: str, headers: dict[str, str], status: int
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = connect(jobs_dir=tmp_path, cors_origins="https://friend.example", api_key_sha256=key_hash("k"))
+    monkeypatch.setattr(Jobs, "start_next", lambda _: None)  # jobs stay in the queue
+    settings = {"cors_origins": "https://friend.example", "api_key_sha256": key_hash("k"), "max_jobs": 99}
+    client, jobs = connect(jobs_dir=tmp_path, **settings), 0
     password = {"authorization": "Basic " + base64.b64encode(b":k").decode()}  # that a browser has stored
-    if method == "POST":
+    for headers, status in ORIGINS:
         form = {"files": [("images", ("a.jpg", PHOTO))], "headers": headers | password}
-        assert client.post("/v1/expressions", **form).status_code == status
-        response = client.post("/v1/jobs", **form)
-        assert response.status_code == (202 if status == 200 else status)
-        assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == (1 if status == 200 else 0)
-    else:
-        response = client.request(method, "/v1/jobs/1", headers=headers | password)
-        assert response.status_code == (status if status != 200 else 404 if method == "DELETE" else 405)
-    if status == 403:
-        assert response.json()["type"] == "urn:mien:problem:foreign-origin"
+        responses = [client.post("/v1/expressions", **form), client.post("/v1/jobs", **form)]
+        responses += [client.request(name, "/v1/jobs/1", headers=headers | password) for name in ("PUT", "DELETE")]
+        allowed = status == 200
+        assert [one.status_code for one in responses] == ([200, 202, 405, 404] if allowed else [403] * 4), headers
+        jobs += allowed
+        assert sum(path.is_dir() for path in tmp_path.iterdir()) == jobs
+        if not allowed:
+            assert {response.json()["type"] for response in responses} == {"urn:mien:problem:foreign-origin"}
 
 
 def test_pages_of_other_origins_may_link(client: TestClient) -> None:

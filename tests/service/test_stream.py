@@ -19,7 +19,8 @@ def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -
     return rejected.value
 
 
-def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClient) -> None:
+def test_frames_come_back_with_their_number_and_a_tracked_face(connect: Connect) -> None:
+    client = connect()
     with client.websocket_connect("/v1/stream", headers={"x-request-id": "camera-1"}) as socket:
         assert dict(socket.extra_headers or [])[b"x-request-id"] == b"camera-1"
         for number in range(5):

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +90,8 @@ def classifier(artifact: Path) -> Classifier:
     return Classifier(Settings(model=artifact, device="cpu", threads=1))
 
 
-@pytest.fixture
-def connect(classifier: Classifier) -> Iterator[Connect]:
-    """Start a service with the given settings, and another detector or classifier; returns its client."""
+@contextmanager
+def _connecting(classifier: Classifier) -> Iterator[Connect]:
     with ExitStack() as running:
 
         def start(*, detector: object = None, classifies: object = classifier, **settings: object) -> TestClient:
@@ -105,5 +104,14 @@ def connect(classifier: Classifier) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def client(connect: Connect) -> TestClient:
-    return connect()
+def connect(classifier: Classifier) -> Iterator[Connect]:
+    """Start a service with the given settings, and another detector or classifier; returns its client."""
+    with _connecting(classifier) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def client(classifier: Classifier) -> Iterator[TestClient]:
+    """A client of a service that the tests of a module share; its counters are not zero."""
+    with _connecting(classifier) as start:
+        yield start()
