@@ -20,7 +20,7 @@ from mien.app.inference.detect import detector_names
 from mien.app.inference.detect.weights import YUNET_FILE
 from mien.data.contract import decode
 from tests.support import ROOT, output_of, sample_photo, tiny_artifact
-from tests.support.data_sets import make_folders, write_image
+from tests.support.data_sets import write_image
 
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
 TRAINING = ("torch", "timm", "albumentations")
@@ -57,14 +57,6 @@ for command in {commands}:
 print("loaded:", [name for name in {heavy} if name in sys.modules])
 """
     assert output_of(sys.executable, "-c", program, cwd=ROOT).endswith("loaded: []\n")
-
-
-def test_the_help_of_label_has_examples_first_and_the_cluster_last_at_80_columns() -> None:
-    text = mien("label", "--help", COLUMNS="80", TERMINAL_WIDTH="80").stdout
-    assert text.index("mien label photos --out out") < text.index("--files-from") < text.index("--small-faces")
-    assert text.index("--small-faces") < text.index("--engine") < text.index("--ray-address")
-    assert "\\b" not in text
-    assert max(map(len, text.splitlines())) <= 80
 
 
 def doctor(artifact: Path, **environment: str | None) -> Result:
@@ -183,15 +175,6 @@ def test_whole_photos_in_class_folders_are_a_problem_and_crops_are_not(
     output = capsys.readouterr().out
     assert bool(re.search(r"7 of 7 images examined have no face of at least 45%", output)) == whole
     assert ("no problems" in output) != whole
-
-
-def test_a_module_named_data_in_the_working_directory_shadows_nothing(tmp_path: Path) -> None:
-    (tmp_path / "data.py").write_text("raise SystemExit('shadowed')\n", encoding="utf-8")
-    make_folders(tmp_path / "faces")
-    # like the installed program, whose folder is first in sys.path instead of the working directory
-    command = [sys.executable, "-P", "-c", "from mien.app.cli import main; main()"]
-    command += ["data", "check", "folders", "faces", "--json"]
-    assert '"kind": "folders"' in output_of(*command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
 
 def test_without_torch_one_line_names_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from tests.support.data_sets import make_folders
 from tests.support.training import valid_faces
 
 RECIPE = ROOT / "training" / "recipes" / "folders_hybrid_tiny.yaml"
-GUIDE = ROOT / "docs" / "training.md"
 
 
 def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
@@ -29,10 +28,3 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     sides = [model.probabilities(model.logits(faces.crops), "natural") for model in models]
     gains = {gain.name: gain.gain.value for gain in compare(sides[0], sides[1], faces.labels)}
     assert gains["accuracy"] > 0.1
-
-
-def test_class_folders_with_contempt_are_tuned_without_a_teacher() -> None:
-    eight = ["data.train.0.options.classes=8", "data.valid.options.classes=8"]
-    recipe = read_as(Recipe, RECIPE, [*eight, "distillation.mode=none", "distillation.teachers=[]"])
-    assert recipe.data.valid.options == {"valid_share": 0.2, "classes": 8}
-    assert " ".join(eight) in GUIDE.read_text(encoding="utf-8")

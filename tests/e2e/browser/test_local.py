@@ -105,6 +105,7 @@ def test_the_browser_labels_rotated_samples_as_the_service_does(open_tab: Open, 
     assert faces >= len(photos) - 1  # one sample shows a cat
 
 
+@pytest.mark.soak
 def test_labels_agree_with_the_service_on_photos_of_people(open_tab: Open, same: Server) -> None:
     folder = os.environ.get("MIEN_PHOTOS_DIR")
     if not folder:
@@ -313,9 +314,7 @@ FETCHED = """async () => {
 
 
 def test_between_searches_a_moving_face_is_followed_as_a_search_would_find_it(open_tab: Open) -> None:
-    tab = open_tab()
-    local(tab)
-    searched, followed, searches = tab.page.evaluate(FOLLOWED)
+    searched, followed, searches = open_tab().page.evaluate(FOLLOWED)
     assert searches < len(followed), "not every frame is searched"
     for one, other in zip(searched, followed, strict=True):  # the largest face; a badge is another one at times
         width = one[0]["box"]["width"]

@@ -127,13 +127,10 @@ RECIPES = sorted(FOLDER.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
-    head = path.read_text(encoding="utf-8").partition("\nname:")[0]
+def test_a_recipe_states_the_size_of_its_network(path: Path) -> None:
     recipe = read_as(DetectorRecipe, path, [])
     assert recipe.name == path.stem
-    assert f"mien detector train training/recipes/detector/{path.name}" in head
-    assert "minutes" in head
-    assert f"{parameters(build_detector(recipe.model)):,}" in head
+    assert f"{parameters(build_detector(recipe.model)):,}" in path.read_text(encoding="utf-8")
 
 
 def test_a_missing_teacher_names_the_command_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
