@@ -62,30 +62,24 @@ def assign(targets: Targets, corners: Tensor, strides: Tensor) -> tuple[Tensor, 
     centers = (corners + 0.5) * strides[:, None]  # (cells, 2) px
     low, high = _REACH_CELLS
     counts = ~_inside(centers, targets.ignored)
-    face = torch.full((len(centers),), -1)
-    boxes = targets.faces[:, :4]
-    size = boxes[:, 2:].amax(dim=1)
-    for number in torch.argsort(size, descending=True).tolist():  # smallest last, to overwrite larger ones
-        middle = boxes[number, :2] + boxes[number, 2:] / 2
-        distance = (centers - middle).abs().amax(dim=1)
-        reach = (_REACH_SHARE * size[number]).clamp(min=low * strides, max=high * strides)
-        learns = _of_stride(size[number], strides, 1.0) & (distance <= reach)
-        # at least the nearest cell on the finest stride for the size
-        fine = min(stride for stride, (_, largest) in SIZES_PX.items() if size[number] <= largest)
-        learns[torch.where(strides == fine, distance, torch.inf).argmin()] = True
-        near = distance <= _IGNORE_SHARE * size[number]
-        counts &= ~(near & _of_stride(size[number], strides, _NEAR))
-        face[learns] = number
-        counts |= learns
+    if not len(targets.faces):
+        return torch.full((len(centers),), -1), counts
+    order = torch.argsort(targets.faces[:, 2:4].amax(dim=1))  # the smallest first: it gets the cell
+    boxes = targets.faces[order, :4]
+    size, middle = boxes[:, 2:].amax(dim=1, keepdim=True), boxes[:, :2] + boxes[:, 2:] / 2
+    distance = (centers - middle[:, None]).abs().amax(dim=2)  # (faces, cells)
+    reach = (_REACH_SHARE * size).clamp(min=low * strides, max=high * strides)
+    least, most = torch.tensor([SIZES_PX[stride] for stride in STRIDES])[strides.log2().long() - 3].T
+    learns = (size >= least) & (size <= most) & (distance <= reach)
+    # at least the nearest cell on the finest stride for the size
+    fine = torch.where(size <= most, strides, torch.inf).amin(dim=1, keepdim=True)
+    nearest = torch.where(strides == fine, distance, torch.inf).argmin(dim=1)
+    learns[torch.arange(len(learns)), nearest] = True
+    near = (distance <= _IGNORE_SHARE * size) & (size >= least / _NEAR) & (size <= most * _NEAR)
+    first = (learns | near).byte().argmax(dim=0)  # the smallest face of each cell, if it has any
+    counts = torch.where((learns | near).any(dim=0), learns.gather(0, first[None])[0], counts)
+    face = torch.where(learns.any(dim=0), order[learns.byte().argmax(dim=0)], -1)
     return face, counts
-
-
-def _of_stride(size: Tensor, strides: Tensor, factor: float) -> Tensor:
-    low = torch.zeros_like(strides)
-    high = torch.zeros_like(strides)
-    for stride, (smallest, largest) in SIZES_PX.items():
-        low[strides == stride], high[strides == stride] = smallest / factor, largest * factor
-    return (size >= low) & (size <= high)
 
 
 def _inside(points: Tensor, boxes: Tensor) -> Tensor:
