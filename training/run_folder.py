@@ -110,8 +110,8 @@ def trained_commit(facts: dict[str, Any]) -> str:
 
 
 def _weights(facts: dict[str, Any]) -> dict[str, str]:
-    """Hashes of all weights that a run read; `teacher` and `init_from` are of a detector."""
-    kinds = ("weights_from", "teacher", "init_from")
+    """Hashes of all weights that a run read; all but the first are of a detector."""
+    kinds = ("weights_from", "teacher", "init_from", "hard_from")
     return {name: sha256 for kind in kinds for name, sha256 in facts.get(kind, {}).items()}
 
 

@@ -36,6 +36,7 @@ class DetectorData(StrictModel):
     folders: tuple[ImageFolder, ...] = Field(min_length=1)
     teacher: LocalPath | None = Field(None, description=f"YuNet's file; default: ${MODELS_DIR_VARIABLE}/{TEACHER_FILE}")
     cache_dir: LocalPath = Path("cache")
+    in_memory: bool = Field(False, description="each worker keeps the decoded images")
 
     def resolved_teacher(self) -> Path:
         """YuNet's file. Raises: RecipeError, if it is missing."""
@@ -53,6 +54,7 @@ class DetectorModel(StrictModel):
     depths: tuple[int, int, int, int] = (1, 2, 3, 3)
     neck_width: int = Field(64, ge=8)
     heads: tuple[int, int] = (1, 2)
+    centered: bool = Field(True, description="center pixels first; the first BatchNorm can do it at no cost")
     init_from: WeightsPath | None = Field(
         None, description="artifact of the same network, or one with fewer blocks, whose weights training starts with"
     )
@@ -74,7 +76,10 @@ class SceneConfig(StrictModel):
 
     img_size: int = Field(256, ge=64, multiple_of=32)
     min_face_px: float = Field(9.0, gt=0)
-    hard_share: float = Field(0.0, ge=0, lt=1, description="share of parts around false positives of model.init_from")
+    hard_share: float = Field(0.0, ge=0, lt=1, description="share of parts around false positives of hard_from")
+    hard_from: WeightsPath | None = Field(
+        None, description="artifact whose false positives are shown; default: model.init_from"
+    )
 
 
 class DetectorOptim(OptimConfig):
@@ -96,17 +101,25 @@ class DetectorRecipe(RunRecipe):
 
     @model_validator(mode="after")
     def _hard_parts_need_a_detector(self) -> Self:
-        if self.scenes.hard_share and self.model.init_from is None:
-            raise ValueError("scenes.hard_share needs model.init_from, whose false positives are used")
+        if self.scenes.hard_share and self.hard_from is None:
+            raise ValueError(
+                "scenes.hard_share needs scenes.hard_from or model.init_from, whose false positives are used"
+            )
         return self
+
+    @property
+    def hard_from(self) -> Path | None:
+        """Artifact whose false positives are shown."""
+        return (self.scenes.hard_from or self.model.init_from) if self.scenes.hard_share else None
 
 
 def shareable(recipe: DetectorRecipe) -> dict[str, Any]:
     """Values of a recipe without runtime options and local paths."""
     values = recipe.model_dump(mode="json", exclude={"runtime"})
     values["data"] |= {"teacher": None, "cache_dir": "cache"}
-    if recipe.model.init_from is not None:
-        values["model"]["init_from"] = recipe.model.init_from.name
+    for part, key in (("model", "init_from"), ("scenes", "hard_from")):
+        if values[part][key] is not None:
+            values[part][key] = Path(values[part][key]).name
     for folder in values["data"]["folders"]:
         folder["root"] = None
     return values

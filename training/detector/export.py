@@ -247,9 +247,9 @@ def _sources(manifest: DetectorManifest) -> str:
     sources = f"Image folders (data/README.md): {names}. Teacher: {', '.join(manifest.teacher)}."
     if recipe.loss.cells:
         sources += " Its outputs in each cell of the samples were learned, too."
-    if (start := recipe.model.init_from) is None:
-        return sources
-    share = f"{100 * recipe.scenes.hard_share:.0f} %"
-    return (
-        f"{sources} Training started with {start}, and {share} of the parts of its samples show false positives of it."
-    )
+    if recipe.model.init_from is not None:
+        sources += f" Training started with {recipe.model.init_from.name}."
+    if recipe.hard_from is not None:
+        share = f"{100 * recipe.scenes.hard_share:.0f} %"
+        sources += f" {share} of the parts of its samples show false positives of {recipe.hard_from.name}."
+    return sources

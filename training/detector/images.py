@@ -2,8 +2,9 @@
 
 import hashlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -37,10 +38,11 @@ class LabeledImage:
     folder: str
     path: Path
     faces: Array
+    in_memory: bool = False
 
     def read(self) -> Array:
         """(H, W, 3) uint8 BGR. Raises: DatasetError."""
-        return read_bgr(self.path)
+        return _kept(self.path) if self.in_memory else read_bgr(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ def read_bgr(path: Path) -> Array:
     return image
 
 
+_kept = cache(read_bgr)  # of a process
+
+
 def load_images(data: DetectorData, split: Split) -> LabeledImages:
     """Find and label the images of a split. Raises: DatasetError, RecipeError."""
     teacher_path = data.resolved_teacher()
@@ -75,7 +80,10 @@ def load_images(data: DetectorData, split: Split) -> LabeledImages:
         digest.update(index.encode())
         key = hashlib.sha256(f"{VERSION} {teacher_sha256}\n{index}".encode()).hexdigest()[:16]
         labels = _labels(folder, files, data.cache_dir, key=key, teacher_path=teacher_path)
-        items += [LabeledImage(folder.name, path, faces) for (path, _), faces in zip(files, labels, strict=True)]
+        items += [
+            LabeledImage(folder.name, path, faces, data.in_memory)
+            for (path, _), faces in zip(files, labels, strict=True)
+        ]
     return LabeledImages(tuple(items), digest.hexdigest())
 
 
@@ -121,20 +129,33 @@ _MIN_SCORE: Final = 0.5
 _MAX_IOU: Final = 0.1  # with a face, or with what may be one
 
 
-def false_positives(artifact: Path, images: LabeledImages) -> list[tuple[LabeledImage, Array]]:
+def false_positives(artifact: Path, images: LabeledImages, cache_dir: Path) -> list[tuple[LabeledImage, Array]]:
     """Images and a false positive (1, 15) in each, at three scales; an image can occur several times.
 
     Raises: ArtifactError, DatasetError.
     """
-    graph = artifact / load_detector(artifact).graph.file
+    graph = load_detector(artifact).graph
+    labels = b"".join(item.faces.tobytes() for item in images.items)
+    key = hashlib.sha256(f"{graph.sha256} {images.index_sha256}".encode() + labels).hexdigest()[:16]
+    cached = cache_dir / f"false_{artifact.name}_{key}.npz"
+    if not cached.is_file():
+        found = list(_search(artifact / graph.file, images))
+        rows = np.array([row for _, row in found], np.float32).reshape(-1, 15)
+        with atomic_path(cached) as part, part.open("wb") as file:
+            np.savez(file, numbers=np.array([number for number, _ in found], np.int64), rows=rows)
+    with np.load(cached) as stored:
+        pairs = zip(stored["numbers"], stored["rows"], strict=True)
+        return [(images.items[number], row[None]) for number, row in pairs]
+
+
+def _search(graph: Path, images: LabeledImages) -> Iterator[tuple[int, Array]]:
+    """Numbers of images and a false positive (15,) in each."""
     detect = partial(detect_rows, open_graph(graph, threads=1).run, threshold=_MIN_SCORE)
-    hard = []
-    for item in track(images.items, description="hard negatives", disable=len(images) < 200):
-        image = item.read()
+    for number, item in enumerate(track(images.items, description="hard negatives", disable=len(images) < 200)):
+        image = read_bgr(item.path)
         for scale in _SCALES:
             if scale * max(image.shape) <= _MAX_SIDE_PX:
                 rows = detect(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
                 rows[:, :14] /= scale
                 is_false = ~(box_iou(rows[:, :4], item.faces[:, :4]) > _MAX_IOU).any(axis=1)
-                hard += [(item, row[None]) for row in rows[is_false]]
-    return hard
+                yield from ((number, row) for row in rows[is_false])

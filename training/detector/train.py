@@ -3,9 +3,9 @@
     mien detector train training/recipes/detector/face_fpn_tiny.yaml [key=value ...] [--out runs/NAME]
 
 YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss. With model.init_from,
-training starts with the weights of an artifact, and scenes.hard_share of the parts of the samples show its false
-positives. The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with
-the averaged weights. Rerun the same command to resume.
+training starts with the weights of an artifact, and scenes.hard_share of the parts of the samples show false positives
+of it or of scenes.hard_from. The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end
+best.pt with the averaged weights. Rerun the same command to resume.
 """
 
 import sys
@@ -22,12 +22,13 @@ from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from mien.data.contract import Array
 from mien.models.detector.manifest import load_detector
 from mien.models.detector.network import FaceFPN
 from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError, check_weights
 from mien.training.detector.config import DetectorModel, DetectorRecipe
-from mien.training.detector.images import false_positives, load_images
+from mien.training.detector.images import LabeledImage, LabeledImages, false_positives, load_images
 from mien.training.detector.loss import CellTargets, Targets, cell_targets, cells, losses
 from mien.training.detector.scenes import Scene, Scenes
 from mien.training.detector.teacher import Teacher
@@ -79,7 +80,7 @@ class SceneBatches(Dataset[SceneBatch]):
 
 def build_detector(model: DetectorModel) -> FaceFPN:
     """Build the network of a recipe."""
-    return FaceFPN(model.widths, model.depths, model.neck_width, model.heads)
+    return FaceFPN(model.widths, model.depths, model.neck_width, model.heads, centered=model.centered)
 
 
 def start_from(artifact: Path, network: FaceFPN) -> None:
@@ -99,6 +100,13 @@ def start_from(artifact: Path, network: FaceFPN) -> None:
     network.load_state_dict(stored, strict=False)
 
 
+def _hard_parts(recipe: DetectorRecipe, images: LabeledImages, world: World) -> list[tuple[LabeledImage, Array]]:
+    """Images with false positives of the recipe's detector, if it has one."""
+    if (artifact := recipe.hard_from) is None:
+        return []
+    return world.main_process_first(lambda: false_positives(artifact, images, recipe.data.cache_dir))
+
+
 def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page, from top to bottom)
     """Train a recipe and return the run folder.
 
@@ -106,6 +114,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
     """
     start, optim = recipe.model.init_from, recipe.optim
     check_weights("model.init_from", start)
+    check_weights("scenes.hard_from", recipe.hard_from)
     with setup_runtime(recipe.runtime) as runtime:
         check_batch_size(recipe, runtime.world.size)
         torch.manual_seed(recipe.seed)
@@ -115,7 +124,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
             start_from(start, network)
         network.to(runtime.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         weights = {folder.name: folder.weight for folder in recipe.data.folders}
-        hard = false_positives(start, images) if start is not None and recipe.scenes.hard_share else []
+        hard = _hard_parts(recipe, images, runtime.world)
         scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed, hard=hard)
         cv2.setNumThreads(1)  # a forked worker would wait forever for threads that exist only here
         batches = SceneBatches(scenes, recipe, runtime.world)
@@ -147,8 +156,8 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
             "images": len(images),
             "teacher": {teacher.name: sha256_of(teacher)},
         }
-        if start is not None:
-            facts["init_from"] = {start.name: sha256_of(start / WEIGHTS_NAME)}
+        artifacts = {"init_from": start, "hard_from": recipe.scenes.hard_from}
+        facts |= {key: {of.name: sha256_of(of / WEIGHTS_NAME)} for key, of in artifacts.items() if of is not None}
         state: dict[str, Any] = {"network": network, "optimizer": optimizer}
         state |= {"ema": ema.module} if ema is not None else {}
         state |= {"scaler": scaler} if scaler.is_enabled() else {}

@@ -1,13 +1,16 @@
 """Data of a detector: split, labels of the teacher, and samples."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
 
 from mien.data.contract import Array
+from mien.models.detector.manifest import default_detector_dir
 from mien.training.detector import images as module
 from mien.training.detector.config import TEACHER_FILE, DetectorData, SceneConfig
 from mien.training.detector.images import LabeledImage, LabeledImages, Split, load_images, read_bgr
@@ -42,6 +45,27 @@ def test_labels_are_computed_once(data: DetectorData, monkeypatch: pytest.Monkey
     assert [item.faces.tolist() for item in again.items] == [item.faces.tolist() for item in first.items]
     assert again.index_sha256 == first.index_sha256
     assert any(len(item.faces) == 0 for item in again.items)
+
+
+def test_false_positives_are_searched_once(data: DetectorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    labeled = load_images(data, "train")
+    nothing = np.empty((0, 16), np.float32)
+    images = LabeledImages(tuple(replace(item, faces=nothing) for item in labeled.items[:4]), labeled.index_sha256)
+    found = np.array([[8, 8, 40, 40, *[20] * 10, 0.9]], np.float32)
+    monkeypatch.setattr(module, "detect_rows", lambda *_arguments, **_options: found.copy())
+    first = module.false_positives(default_detector_dir(), images, data.cache_dir)
+    assert {item.path for item, _ in first} == {item.path for item in images.items}
+    monkeypatch.setattr(module, "open_graph", Mock(side_effect=AssertionError("searched again")))
+    again = module.false_positives(default_detector_dir(), images, data.cache_dir)
+    assert [(item.path, row.tolist()) for item, row in again] == [(item.path, row.tolist()) for item, row in first]
+    with pytest.raises(AssertionError, match="searched again"):  # for other labels
+        module.false_positives(default_detector_dir(), labeled, data.cache_dir)
+
+
+def test_images_in_memory_are_decoded_once(data: DetectorData) -> None:
+    for in_memory in (False, True):
+        item = load_images(data.model_copy(update={"in_memory": in_memory}), "valid").items[0]
+        assert (item.read() is item.read()) == in_memory
 
 
 SIDE = 128

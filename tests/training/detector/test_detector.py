@@ -133,6 +133,11 @@ def test_a_recipe_states_the_size_of_its_network(path: Path) -> None:
     assert f"{parameters(build_detector(recipe.model)):,}" in path.read_text(encoding="utf-8")
 
 
+def test_hard_parts_need_a_detector() -> None:
+    with pytest.raises(RecipeError, match=r"scenes\.hard_from or model\.init_from"):
+        read_as(DetectorRecipe, FOLDER / "face_fpn_tiny.yaml", ["scenes.hard_share=0.2"])
+
+
 def test_a_missing_teacher_names_the_command_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODELS_DIR_VARIABLE, str(tmp_path))
     with pytest.raises(RecipeError, match="mien models pull"):
