@@ -1,11 +1,11 @@
 """Benchmark of the detectors on held-out images: faces found by the search that serving runs.
 
-    MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.detectors [--photos FOLDER] --json out.json
+    MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.detectors [--artifact DIR] [--photos DIR] --json out.json
 
 The images are the test split of the released detector, or with `--split valid` those that its threshold is chosen on.
 The reference is the mean of YuNet's detections in several views (training/detector/evaluate.py, which evaluates a
 single view). `builtin` has the threshold of its release, unless MIEN_DETECTION_THRESHOLD is set. For other photos, the
-labels of the faces that either detector finds are compared.
+labels of the faces that either detector finds are compared. --artifact adds a detector, on the same images.
 """
 
 import time
@@ -18,6 +18,8 @@ import numpy as np
 from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.detect import create_detector
 from mien.app.inference.detect.base import Detector, iou
+from mien.app.inference.detect.builtin import score_threshold
+from mien.app.inference.detect.network import NetworkDetector
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 from mien.data.contract import Array
@@ -65,6 +67,13 @@ def compare_labels(photos: list[Path]) -> dict[str, int]:
     return dict(counts)
 
 
+def _opened(artifact: Path) -> Detector:
+    manifest, settings = load_detector(artifact), load_settings(threads=1)
+    threshold = score_threshold(manifest, settings)
+    graph = artifact / manifest.graph.file
+    return NetworkDetector(manifest.name, graph, settings, sha256=manifest.graph.sha256, threshold=threshold)
+
+
 def _rows(detector: Detector, image_bgr: Array) -> Array:
     faces = detector.detect(cv2.cvtColor(image_bgr, cv2.COLOR_BGR2RGB))
     rows = [[*face.box, *face.landmarks_px.ravel(), face.score] for face in faces]
@@ -75,13 +84,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--split", choices=("test", "valid"), default="test", help="default: test")
+    parser.add_argument("--artifact", type=Path, action="append", default=[], help="folder of a further detector")
     parser.add_argument("--photos", type=Path, help="folder of photos whose labels are compared")
     options = parser.parse_args(arguments)
     released = load_detector(default_detector_dir())
     images = load_images(DetectorRecipe.model_validate(released.recipe).data, options.split)
     results: dict[str, object] = {}
-    for name in ("builtin", "yunet"):
-        results[name] = score(create_detector(load_settings(detector=name, threads=1)), images)
+    detectors = [create_detector(load_settings(detector=name, threads=1)) for name in ("builtin", "yunet")]
+    for detector in (*detectors, *map(_opened, options.artifact)):
+        results[detector.name] = score(detector, images)
     if options.photos is not None:
         results["photos"] = compare_labels(sorted(options.photos.glob("*.jpg")))
     publish(results, options.json)
