@@ -72,6 +72,8 @@ def decode_grids(grids: dict[str, Array], *, cells_across: Array, threshold: flo
 def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, columns: int, threshold: float) -> Array:
     """Faces of one grid above the threshold, (N, 15) float32."""
     likely = np.flatnonzero(cls[:, 0] * obj[:, 0] >= 0.999 * threshold**2)  # few cells, of which scores are computed
+    if not len(likely):  # most grids of most images
+        return np.empty((0, 15), np.float32)
     scores = np.sqrt(np.clip(cls[likely, 0], 0, 1) * np.clip(obj[likely, 0], 0, 1))
     chosen, scores = likely[scores >= threshold], scores[scores >= threshold]
     origin = np.stack([chosen % columns, chosen // columns], axis=1).astype(np.float32)
