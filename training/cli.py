@@ -265,6 +265,14 @@ def export(
         bool,
         typer.Option("--without-conditions", help="Do not measure blurred, turned, ... faces: faster, but no reasons."),
     ] = False,
+    head: Annotated[
+        Literal["class", "distillation", "mean"] | None,
+        typer.Option(help="Head to release, by default the one that validation selected."),
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Weight of the correction for rare classes, by default fitted on validation."),
+    ] = None,
     artifacts: Artifacts = ARTIFACTS_DIR,
     pointer: Annotated[
         Literal["fast", "accurate"] | None,
@@ -289,9 +297,14 @@ def export(
         raise typer.BadParameter(
             "use --tag to release, or --refit, --conditions, --agreement or --card with one artifact"
         )
-    if ((arch or one_view or without_conditions) and not tag) or (also and not (tag or refit or conditions)):
+    if (
+        ((arch or one_view or without_conditions or head) and not tag)
+        or (also and not (tag or refit or conditions))
+        or (tau is not None and not (tag or refit))
+    ):
         raise typer.BadParameter(
-            "--arch, --one-view and --without-conditions need --tag; --also needs --tag, --refit or --conditions"
+            "--arch, --head, --one-view and --without-conditions need --tag; --tau needs --tag or --refit; --also "
+            "needs --tag, --refit or --conditions"
         )
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
@@ -307,9 +320,11 @@ def export(
             artifacts_dir=artifacts,
             also=tuple(also),
             conditions=not without_conditions,
+            head=head,
+            tau=tau,
         )
     else:
-        command.describe_again(folder, part=parts[0], also=tuple(also))
+        command.describe_again(folder, part=parts[0], also=tuple(also), tau=tau)
     logger = logging.getLogger("mien.training")
     logger.info("wrote %s", folder)
     if pointer:

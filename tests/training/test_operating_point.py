@@ -57,6 +57,17 @@ def test_rare_classes_gain_and_calibration_holds(faces: tuple[Array, Array]) -> 
     assert point.temperature == pytest.approx(metrics.fit_temperature(logits, labels), abs=1e-4)
 
 
+def test_a_weight_of_the_correction_that_is_given_replaces_the_fitted_one(faces: tuple[Array, Array]) -> None:
+    logits, labels = faces
+    given, fitted = fit_operating_point(logits, labels, 0.33), fit_operating_point(logits, labels)
+    frequency = np.log((np.bincount(labels) + 0.5) / len(labels))
+    assert given.prior_correction == pytest.approx(0.33 * (frequency.mean() - frequency), abs=1e-4)
+    assert given.tau == 0.33 != fitted.tau
+    assert given.temperature == fitted.temperature
+    np.testing.assert_array_equal(given.cross_fitted["natural"], fitted.cross_fitted["natural"])
+    assert np.abs(given.cross_fitted["balanced"] - fitted.cross_fitted["balanced"]).max() > 0.01
+
+
 def test_without_a_gain_there_is_no_correction() -> None:
     labels = np.arange(700) % len(LABELS)
     logits = np.eye(len(LABELS))[labels] * 8

@@ -29,7 +29,7 @@ from mien.models.manifest import (
     split_terms,
     write_manifest,
 )
-from mien.models.network import select_head
+from mien.models.network import Head, select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate
 from mien.training.cli import main
@@ -40,7 +40,7 @@ from mien.training.release.export import finish
 from mien.training.run import TrainingDiverged
 from mien.training.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.train import train
-from mien.training.weights import load_network, round_weights
+from mien.training.weights import load_network, load_trained, round_weights
 from tests.support.training import drawn_faces, small_recipe, valid_faces
 from tests.training.conftest import Trained
 
@@ -152,6 +152,8 @@ def test_evaluate_prints_and_writes_all_metrics(
         "export artifact --card --also muxspace/valid",
         "export artifact --refit --arch mine",
         "export artifact --card --refit",
+        "export artifact --refit --head mean",
+        "export artifact --conditions --tau 0.3",
     ],
 )
 def test_options_that_would_do_nothing_are_usage_errors(arguments: str) -> None:
@@ -197,6 +199,17 @@ def test_an_invalid_or_released_name_or_an_invalid_split_is_found_before_the_exp
     with pytest.raises((MienError, FileExistsError), match=complaint):
         export.export([trained.student], tag, artifacts_dir=trained.artifact.parent, also=also)
     assert (trained.artifact / "manifest.json").read_bytes() == before
+
+
+def test_another_trained_head_can_be_released(trained: Trained) -> None:
+    _, selected, _ = load_trained(trained.student)
+    other: Head = "class" if selected != "class" else "mean"
+    assert export.read_member(trained.student).released.head == selected
+    assert export.read_member(trained.student, other).released.head == other
+    with pytest.raises(graphs.ExportError, match=r"--head distillation: this run trained class"):
+        export.read_member(trained.teacher, "distillation")
+    with pytest.raises(graphs.ExportError, match="--head is for runs"):
+        export.read_member(trained.artifact, other)
 
 
 def test_a_run_is_not_released_with_metrics_of_faces_that_its_record_lacks(

@@ -45,7 +45,7 @@ from mien.models.manifest import (
     verify_files,
     write_manifest,
 )
-from mien.models.network import FaceNetwork
+from mien.models.network import FaceNetwork, Head
 from mien.training import metrics
 from mien.training.config import DataSource, ModelConfig, Recipe
 from mien.training.evaluate import Model, evaluate_model, open_graph, open_released, run_graph
@@ -97,11 +97,16 @@ class Member:
         return ModelConfig.model_validate(self.recipe["model"])
 
 
-def read_member(folder: Path) -> Member:
-    """Read a run or an artifact, and round its weights. Raises: RunError, CheckpointError, ArtifactError."""
-    network, head, labels = load_trained(folder)
+def read_member(folder: Path, head: Head | None = None) -> Member:
+    """Read a run or an artifact, and round its weights; `head` replaces the one of a run that validation selected.
+
+    Raises: ExportError, if the run did not train this head; RunError, CheckpointError, ArtifactError.
+    """
+    network, selected, labels = load_trained(folder)
     round_weights(network)
     if (folder / MANIFEST_NAME).exists():
+        if head is not None:
+            raise ExportError(f"--head is for runs; {folder} is an artifact")
         manifest = read_manifest(folder)
         valid, recipe = _valid_source(manifest), dict(manifest.recipe)
         commit, data = manifest.commit, dict(manifest.data_index_sha256)
@@ -109,10 +114,15 @@ def read_member(folder: Path) -> Member:
         run, facts = read_run(Recipe, folder), read_facts(folder)
         valid, recipe = run.data.held_out, _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
         commit, data = trained_commit(facts), facts["data"]
-    return Member(network, ReleasedNetwork(network, head), labels, valid, recipe, commit, data, **recorded(folder))
+        trained = run.distillation.trained_heads if len(network.heads()) > 1 else ("class",)
+        if head is not None and head not in trained:
+            raise ExportError(f"--head {head}: this run trained {', '.join(trained)}")
+    return Member(
+        network, ReleasedNetwork(network, head or selected), labels, valid, recipe, commit, data, **recorded(folder)
+    )
 
 
-def export(
+def export(  # noqa: PLR0913 (options of one command)
     folders: Sequence[Path],
     tag: str,
     *,
@@ -121,6 +131,8 @@ def export(
     artifacts_dir: Path = ARTIFACTS_DIR,
     also: tuple[str, ...] = (),
     conditions: bool = True,
+    head: Head | None = None,
+    tau: float | None = None,
 ) -> Path:
     """Write an artifact from a run, or from several runs and artifacts, and return its folder.
 
@@ -131,11 +143,13 @@ def export(
         mirrored: whether a graph of several networks averages over the mirror image, too.
         also: further `kind/split` to evaluate for the manifest, read from the data directory.
         conditions: whether to measure the conditions of photos.
+        head: of a run, instead of the one that validation selected.
+        tau: weight of the correction for rare classes, instead of the fitted one.
     Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
     """
     if not re.fullmatch(r"\w[\w-]*", tag):
         raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
-    members = [read_member(folder) for folder in folders]
+    members = [read_member(folder, head) for folder in folders]
     if len({member.labels for member in members}) > 1:
         listed = "; ".join(f"{folder} {', '.join(m.labels)}" for folder, m in zip(folders, members, strict=True))
         raise ExportError(f"networks with different classes cannot be averaged: {listed}")
@@ -162,7 +176,7 @@ def export(
         _write_and_check(released, staging, valid.crops)
         manifest = _manifest(staging, final.name, members, mirrored=mirrored)
         voted = read_voted(chosen.valid, members[0].labels)
-        describe(staging, manifest, valid, voted, other_splits, conditions=conditions)
+        describe(staging, manifest, valid, voted, other_splits, conditions=conditions, tau=tau)
     return final
 
 
@@ -311,7 +325,11 @@ def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
 
 
 def describe_again(
-    folder: Path, *, part: Literal["all", "conditions", "agreement", "card"] = "all", also: tuple[str, ...] = ()
+    folder: Path,
+    *,
+    part: Literal["all", "conditions", "agreement", "card"] = "all",
+    also: tuple[str, ...] = (),
+    tau: float | None = None,
 ) -> None:
     """Fit and evaluate the graphs of an artifact again; or only one part, or only rewrite license and card.
 
@@ -326,7 +344,7 @@ def describe_again(
     voted = read_voted(source, manifest.labels)
     if part != "agreement":
         others = _other_splits(also, manifest.labels)
-        describe(folder, _licensed(manifest), valid, voted, others, keep_operating_point=part == "conditions")
+        describe(folder, _licensed(manifest), valid, voted, others, keep_operating_point=part == "conditions", tau=tau)
         return
     if voted is None:
         raise ExportError(
@@ -335,7 +353,7 @@ def describe_again(
     finish(folder, measure_agreement(manifest, open_released(folder, manifest).logits, voted))
 
 
-def describe(
+def describe(  # noqa: PLR0913 (options of one command)
     folder: Path,
     manifest: Manifest,
     valid: Split,
@@ -344,6 +362,7 @@ def describe(
     *,
     keep_operating_point: bool = False,
     conditions: bool = True,
+    tau: float | None = None,
 ) -> None:
     """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card.
 
@@ -353,6 +372,7 @@ def describe(
         also: further splits to evaluate.
         keep_operating_point: keep temperature and correction; the rest is fitted to what they serve.
         conditions: whether to measure the conditions of photos, minutes of work.
+        tau: weight of the correction, instead of the fitted one.
     """
     classify = open_released(folder, manifest).logits
     logits = classify(valid.crops)
@@ -360,7 +380,7 @@ def describe(
     if keep_operating_point:
         cross_fitted = cross_fit_temperature(logits, valid.labels, manifest.prior_correction)
     else:
-        point = fit_operating_point(logits, valid.labels)
+        point = fit_operating_point(logits, valid.labels, tau)
         logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
         fitted = manifest.model_copy(
             update={"temperature": point.temperature, "prior_correction": point.prior_correction}

@@ -28,8 +28,8 @@ class OperatingPoint:
     cross_fitted: dict[Prior, Array]  # (N, 7) probabilities each
 
 
-def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
-    """Fit the temperature without a correction, then tau for accuracy plus mean class accuracy.
+def fit_operating_point(logits: Array, labels: Array, tau: float | None = None) -> OperatingPoint:
+    """Fit the temperature without a correction, then tau for accuracy plus mean class accuracy, unless it is given.
 
     The smallest tau within one standard error of the largest sum is chosen, because the sum depends on few faces of
     rare classes. All metrics are cross-fitted. A tau is allowed if its ECE is below `MAX_ECE` or not worse than without
@@ -40,7 +40,19 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
         labels: (N,) class indices.
     Source: one-standard-error rule, Hastie, Tibshirani and Friedman 2009, section 7.10.
     """
-    by_tau = _cross_fitted(logits, labels)
+    by_tau = _cross_fitted(logits, labels, _TAUS if tau is None else (0.0, tau))
+    if tau is None:
+        tau = _fitted_tau(by_tau, labels)
+    temperature, log_frequency = _fit(logits, labels)
+    return OperatingPoint(
+        temperature=temperature,
+        prior_correction=_correction(log_frequency, tau),
+        tau=tau,
+        cross_fitted={"natural": by_tau[0.0], "balanced": by_tau[tau]},
+    )
+
+
+def _fitted_tau(by_tau: dict[float, Array], labels: Array) -> float:
     bound = max(MAX_ECE, metrics.ece(by_tau[0.0], labels))
     allowed = [tau for tau in _TAUS if metrics.ece(by_tau[tau], labels) <= bound]
     correct = {tau: by_tau[tau].argmax(axis=1) == labels for tau in allowed}
@@ -49,14 +61,7 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
     best = max(correct.values(), key=lambda faces: weights @ faces)
     recall = (np.bincount(labels, best) / np.maximum(counts, 1))[labels]
     standard_error = np.sqrt(weights**2 @ (recall * (1 - recall)))
-    tau = next(tau for tau, faces in correct.items() if weights @ best - weights @ faces <= standard_error)
-    temperature, log_frequency = _fit(logits, labels)
-    return OperatingPoint(
-        temperature=temperature,
-        prior_correction=_correction(log_frequency, tau),
-        tau=tau,
-        cross_fitted={"natural": by_tau[0.0], "balanced": by_tau[tau]},
-    )
+    return next(tau for tau, faces in correct.items() if weights @ best - weights @ faces <= standard_error)
 
 
 def cross_fit_temperature(logits: Array, labels: Array, prior_correction: Sequence[float]) -> dict[Prior, Array]:
@@ -86,11 +91,11 @@ def _correction(log_frequency: Array, tau: float) -> tuple[float, ...]:
     return tuple(round(float(offset), 4) for offset in 0.0 - tau * log_frequency)
 
 
-def _cross_fitted(logits: Array, labels: Array) -> dict[float, Array]:
+def _cross_fitted(logits: Array, labels: Array, taus: Sequence[float]) -> dict[float, Array]:
     """Probabilities (N, 7) for each tau; the calibration for each face is fitted on other faces."""
-    by_tau = {tau: np.empty(logits.shape, np.float32) for tau in _TAUS}
+    by_tau = {tau: np.empty(logits.shape, np.float32) for tau in taus}
     for held_out in folds(len(labels)):
         temperature, log_frequency = _fit(logits[~held_out], labels[~held_out])
-        for tau in _TAUS:
+        for tau in taus:
             by_tau[tau][held_out] = softmax(logits[held_out], temperature, _correction(log_frequency, tau))
     return by_tau
