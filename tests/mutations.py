@@ -126,7 +126,8 @@ def main() -> int:
             before = run_tests(tree, sorted(tests))
             failing = re.findall(r"^FAILED (\S+)", before.stdout, re.MULTILINE)
             errors += len(failing)
-            print(*(f"error     fails without a mutation: {name}" for name in failing), sep="\n", flush=True)
+            for name in failing:
+                print(f"error     fails without a mutation: {name}", flush=True)
             if before.returncode not in (0, 1):
                 print(f"The tests cannot run:\n{before.stdout[-4000:]}{before.stderr[-2000:]}")
                 return 2

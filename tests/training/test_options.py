@@ -84,6 +84,11 @@ def test_random_choices_resume_with_the_same_losses(tmp_path: Path, changes: dic
     with stopped_after(5):
         train(recipe, tmp_path / "run")
     assert losses(train(recipe, tmp_path / "run")) == pytest.approx(expected, rel=1e-5)
+    of_average, resumed = (
+        [line["valid_negative_log_likelihood"] for line in metric_lines(tmp_path / run) if "epoch" in line]
+        for run in ("whole", "run")
+    )
+    assert resumed == pytest.approx(of_average, rel=1e-5)
     assert all(0 <= line["accuracy"] <= 1 for line in metric_lines(tmp_path / "run") if "loss" in line)
 
 
