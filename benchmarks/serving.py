@@ -38,7 +38,6 @@ from mien.app.settings import load_settings
 CLIENTS: Final = 16
 SHARE: Final = 0.7
 OVERLOAD: Final = 4
-_OVERLOAD_S: Final = 20
 _SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _ONE_ADDRESS: Final = {"MIEN_MAX_PER_CLIENT": "0"}  # of all clients
 _SETTINGS: Final = _ONE_ADDRESS | {"MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BUFFERED_BYTES": "8000000000"}  # refuse nothing
@@ -107,12 +106,12 @@ def ideal_s(service_s: Sequence[float], *, servers: int, rate: float, count: int
     return taken
 
 
-def overload(photos: Path, *, count: int) -> dict[str, Any]:
+def overload(photos: Path, *, count: int, seconds: float) -> dict[str, Any]:
     """Send four times what a service can do, all from one address; requests are accepted or refused with 503."""
     with service(_ONE_ADDRESS) as running:
         _load(running.port, photos, count, "--concurrency", CLIENTS)
         rate = _load(running.port, photos, count, "--concurrency", CLIENTS)["requests_per_s"]
-        sent = int(OVERLOAD * rate * _OVERLOAD_S)
+        sent = int(OVERLOAD * rate * seconds)
         result = _load(running.port, photos, sent, "--rate", OVERLOAD * rate, refusals=("503",))
     return {
         "goodput": round(result["requests_per_s"] / rate, 3),
@@ -123,7 +122,7 @@ def overload(photos: Path, *, count: int) -> dict[str, Any]:
     }
 
 
-def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int) -> dict[str, Any]:
+def measure(photos: Path, *, rounds: int, passes: int, steady: int, overload_s: float, clients: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then send `steady` requests at 70 % of the median rate."""
     count = len(_images(photos)) * passes
     loops, full, cpu_ms, load_cpu_ms, busy = [], [], [], [], []
@@ -164,7 +163,7 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int
         "steady_rate_per_s": round(rate, 2),
         "steady_requests": steady_load["requests"],
         "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},
-        "overload": overload(photos, count=count),
+        "overload": overload(photos, count=count, seconds=overload_s),
         "clients": clients,
         "photos": len(_images(photos)),
         **{name: ready[name] for name in ("provider", "precision", "detector", "model")},
@@ -182,12 +181,13 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5, help="passes over the photos per round")
     parser.add_argument("--clients", type=int, default=CLIENTS, help="concurrent requests at full load")
     parser.add_argument("--steady", type=int, default=1000, help="requests at 70 percent of the full rate")
+    parser.add_argument("--overload-s", type=float, default=20, help="seconds of requests at four times the full rate")
     parser.add_argument("--bare", action="store_true", help="run the bare loop only")
     given = parser.parse_args()
     if given.bare:
         print(json.dumps(bare(given.photos, given.passes)))
         return
-    options = {name: getattr(given, name) for name in ("rounds", "passes", "steady", "clients")}
+    options = {name: getattr(given, name) for name in ("rounds", "passes", "steady", "overload_s", "clients")}
     publish(measure(given.photos, **options), given.json)
 
 

@@ -22,7 +22,7 @@ def test_the_p99_is_compared_with_an_ideal_queue_unless_it_cannot_keep_up(
     running = Mock(ready=defaultdict(str), **{"cpu_s.side_effect": [0.0, 0.1]})
     monkeypatch.setattr(serving, "results_of", lambda module, *_: bare if module == "serving" else load)
     monkeypatch.setattr(serving, "service", lambda _: nullcontext(running))
-    results = serving.measure(tmp_path, rounds=1, passes=1, steady=1, clients=99)
+    results = serving.measure(tmp_path, rounds=1, passes=1, steady=1, overload_s=1, clients=99)
     assert results["p99_over_ideal"] == over_ideal
     assert (results["ideal_p99_ms"] is None) == (over_ideal is None)
     assert results["overload"]["goodput"] == 1

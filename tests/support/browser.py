@@ -79,12 +79,12 @@ def write_camera(path: Path, frames: Iterator[Array]) -> Path:
     return path
 
 
-def write_slow_camera(path: Path, frames: Iterator[Array]) -> Path:
-    """Write frames as Y4M of 10 frames per second, a third of those of Motion JPEG. Returns `path`."""
+def write_slow_camera(path: Path) -> Path:
+    """Write the moving face as Y4M of 10 frames per second, a third of those of Motion JPEG. Returns `path`."""
     wide, tall = FRAME_PX
     with path.open("wb") as file:
         file.write(f"YUV4MPEG2 W{wide} H{tall} F10:1 C420\n".encode())
-        for frame in frames:
+        for frame in camera_frames(60):
             file.write(b"FRAME\n" + cv2.cvtColor(frame, cv2.COLOR_RGB2YUV_I420).tobytes())
     return path
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserType, sync_playwright
 
 from tests.e2e.browser.scenes import SCENE
 from tests.support import ROOT
-from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, camera_frames, chromium, launch, serving, write_slow_camera
+from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, chromium, launch, serving, write_slow_camera
 from tests.support.serving import Server
 
 Open = Callable[..., Tab]
@@ -27,7 +27,7 @@ def browsers() -> Iterator[BrowserType]:
 
 @pytest.fixture(scope="package")
 def camera(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_slow_camera(tmp_path_factory.mktemp("camera") / "face.y4m", camera_frames(60))
+    return write_slow_camera(tmp_path_factory.mktemp("camera") / "face.y4m")
 
 
 @pytest.fixture(scope="package")
