@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import schemathesis
 
 from mien.app.service.keys import key_hash
 from tests.service.conftest import Serve
@@ -27,6 +26,8 @@ def _references(value: Any) -> Iterator[str]:
 def test_the_description_is_valid_openapi_without_dangling_references(
     connect: Connect, tmp_path: Path, jobs: bool, keys: bool
 ) -> None:
+    import schemathesis  # takes two seconds, of each process that collects the tests
+
     settings = {"jobs_dir": tmp_path} if jobs else {}
     document = connect(api_key_sha256=key_hash("k") if keys else (), **settings).app.openapi()
     schemathesis.openapi.from_dict(document).validate()
