@@ -9,7 +9,6 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.errors import PayloadTooLarge
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Detection, Face
@@ -101,11 +100,6 @@ def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     assert labeled.uncertain is uncertain
     (at_threshold,) = labeler.label(gradient_image(), threshold=labeled.confidence).faces
     assert not at_threshold.uncertain
-
-
-def test_too_many_bytes_are_rejected(artifact: Path) -> None:
-    with pytest.raises(PayloadTooLarge, match=r"at most 2,000"):
-        drawn(artifact, max_bytes=2000).label(encoded(gradient_image(), "BMP"))
 
 
 @cache

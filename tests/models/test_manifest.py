@@ -6,29 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.data.contract import LABELS
 from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW, Quality
 from mien.models import manifest as module
-from mien.models.manifest import ArtifactError, Manifest, Softening, artifact_dir, load_artifact, read_manifest
+from mien.models.manifest import ArtifactError, Softening, artifact_dir, load_artifact, read_manifest
 from tests.support import tiny_artifact
-
-RARE = LABELS.index("disgust")
-
-
-def _corrected(folder: Path, *offsets: float) -> Manifest:
-    tiny_artifact(folder)
-    correction = list(offsets) or [2.0 if index == RARE else 0.0 for index in range(len(LABELS))]
-    values = read_manifest(folder).model_dump() | {"prior_correction": correction}
-    return Manifest.model_validate(values)
-
-
-def test_balanced_adds_the_correction_to_the_scaled_logits_and_natural_does_not(tmp_path: Path) -> None:
-    manifest = _corrected(tmp_path / "tiny.test")
-    logits = np.zeros((1, len(LABELS)), np.float32)
-    assert manifest.probabilities(logits, "natural")[0] == pytest.approx([1 / 7] * 7)
-    balanced = manifest.probabilities(logits, "balanced")
-    assert balanced.dtype == np.float32
-    assert balanced[0, RARE] == pytest.approx(np.exp(2) / (np.exp(2) + 6))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +41,7 @@ def test_a_changed_file_of_an_artifact_is_refused(tmp_path: Path, name: str) -> 
 
 def test_six_offsets_are_not_a_correction(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="prior_correction"):
-        _corrected(tmp_path / "tiny.test", *[0.1] * 6)
+        tiny_artifact(tmp_path / "tiny.test", prior_correction=[0.1] * 6)
 
 
 def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
