@@ -78,7 +78,7 @@ class InferenceSettings(BaseSettings):
         None, description="fast (the default), accurate, the name of a released artifact or its end, or a folder"
     )
     prior: Prior = Field("balanced", description="balanced corrects for rare expressions, natural does not")
-    device: Device = Field("auto", description="auto may fall back to the CPU; cuda never does")
+    device: Device = Field("auto", description="of the model: auto may fall back to the CPU; cuda never does")
     precision: Precision = Field(
         "auto", description="auto: fp16 on a GPU; on a CPU, int8 if it is clearly faster, else fp32"
     )

@@ -137,7 +137,7 @@ class Analyzer:
 
         Args:
             model: fast (the default), accurate, the name of a released artifact, or the folder of one.
-            device: auto (the default), cpu or cuda; auto may fall back to the CPU.
+            device: of the model: auto (the default), cpu or cuda; auto may fall back to the CPU.
             settings: other fields of `InferenceSettings`, such as detector="builtin" or min_face_px=24.
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
@@ -233,7 +233,7 @@ class Analyzer:
         classifier = labeler.classifier
         # a later opening of this analyzer neither measures again nor chooses differently
         self._settings = with_precision(self._settings, classifier.precision, classifier.provider)
-        self._on_gpu = {classifier.provider, getattr(labeler.detector, "provider", CPU)} != {CPU}
+        self._on_gpu = classifier.provider != CPU
         _analyzers.add(self)
         return labeler
 

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.detect.yunet import create
 from mien.app.inference.runtime.sessions import CUDA, cuda_unavailable_reason
-from mien.app.settings import Settings, load_settings
-from mien.data import contract
-from tests.support import folder_from_environment, random_crops, sample_photo
+from mien.app.settings import Settings
+from tests.support import random_crops
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,14 +31,3 @@ def test_gpu_and_cpu_give_the_same_probabilities(artifact: Path, precision: str,
 def test_auto_takes_the_gpu_in_half_precision(artifact: Path) -> None:
     classifier = Classifier(Settings(model=artifact))
     assert (classifier.provider, classifier.precision, classifier.max_batch) == (CUDA, "fp16", 256)
-
-
-def test_yunet_finds_the_same_faces_on_gpu_and_cpu() -> None:
-    folder = folder_from_environment("MIEN_MODELS_DIR")
-    image = contract.decode(sample_photo().read_bytes())
-    on_gpu, on_cpu = (create(load_settings(models_dir=folder, device=device)) for device in ("cuda", "cpu"))
-    assert on_gpu.provider == CUDA
-    expected = on_cpu.rows(image)
-    rows = on_gpu.rows(image)
-    assert rows.shape == expected.shape
-    assert np.abs(rows - expected).max() < 1

@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 
 from mien.app.errors import ProviderUnavailable
+from mien.app.inference.detect import create_detector
 from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import (
     CPU,
@@ -17,6 +18,7 @@ from mien.app.inference.runtime.sessions import (
     cuda_unavailable_reason,
     open_session,
 )
+from mien.app.settings import load_settings
 from tests.support import random_crops, tiny_graph
 
 
@@ -126,3 +128,12 @@ def test_a_cuda_session_uses_a_small_arena_and_no_tf32(
     assert options.get("enable_cuda_graph") == extra.get("enable_cuda_graph"), "only on request"
     (run,) = fake.return_value.run.call_args_list
     assert run.args[2].get_run_config_entry(GRAPH_ID) == NO_GRAPH, "the warm-up run must not be captured"
+
+
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_a_detector_runs_on_the_cpu_of_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
+    machine(monkeypatch, driver_of(1))
+    session = Mock(wraps=onnxruntime.InferenceSession)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    create_detector(load_settings(device=device, detector="builtin"))
+    assert [call.kwargs["providers"] for call in session.call_args_list] == [[(CPU, {})]]

@@ -1,4 +1,7 @@
-"""Face detection networks with YuNet's outputs, in ONNX Runtime."""
+"""Face detection networks with YuNet's outputs, in ONNX Runtime on the CPU.
+
+A GPU takes longer: it prepares every convolution again for each size of image (decision record 0003).
+"""
 
 from pathlib import Path
 
@@ -29,7 +32,7 @@ class NetworkDetector:
         self._settings = settings
         session = open_session(
             graph,
-            settings.device,
+            "cpu",
             threads=settings.threads or 1,  # photos are processed in parallel
             warm_up={"input": np.zeros((1, 3, 64, 96), np.float32)},
         )
@@ -37,7 +40,6 @@ class NetworkDetector:
         # YuNet's graph does not have this input
         limits = {SCORE_THRESHOLD: np.array(threshold, np.float32)} if SCORE_THRESHOLD in optional else {}
         self._run = lambda outputs, feed: session.inference.run(outputs, feed | limits)
-        self.provider = session.provider
 
     def detect(self, image: Array) -> list[Detection]:
         return find_faces(image, self.rows, self._settings)

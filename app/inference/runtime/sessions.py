@@ -99,7 +99,7 @@ def open_session(
 
 @cache
 def _log_fallback(reason: str) -> None:
-    """Log why `auto` does not use a GPU: once, because the detector and every model open a session."""
+    """Log why `auto` does not use a GPU: once, because every model opens a session."""
     level = logging.WARNING if gpu_unavailable_reason() is None else logging.INFO  # a GPU that is not used
     _log.log(level, "device auto: using the CPU (%s)", reason)
 
