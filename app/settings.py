@@ -85,7 +85,7 @@ class InferenceSettings(BaseSettings):
     threads: Annotated[int, Field(ge=0, le=256)] = Field(
         0, description="threads per inference; 0: one in the service and for detection, else one per core"
     )
-    cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs if that is faster")
+    cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs")
     max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="on a GPU: faces per inference; 0: default")
 
     # Detection

@@ -11,7 +11,7 @@ import numpy as np
 
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference.batcher import Batcher
-from mien.app.inference.runtime.cuda_batches import FixedBatches
+from mien.app.inference.runtime.cuda_batches import PLAIN_SIZE, FixedBatches, padded
 from mien.app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions, speedup
 from mien.app.inference.runtime.sessions import CPU, Session, open_session
 from mien.app.settings import Device, InferenceSettings
@@ -136,9 +136,12 @@ class Classifier:
     def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
         """One output of the graph for all crops, in batches."""
         parts = [np.empty((0, *output.shape[1:]), np.float32)]
-        for start in range(0, len(crops), CPU_BATCH):
-            feed = {self.manifest.input.name: np.ascontiguousarray(crops[start : start + CPU_BATCH])}
-            parts += self._session.inference.run([output.name], feed)
+        step = CPU_BATCH if self._batches is None else PLAIN_SIZE
+        for start in range(0, len(crops), step):
+            batch = crops[start : start + step]
+            feed = {self.manifest.input.name: np.ascontiguousarray(batch) if self._batches is None else padded(batch)}
+            (rows,) = self._session.inference.run([output.name], feed)
+            parts.append(rows[: len(batch)])
         return np.concatenate(parts)
 
 

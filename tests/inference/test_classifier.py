@@ -2,6 +2,7 @@
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import onnxruntime
 import pytest
 
 from mien.app.errors import ProviderUnavailable
+from mien.app.inference import classifier as classifier_module
 from mien.app.inference.classifier import CPU_BATCH, Classifier
 from mien.app.inference.runtime import sessions
+from mien.app.inference.runtime.cuda_batches import PLAIN_SIZE, FixedBatches
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, LABELS
@@ -76,6 +79,39 @@ def test_explain_returns_the_normalized_attention_map_of_each_crop(tmp_path: Pat
         assert maps[index] == pytest.approx(classifier.explain(crops[[index]])[0], abs=1e-6)
     assert classifier.explain(crops[:0]).shape == (0, rows, columns)
     assert classifier.classify(crops).sum(axis=1) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_gpu_runs_faces_and_attention_maps_in_the_sizes_of_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graphs: bool
+) -> None:
+    folder = tiny_artifact(tmp_path / "tiny.explains", explain=True)
+    on_cpu, crops = opened(folder), random_crops(70)
+
+    def open_as_gpu(graph: Path, _device: str, **options: Any) -> sessions.Session:
+        return replace(sessions.open_session(graph, "cpu", **options), device="cuda")
+
+    def on_the_cpu(session: Any, **options: Any) -> FixedBatches:
+        return FixedBatches(session, **options | {"device": "cpu"})
+
+    monkeypatch.setattr(classifier_module, "open_session", open_as_gpu)
+    monkeypatch.setattr(classifier_module, "FixedBatches", on_the_cpu)
+    on_gpu = opened(folder, device="cuda", precision="fp32", cuda_graphs=graphs)
+    assert on_gpu.max_batch == (256 if graphs else PLAIN_SIZE)
+    sizes, run = set(), onnxruntime.InferenceSession.run
+
+    def recorded(session: Any, names: Any, feed: dict[str, Any], *options: Any) -> Any:
+        sizes.update(len(values) for values in feed.values())
+        return run(session, names, feed, *options)
+
+    for count in (0, 3, 70):
+        expected = on_cpu.classify(crops[:count]), on_cpu.explain(crops[:count])
+        with monkeypatch.context() as patched:
+            patched.setattr(onnxruntime.InferenceSession, "run", recorded)
+            rows, maps = on_gpu.classify(crops[:count]), on_gpu.explain(crops[:count])
+        assert rows == pytest.approx(expected[0], abs=1e-5)
+        assert maps == pytest.approx(expected[1], abs=1e-5)
+    assert sizes == {PLAIN_SIZE}
 
 
 def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:

@@ -31,3 +31,9 @@ def test_gpu_and_cpu_give_the_same_probabilities(artifact: Path, precision: str,
 def test_auto_takes_the_gpu_in_half_precision(artifact: Path) -> None:
     classifier = Classifier(Settings(model=artifact))
     assert (classifier.provider, classifier.precision, classifier.max_batch) == (CUDA, "fp16", 256)
+
+
+def test_attention_maps_are_those_of_the_cpu() -> None:
+    on_gpu, on_cpu = (Classifier(Settings(device=device, precision="fp32")) for device in ("cuda", "cpu"))
+    crops = random_crops(33)
+    assert np.abs(on_gpu.explain(crops) - on_cpu.explain(crops)).max() < 1e-3
