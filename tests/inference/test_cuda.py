@@ -28,9 +28,10 @@ def test_gpu_and_cpu_give_the_same_probabilities(artifact: Path, precision: str,
     assert np.abs(on_gpu.classify(crops) - expected).max(initial=0) < tolerance
 
 
-def test_auto_takes_the_gpu_in_half_precision(artifact: Path) -> None:
+def test_auto_takes_the_gpu_in_half_precision(artifact: Path, capfd: pytest.CaptureFixture[str]) -> None:
     classifier = Classifier(Settings(model=artifact))
     assert (classifier.provider, classifier.precision, classifier.max_batch) == (CUDA, "fp16", 256)
+    assert capfd.readouterr().err == ""
 
 
 def test_attention_maps_are_those_of_the_cpu() -> None:

@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock, call
 
 import numpy as np
 import onnxruntime
@@ -91,6 +92,17 @@ def test_a_cuda_graph_is_replayed_under_its_own_id(session: onnxruntime.Inferenc
         expect_logits(runner, session, count)
     assert captured.graph_ids == ["4", "1", "64", "64", "64"]
     assert plain.graph_ids == [], "a new size would take long"
+
+
+def test_messages_of_cudnn_are_hidden_while_batches_run_first(
+    session: onnxruntime.InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    severity = Mock()
+    monkeypatch.setattr(onnxruntime, "set_default_logger_severity", severity)
+    runner = opened(session, Fake(session))
+    assert severity.mock_calls == [call(4), call(3)]
+    expect_logits(runner, session, 1)
+    assert severity.call_count == 2
 
 
 def test_plain_runs_have_one_size(session: onnxruntime.InferenceSession) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 
 from mien.app.errors import ProviderUnavailable
-from mien.app.inference.runtime.sessions import graph_options
+from mien.app.inference.runtime.sessions import cudnn_messages_hidden, graph_options
 from mien.data.contract import CROP_PX, Array
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of CUDA graphs
@@ -76,7 +76,8 @@ class FixedBatches:
         self._device, self._input, self._output = device, input_name, output_name
         self._classes = session.get_outputs()[0].shape[1]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mien-gpu")
-        self._batches = self._thread.submit(self._usable, sorted(sizes), session, captured).result()
+        with cudnn_messages_hidden():
+            self._batches = self._thread.submit(self._usable, sorted(sizes), session, captured).result()
         self.captured_sizes = tuple(batch.size for batch in self._batches if batch.session is captured)
         if captured is not None:
             _log.info("CUDA graphs of batch sizes: %s", ", ".join(map(str, self.captured_sizes)) or "none")

@@ -10,7 +10,7 @@ import ctypes
 import io
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -120,7 +120,8 @@ def _open(
     try:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
         session.disable_fallback()  # otherwise a failed run is silently repeated on the CPU
-        session.run(None, warm_up, graph_options(NO_GRAPH))
+        with cudnn_messages_hidden() if provider == CUDA else contextlib.nullcontext():
+            session.run(None, warm_up, graph_options(NO_GRAPH))
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ProviderUnavailable(f"device {_NAMES[provider]}: the model does not run ({error})") from error
     nodes = _nodes(session)
@@ -128,6 +129,20 @@ def _open(
         ran = ", ".join(f"{count} on {name}" for name, count in sorted(nodes.items()))
         raise ProviderUnavailable(f"device {_NAMES[provider]}: runs none of the model's nodes ({ran})")
     return Session(session, "cpu" if provider == CPU else "cuda", nodes)
+
+
+@contextlib.contextmanager
+def cudnn_messages_hidden() -> Iterator[None]:
+    """Hide `[cudnn_frontend] Error: No execution plans support the graph`, which ONNX Runtime logs in its first runs.
+
+    It then runs another algorithm. Errors that end a run are raised, too; those of a library that cannot be loaded are
+    only logged, but while a session is opened, before it runs.
+    """
+    onnxruntime.set_default_logger_severity(_FATAL_ONLY)
+    try:
+        yield
+    finally:
+        onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
 
 
 def graph_options(graph_id: str) -> onnxruntime.RunOptions:
