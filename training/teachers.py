@@ -20,7 +20,7 @@ from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import Split, cache_file
 from mien.training.run_folder import RunError
 from mien.training.runtime import Runtime
-from mien.training.weights import is_average, load_trained
+from mien.training.weights import WEIGHTS_NAME, load_trained
 
 logger = logging.getLogger(__name__)
 _BATCH = 256
@@ -66,7 +66,7 @@ class Teachers(nn.Module):
 
 
 class _Graph(nn.Module):
-    """Fp32 graph of an artifact that averages several networks and thus has no weights; computed on the CPU."""
+    """Fp32 graph of an artifact without weights, such as the mean of several networks; computed on the CPU."""
 
     def __init__(self, path: Path, sha256: str) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class _Graph(nn.Module):
 
 
 def _load(folder: Path) -> tuple[nn.Module, Head, tuple[str, ...]]:
-    if (folder / MANIFEST_NAME).exists() and is_average(manifest := load_artifact(folder)):
+    if (folder / MANIFEST_NAME).exists() and WEIGHTS_NAME not in (manifest := load_artifact(folder)).files:
         graph = manifest.graph("fp32")
         return _Graph(folder / graph.file, graph.sha256), "class", manifest.labels
     return load_trained(folder)

@@ -84,16 +84,13 @@ def save_weights(network: nn.Module, folder: Path) -> None:
     (folder / WEIGHTS_NAME).chmod(0o644)  # the library makes it readable by its owner only
 
 
-def is_average(manifest: Manifest) -> bool:
-    """Return whether an artifact averages several networks: it has their graph only, no weights."""
-    return "members" in manifest.recipe
-
-
 def read_weights(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
     """Verify an artifact and return its weights in fp32. Raises: ArtifactError, also if it has no weights."""
     manifest = load_artifact(folder)
     if WEIGHTS_NAME not in manifest.files:
-        remedy = "it averages several networks: take one of them" if is_average(manifest) else "export its run again"
+        remedy = (
+            "it averages several networks: take one of them" if "members" in manifest.recipe else "export its run again"
+        )
         raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
     return manifest, in_fp32(load_file(folder / WEIGHTS_NAME))
 

@@ -52,4 +52,4 @@ def test_a_notebook_goes_from_a_folder_to_a_plot(execute: Any) -> None:
 def test_a_notebook_draws_the_attention_of_the_released_network(execute: Any) -> None:
     outputs = execute("attention.ipynb")
     assert _figures(outputs) == 6
-    assert any("2 faces; 6 blocks of 3 heads; 7 x 7 patches" in output.get("text", "") for output in outputs)
+    assert any("2 faces; 3 blocks of 3 heads; 7 x 7 patches" in output.get("text", "") for output in outputs)

@@ -17,9 +17,11 @@ from tests.support import ROOT, folder_from_environment, sample_photo
 
 # samples/photos/grace_hopper.jpg with the built-in detector and the default prior; a new release has others
 GOLDEN = {
-    ("fast", "fp32"): (0.000, 0.003, 0.004, 0.002, 0.092, 0.001, 0.896),
-    ("fast", "fp16"): (0.000, 0.003, 0.004, 0.002, 0.092, 0.001, 0.896),
-    ("fast", "int8"): (0.000, 0.003, 0.004, 0.003, 0.090, 0.001, 0.898),
+    ("fast", "fp32"): (0.001, 0.003, 0.016, 0.006, 0.090, 0.004, 0.881),
+    ("fast", "fp16"): (0.001, 0.003, 0.016, 0.006, 0.090, 0.004, 0.881),
+    ("fast", "int8"): (0.001, 0.002, 0.013, 0.006, 0.084, 0.004, 0.890),
+    ("v3", "fp32"): (0.000, 0.003, 0.004, 0.002, 0.092, 0.001, 0.896),
+    ("v3", "int8"): (0.000, 0.003, 0.004, 0.003, 0.090, 0.001, 0.898),
     ("accurate", "fp32"): (0.001, 0.002, 0.019, 0.001, 0.118, 0.008, 0.851),
     ("accurate", "int8"): (0.001, 0.005, 0.043, 0.001, 0.097, 0.011, 0.842),
 }
@@ -40,9 +42,9 @@ def test_sample_photos_have_the_recorded_probabilities(model: str, precision: st
 
 def test_every_graph_of_the_fast_model_computes_what_its_weights_do() -> None:
     photo = decode(sample_photo().read_bytes())
-    sides = np.random.default_rng(0).integers(90, 200, 64)
+    sides = np.random.default_rng(0).integers(90, 200, 128)
     crops = np.stack(
-        [cv2.resize(photo[20:, 120 + n : 120 + n + side][:side], (112, 112)) for n, side in enumerate(sides)]
+        [cv2.resize(photo[20:, 120 + n % 64 : 120 + n % 64 + side][:side], (112, 112)) for n, side in enumerate(sides)]
     )
     network, manifest = load_network(artifact_dir("fast"))
     expected = softmax(torch_logits(ReleasedNetwork(network, manifest.head), crops))

@@ -16,6 +16,7 @@ from mien.training.config import DistillationConfig
 from mien.training.initialization import InitialWeightsError, load_initial
 from mien.training.run_folder import RunError
 from mien.training.teachers import Teachers
+from tests.support import random_crops
 from tests.support.models import DEIT
 from tests.support.training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe, untrained_run, valid_faces
 from tests.training.conftest import COLOR_CNN, Eight, Trained
@@ -150,12 +151,17 @@ def test_an_artifact_of_another_network_or_damaged_is_rejected(artifacts: dict[s
         started(TINY_DEIT, damaged)
 
 
-def test_an_artifact_without_weights_cannot_initialize_or_teach(artifacts: dict[str, Path], tmp_path: Path) -> None:
+def test_an_artifact_without_weights_cannot_initialize_and_teaches_by_its_graph(
+    artifacts: dict[str, Path], tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(artifacts["cnn"], tmp_path / "graphs_only"))
     manifest = read_manifest(folder)
     write_manifest(folder, manifest.model_copy(update={"files": {"card.md": manifest.files["card.md"]}}))
     for graphs, why in ((folder, "export its run again"), (artifact_dir("accurate"), "it averages several networks")):
         with pytest.raises(InitialWeightsError, match=rf"no model\.safetensors; {why}"):
             started(TINY_CNN, graphs)
-    with pytest.raises(RunError, match=r"no model\.safetensors; export its run again"):
-        Teachers(DistillationConfig(mode="soft", teachers=(folder,)))
+    crops = torch.from_numpy(random_crops(3))
+    by_graph, by_weights = (
+        Teachers(DistillationConfig(mode="soft", teachers=(teacher,)))(crops) for teacher in (folder, artifacts["cnn"])
+    )
+    torch.testing.assert_close(by_graph, by_weights, atol=1e-3, rtol=1e-3)

@@ -11,7 +11,7 @@ from tests.support import ROOT
 from tests.support.data_sets import make_folders
 from tests.support.training import valid_faces
 
-RECIPE = ROOT / "training" / "recipes" / "folders_hybrid_tiny.yaml"
+RECIPE = ROOT / "training" / "recipes" / "folders_hybrid_small.yaml"
 
 
 def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
