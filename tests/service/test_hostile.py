@@ -125,7 +125,7 @@ def test_attacks_by_four_clients_take_little_time_and_memory_and_honest_requests
         used_s, grown_mb = (server.cpu_s() - before_s) / 4, max(0, server.peak_mb() - before_mb) / 4
         status = responses[0][9:12].decode() or "reset"
         print(f"| {name} | {len(request):,} | {status} | {used_s:.2f} s | {grown_mb:.0f} MB | {waited_s:.2f} s |")
-        assert used_s < 2, name
+        assert used_s < 3, name
         assert grown_mb < 250, name
         assert waited_s < 5, name
         assert b"mien_requests" not in b"".join(responses)

@@ -75,9 +75,10 @@ def test_only_what_the_logits_need_is_quantized_and_the_first_convolution_is_not
     names = quantize.weighted_nodes(model)
     kinds = {node.name: node.op_type for node in model.graph.node}
     convolutions = [node.name for node in model.graph.node if node.op_type == "Conv"]
-    assert [name for name in names if kinds[name] == "Conv"] == convolutions[1:]
-    assert sum(kinds[name] == "MatMul" for name in names) == 6 * 4  # qkv, projection and two of the MLP, six blocks
-    assert len(names) == len(convolutions) - 1 + 24
+    # the first convolution computes luminance and mean, the second is the first of the network
+    assert [name for name in names if kinds[name] == "Conv"] == convolutions[2:]
+    assert sum(kinds[name] == "MatMul" for name in names) == 3 * 4  # qkv, projection and two of the MLP, three blocks
+    assert len(names) == len(convolutions) - 2 + 12
 
 
 def test_calibration_uses_the_same_train_faces_each_time(faces: Path) -> None:
