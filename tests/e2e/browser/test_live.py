@@ -37,12 +37,19 @@ IN_VIEW = """(() => {
 })()"""
 LEAVE = "dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))"
 BADGE = "document.getElementById('badge')"
+ANNOUNCED = """
+window.announced = [];
+addEventListener("DOMContentLoaded", () => {
+  const element = document.getElementById("announce");
+  new MutationObserver(() => announced.push(element.textContent)).observe(element, { childList: true });
+});
+"""
 
 
 @pytest.fixture(scope="module")
 def shared(open_shared: Open) -> Tab:
     """A page whose camera has started."""
-    tab = open_shared(script=SCRIPT)
+    tab = open_shared(script=SCRIPT + ANNOUNCED)
     tab.start_camera()
     return tab
 
@@ -83,7 +90,7 @@ def test_the_label_of_the_service_is_shown_with_metrics_and_timeline(live: Tab, 
     live.wait_until("parseFloat(document.getElementById('fps').textContent) > 0")
     assert live.page.inner_text("#latency").endswith((" ms", " s"))
     assert live.page.inner_text("#count") == "1"
-    live.wait_until("document.getElementById('announce').textContent.startsWith('Person 1: ')")
+    live.wait_until("announced.some((text) => /^Person \\d+: /.test(text))")  # once for an unchanged face
     live.wait_until(f"document.querySelector('.timeline').ariaLabel.includes('{live.faces()[0]['label']} ')")
 
 
