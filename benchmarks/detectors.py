@@ -18,8 +18,7 @@ import numpy as np
 from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.detect import create_detector
 from mien.app.inference.detect.base import Detector, iou
-from mien.app.inference.detect.builtin import score_threshold
-from mien.app.inference.detect.network import NetworkDetector
+from mien.app.inference.detect.builtin import open_artifact
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 from mien.data.contract import Array
@@ -68,10 +67,8 @@ def compare_labels(photos: list[Path]) -> dict[str, int]:
 
 
 def _opened(artifact: Path) -> Detector:
-    manifest, settings = load_detector(artifact), load_settings(threads=1)
-    threshold = score_threshold(manifest, settings)
-    graph = artifact / manifest.graph.file
-    return NetworkDetector(manifest.name, graph, settings, sha256=manifest.graph.sha256, threshold=threshold)
+    manifest = load_detector(artifact)
+    return open_artifact(manifest.name, artifact, manifest, load_settings(threads=1))
 
 
 def _rows(detector: Detector, image_bgr: Array) -> Array:

@@ -29,9 +29,13 @@ def _verified() -> tuple[Path, DetectorManifest]:
 
 def create(settings: InferenceSettings) -> NetworkDetector:
     """Build from the verified artifact. Raises: DetectorUnavailable; ProviderUnavailable."""
-    folder, manifest = _verified()
+    return open_artifact("builtin", *_verified(), settings)
+
+
+def open_artifact(name: str, folder: Path, manifest: DetectorManifest, settings: InferenceSettings) -> NetworkDetector:
+    """Open the graph of a verified artifact. Raises: ProviderUnavailable."""
     threshold, sha256 = score_threshold(manifest, settings), manifest.graph.sha256
-    return NetworkDetector("builtin", folder / manifest.graph.file, settings, sha256=sha256, threshold=threshold)
+    return NetworkDetector(name, folder / manifest.graph.file, settings, sha256=sha256, threshold=threshold)
 
 
 def source(_settings: InferenceSettings) -> str:
