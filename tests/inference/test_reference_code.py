@@ -17,7 +17,8 @@ from mien.training.release.conditions import degrade
 from tests.support import ROOT
 
 _DEGRADED = (
-    ("none", 0.0), ("blur, sigma in px", 3.0), ("yaw, degrees", 45.0), ("face width, px", 14.0), ("brightness", 0.1),
+    ("none", 0.0), ("blur, sigma in px", 3.0), ("blur, sigma in px", 5.0), ("yaw, degrees", 45.0),
+    ("face width, px", 14.0), ("face width, px", 9.0), ("brightness", 0.1),
     ("objects over eyes or mouth", 1.0), ("objects over eyes or mouth", 2.0), ("roll, degrees", 30.0),
 )  # fmt: skip
 
@@ -50,5 +51,5 @@ def test_the_program_of_the_page_computes_the_served_probabilities(program: dict
         computed = program["probabilities"](artifact_dir(model), crop, detection.landmarks_px.astype(float), cover)
         assert computed == pytest.approx(photo.faces[0].probabilities, abs=1e-4)
         (natural,) = labeler.classifier.classify(crop[None])
-        softened += abs(natural.max() - photo.faces[0].confidence) > 0.001
+        softened += abs(natural.max() - photo.faces[0].confidence) > 0.01
     assert softened >= 2, "some of the faces are softened"

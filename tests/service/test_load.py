@@ -217,7 +217,7 @@ def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:
                 response = await client.post("/v1/expressions", **body)
                 assert response.json()["images"][0]["faces"] == sequential[step]
 
-            order = [step for step in range(len(photos)) for _ in range(5)]
+            order = [step for step in range(len(photos)) for _ in range(10)]
             random.Random(1).shuffle(order)  # noqa: S311  # a repeatable order
             await asyncio.gather(*(one(step) for step in order))
 
