@@ -38,9 +38,10 @@ def atomic_path(target: Path, *, staging: Path | None = None, durable: bool = Tr
             with part.open("r+b") as file:
                 os.fsync(file.fileno())
         _rename(part, target)
-    finally:
+    except BaseException:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager
