@@ -78,16 +78,13 @@ def test_majority_leaves_out_the_undecided_and_keeps_the_votes_of_the_rest(tmp_p
     assert reader.left_out("train") == {"no majority": 1, "contempt": 1, "unknown": 1}
 
 
-def test_eight_classes_keep_contempt_as_the_last(tmp_path: Path) -> None:
-    reader = open_reader("ferplus", _set(tmp_path), classes=8)
-    assert reader.labels == (*LABELS, "contempt")
-    assert [sample.label for sample in reader.samples("train")] == ["happiness", "contempt", "anger"]
-    assert (reader.samples("train")[2].distribution or ())[-1] == pytest.approx(0.4)
-
-
-def test_probability_keeps_images_without_a_majority(tmp_path: Path) -> None:
-    reader = open_reader("ferplus", _set(tmp_path), protocol="probability")
-    undecided = reader.samples("train")[1]
+def test_options_keep_contempt_as_the_last_label_and_images_without_a_majority(tmp_path: Path) -> None:
+    eight = open_reader("ferplus", _set(tmp_path), classes=8)
+    assert eight.splits() == ("train", "valid")  # those with a label file
+    assert eight.labels == (*LABELS, "contempt")
+    assert [sample.label for sample in eight.samples("train")] == ["happiness", "contempt", "anger"]
+    assert (eight.samples("train")[2].distribution or ())[-1] == pytest.approx(0.4)
+    undecided = open_reader("ferplus", tmp_path, protocol="probability").samples("train")[1]
     shares = dict(zip(LABELS, undecided.distribution or (), strict=True))
     assert (shares["neutral"], shares["sadness"]) == (0.5, 0.5)
 
@@ -105,12 +102,6 @@ def test_votes_are_kept_without_a_majority_and_with_single_ones(tmp_path: Path) 
         for _, votes in reader.voted("train")
     ]
     assert named == [{"neutral": 5, "sadness": 4, "fear": 1}, {"neutral": 3, "happiness": 3}]
-
-
-def test_only_splits_with_a_label_file_exist(tmp_path: Path) -> None:
-    assert open_reader("ferplus", _set(tmp_path)).splits() == ("train", "valid")
-    rows = [ferplus_votes("fear")]
-    assert open_reader("ferplus", make_ferplus(tmp_path / "t", {"FER2013Test": rows})).splits() == ("test",)
 
 
 def test_an_image_that_nobody_could_name_still_excludes_its_near_duplicates(tmp_path: Path) -> None:

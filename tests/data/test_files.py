@@ -86,20 +86,11 @@ def test_a_folder_that_links_to_itself_is_listed_once(tmp_path: Path) -> None:
     assert open_tree(root).names == tuple(sorted(FILES))
 
 
-@pytest.mark.parametrize(
-    ("names", "prefix"),
-    [
-        (("label.csv",), ""),
-        (("x/label.csv",), "x/"),
-        (("x/y/label.csv", "z/label.csv"), "z/"),
-        (("my_label.csv",), None),
-    ],
-)
-def test_a_marker_is_found_below_outer_folders(tmp_path: Path, names: tuple[str, ...], prefix: str | None) -> None:
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    assert FolderTree(tmp_path).prefix_of("label.csv") == prefix
+def test_a_marker_is_found_below_the_fewest_outer_folders(tmp_path: Path) -> None:
+    for folder, name in (("x/y", "label.csv"), ("z", "label.csv"), ("", "my_label.csv")):
+        write_atomic(tmp_path / folder / name, "")
+    assert FolderTree(tmp_path).prefix_of("label.csv") == "z/"
+    assert FolderTree(tmp_path).prefix_of("other.csv") is None
 
 
 def _many(path: Path) -> dict[str, bytes]:

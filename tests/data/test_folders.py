@@ -48,16 +48,6 @@ def test_other_files_are_ignored_and_deeper_folders_are_read(tmp_path: Path) -> 
     assert open_reader("folders", root).notes[1:] == ["1 images ignored: in no class folder, such as loose.png"]
 
 
-@pytest.mark.parametrize("around", ["", "archive", "archive/faces"])
-def test_folders_around_all_files_of_an_archive_are_skipped(tmp_path: Path, around: str) -> None:
-    make_folders(tmp_path / around, {"train": {"happy": 2}})
-    reader = open_reader("folders", tmp_path)
-    assert [sample.key for sample in reader.samples("train")] == [
-        "train/happy/train000.png",
-        "train/happy/train001.png",
-    ]
-
-
 @pytest.mark.parametrize(("folder", "label", "classes"), [("happy", "happiness", 7), ("contempt", "contempt", 8)])
 def test_a_single_class_is_not_an_outer_folder(tmp_path: Path, folder: str, label: str, classes: int) -> None:
     reader = open_reader("folders", make_folders(tmp_path, {"": {folder: 2}}), classes=classes)
@@ -181,7 +171,6 @@ def test_a_split_that_must_be_held_out_first_names_the_options(
         ({"train": {"happy": 1}, "more": {"happy": 1}}, {}, "next to the split folders"),
         ({"happy": {"train": 2, "test": 1}, "sad": {"train": 2, "test": 1}}, {}, "test/happy/"),
         ({"": dict.fromkeys("0123456", 1)}, {}, r"class folders 0, 1, .*the meaning of numbers differs"),
-        ({"": dict.fromkeys("1234567", 1)}, {}, r"class folders 1, 2, .*the meaning of numbers differs"),
         ({"train": {"01": 1, "happy": 1}}, {}, r"class folders 01: .*option labels, such as labels=01="),
         ({"": dict.fromkeys("0123456", 1)}, {"ignore": "0"}, "class folders 1, 2, 3, 4, 5, 6"),
         ({"": {"1": 1}}, {"labels": {1: "joy", 2: "sad"}}, "labels=2: .*only 1"),
@@ -190,8 +179,7 @@ def test_a_split_that_must_be_held_out_first_names_the_options(
         ({"test": {"happy": 1}, "train": {"happy": 9}}, {"test_share": 0.1}, "there is a test folder"),
         ({"valid": {"happy": 2}}, {"test_share": 0.2}, r"test_share=0\.2 .* but there is no train folder"),
         ({"": {"happy": 4}}, {"valid_share": 0.1}, r"0.1 of 4 images .* increase valid_share to 0.25"),
-        ({"": {"happy": 4}}, {"valid_share": 1.0}, "expected shares"),
-        ({"": {"happy": 4}}, {"valid_share": 0.6, "test_share": 0.5}, "expected shares"),
+        ({"": {"happy": 4}}, {"valid_share": 0.6, "test_share": 0.4}, "expected shares"),
         ({"": {"happy": 4}}, {"valid_share": -0.1}, "expected shares"),
     ],
 )

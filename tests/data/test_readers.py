@@ -19,12 +19,12 @@ from tests.support.data_sets import copy_brighter, make_all_different, make_fold
 KINDS = list(readers())
 
 
-@pytest.fixture(params=KINDS)
-def small(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
+@pytest.fixture(scope="module", params=KINDS)
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reader:
     make = getattr(data_sets, f"make_{request.param}", None)
     if make is None:
         pytest.skip(f"{request.param}: tests/support/data_sets.py has no make_{request.param} that draws its layout")
-    return open_reader(request.param, make(tmp_path / "set"))
+    return open_reader(request.param, make(tmp_path_factory.mktemp(request.param)))
 
 
 @pytest.fixture(params=KINDS)
@@ -56,8 +56,6 @@ def test_an_empty_folder_is_rejected_with_the_place_to_get_the_set(kind: str, tm
         ("ferplus", {"protocol": "best"}, "expected one of majority, probability"),
         ("raf_db", {"hold_out_valid": "maybe"}, "expected a bool"),
         ("folders", {"valid_share": "much"}, "expected a float"),
-        ("folders", {"valid_share": [0.1]}, "expected a float"),
-        ("folders", {"labels": 5}, "labels=5, expected a"),
         ("folders", {"labels": ["anger"]}, r"labels=\['anger'\], expected a"),
         ("folders", {"exclude_near_duplicates_of": 5}, "exclude_near_duplicates_of=5, expected a Sequence"),
     ],
@@ -92,12 +90,14 @@ def test_images_that_resemble_one_of_another_split_are_left_out_and_counted(kind
         open_reader(kind, root, exclude_near_duplicates_of="train,dev").samples(last)
 
 
-def test_samples_are_sorted_complete_the_same_every_time_and_crops_of_the_contract(small: Reader) -> None:
+def test_samples_are_sorted_complete_the_same_every_time_and_after_pickling(small: Reader) -> None:
     again = open_reader(small.kind, small.root)
+    copy = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
     for split in small.splits():
         samples = small.samples(split)
         assert samples
-        assert samples == again.samples(split)
+        assert samples == again.samples(split) == copy.samples(split)
+        assert copy.read_bytes(samples[0]) == small.read_bytes(samples[0])
         keys = [sample.key for sample in samples]
         assert keys == sorted(set(keys))
         assert {sample.split for sample in samples} == {split}
@@ -106,6 +106,8 @@ def test_samples_are_sorted_complete_the_same_every_time_and_crops_of_the_contra
         assert {(crop.shape, crop.dtype.name) for crop in map(small.crop, samples)} == {
             ((CROP_PX, CROP_PX, 3), "uint8")
         }
+    with pytest.raises(DatasetError, match=f"no split 'dev'.*{small.splits()[0]}"):
+        small.samples("dev")
 
 
 def test_a_zip_of_a_set_equals_its_folder(small: Reader, tmp_path: Path) -> None:
@@ -116,19 +118,6 @@ def test_a_zip_of_a_set_equals_its_folder(small: Reader, tmp_path: Path) -> None
     for split in small.splits():
         assert [sample.key for sample in zipped.samples(split)] == [sample.key for sample in small.samples(split)]
         assert index_sha256(zipped, split) == index_sha256(small, split)
-
-
-def test_a_reader_survives_pickling_with_what_it_has_read(small: Reader) -> None:
-    split = small.splits()[0]
-    before = small.samples(split)
-    copy = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
-    assert copy.samples(split) == before
-    assert copy.read_bytes(before[0]) == small.read_bytes(before[0])
-
-
-def test_a_missing_split_lists_the_existing_ones(small: Reader) -> None:
-    with pytest.raises(DatasetError, match=f"no split 'dev'.*{small.splits()[0]}"):
-        small.samples("dev")
 
 
 def test_the_index_hash_changes_with_a_file_and_with_a_label(tmp_path: Path) -> None:
@@ -164,7 +153,6 @@ RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
         ("muxspace", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("photos", "labels.csv", "0.95", "sure", "labels.csv line 2"),
         ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 8", "line 1.*1` to 7"),
-        ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 0", "line 1.*1` to 7"),
         ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg", "line 1.*1` to 7"),
         ("raf_db", RAF_DB_LABELS, "train_00001", "image", "line 1.*1` to 7"),
         ("raf_db", RAF_DB_LABELS, r"\Z", "train_00001.jpg 2", "jpg is fear here, but surprise in an earlier line"),
