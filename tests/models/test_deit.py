@@ -14,8 +14,6 @@ from tests.support.models import DEIT, SMALL, config
         ({"patch_px": 8}, 112, 196),
         ({"patch_px": 8, "stem": "conv"}, 56, 49),
         ({"patch_px": 8, "stem": "hybrid", "stem_widths": [8, 16], "stem_blocks": [1, 1, 1]}, 56, 49),
-        ({"patch_px": 16, "position": "sinusoidal"}, 112, 49),
-        ({"patch_px": 16, "position": "none"}, 112, 49),
     ],
 )
 def test_a_distilled_student_has_two_heads_over_its_patches(

@@ -47,6 +47,7 @@ def test_a_cell_places_its_face_relative_to_its_corner() -> None:
     assert row[:4] == pytest.approx([28 - 16, 20 - 16, 32, 32])
     assert row[4:14].reshape(5, 2) == pytest.approx(np.tile([32.0, 8.0], (5, 1)))
     assert row[14] == pytest.approx(0.9)
+    assert _decode(_grids(stride_32=(0, 0, 0.5))).shape == (0, 15)  # below the threshold
 
 
 def test_nms_keeps_the_better_of_two_overlapping_faces() -> None:
@@ -58,10 +59,6 @@ def test_nms_keeps_the_better_of_two_overlapping_faces() -> None:
     assert _decode(same)[:, 14] == pytest.approx([0.8])
 
 
-def test_nothing_reaches_the_threshold_of_an_empty_image() -> None:
-    assert _decode(_grids(stride_32=(0, 0, 0.5))).shape == (0, 15)
-
-
 def test_an_image_is_padded_to_whole_cells_in_planes() -> None:
     image = np.arange(40 * 33 * 3, dtype=np.uint8).reshape(40, 33, 3)
     blob = to_blob(image)
@@ -71,14 +68,11 @@ def test_an_image_is_padded_to_whole_cells_in_planes() -> None:
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "card.md"])
-def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+def test_a_damaged_file_and_a_missing_or_foreign_manifest_are_named(tmp_path: Path, name: str) -> None:
     folder = Path(shutil.copytree(default_detector_dir(), tmp_path / "tiny.v1"))
     (folder / name).write_bytes(b"other")
     with pytest.raises(ArtifactError, match=name):
         load_detector(folder)
-
-
-def test_a_missing_or_foreign_manifest_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot read"):
         load_detector(tmp_path / "absent.v1")
     with pytest.raises(ArtifactError, match="invalid manifest"):
