@@ -17,6 +17,7 @@ from mien.models.network import FaceNetwork
 from mien.training.batches import epoch_order
 from mien.training.config import RecipeError, RuntimeConfig
 from mien.training.initialization import InitialWeightsError, load_initial
+from mien.training.losses import attention_consistency
 from mien.training.optimizer import perturbed_weights
 from mien.training.run import open_trackers
 from mien.training.run_folder import FACTS_NAME, load_best
@@ -57,21 +58,25 @@ def test_sam_changes_the_training(tmp_path: Path) -> None:
     assert changed[3] != pytest.approx(plain[3], rel=1e-5)
 
 
-def test_attention_consistency_makes_maps_symmetric_and_requires_a_cnn(tmp_path: Path) -> None:
+def test_attention_consistency_makes_maps_symmetric_and_requires_maps_that_mirror(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces")
     found = {}
     for weight in (1e-6, 100.0):
         recipe = small_recipe(root, epochs=4, loss={"attention_consistency": weight})
-        found[weight] = [
-            line["inconsistency"] for line in metric_lines(train(recipe, tmp_path / str(weight))) if "loss" in line
-        ]
+        lines = metric_lines(train(recipe, tmp_path / str(weight)))
+        found[weight] = [line["inconsistency"] for line in lines if "loss" in line]
     assert found[100.0][0] == pytest.approx(found[1e-6][0], rel=1e-5)
     assert found[100.0][-1] < 0.5 * found[1e-6][-1]
-    transformer = small_recipe(root, model=TINY_DEIT, loss={"attention_consistency": 5.0})
-    with pytest.raises(
-        RecipeError, match=r"attention_consistency: deit_tiny_distilled_patch16_224 has no class activation maps"
-    ):
-        train(transformer, tmp_path / "vit")
+    network = FaceNetwork(recipe.model)
+    maps = network(torch.randint(0, 256, (2, 112, 112, 1), dtype=torch.uint8)).class_maps
+    assert attention_consistency(maps, maps.flip(dims=[3])).item() == 0
+    maps.square().sum().backward()
+    assert network.backbone.network.fc.weight.grad is None, "a smaller classifier is no consistency"
+    positions = {"family": "mobilefacenet", "name": "mobilefacenet", "normalization": "fixed"}
+    for model in (TINY_DEIT, positions):
+        other = small_recipe(root, model=model, loss={"attention_consistency": 5.0})
+        with pytest.raises(RecipeError, match=f"attention_consistency: {model['name']} has no class activation maps"):
+            train(other, tmp_path / "other")
 
 
 def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(

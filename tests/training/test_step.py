@@ -15,12 +15,12 @@ from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
 from mien.training import checkpoint
 from mien.training.batches import mix
-from mien.training.config import Recipe, RecipeError
+from mien.training.config import Recipe
 from mien.training.faces import join, read_split
 from mien.training.run import TrainingDiverged
 from mien.training.train import train
 from tests.support.data_sets import make_folders
-from tests.support.training import TINY_CNN, metric_lines, small_recipe, with_runtime
+from tests.support.training import metric_lines, small_recipe, with_runtime
 
 COUNTS = np.array([20, 3, 3, 9, 9, 6, 6])
 
@@ -130,16 +130,3 @@ def test_samplers_do_not_use_labels_of_a_source_that_only_the_teacher_labels(roo
     joined = join(parts)
     assert np.bincount(joined.labels + 1).tolist() == [56, *COUNTS]
     assert np.array_equal(joined.crops[60], parts[1].crops[4])
-
-
-def test_attention_consistency_does_not_shrink_the_classifier_and_needs_maps_that_mirror(
-    root: Path, tmp_path: Path
-) -> None:
-    network = FaceNetwork(small_recipe(root, model=TINY_CNN).model)
-    maps = network(torch.randint(0, 256, (2, 112, 112, 1), dtype=torch.uint8)).class_maps
-    maps.square().sum().backward()
-    assert network.backbone.network.fc.weight.grad is None
-    model = {"family": "mobilefacenet", "name": "mobilefacenet", "normalization": "fixed"}
-    recipe = small_recipe(root, model=model, loss={"attention_consistency": 5.0})
-    with pytest.raises(RecipeError, match="no class activation maps that mirror with the face"):
-        train(recipe, tmp_path / "run")
