@@ -2,9 +2,7 @@
 
 import os
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 import torch
 
 from mien.data.augment import Augment, AugmentConfig
-from mien.data.contract import LABELS, Array, decode
+from mien.data.contract import LABELS, decode
 from mien.data.tree import DatasetError
 from mien.training.batches import FaceBatches, epoch_order
 from mien.training.config import DataSource, FoldConfig
@@ -112,17 +110,6 @@ def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
     (gradient,) = torch.autograd.grad(cross_entropy(logits, targets), logits)
     assert gradient[:7].abs().min() > 0
     assert gradient[7:].abs().max() == 0
-
-
-def test_a_full_disk_during_caching_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crops() -> Iterator[Array]:
-        yield np.zeros((112, 112, 1), np.uint8)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    with pytest.raises(DatasetError, match=r"no space left on the disk: 13 MB needed, 1 MB free"):
-        _write_cache(tmp_path / "cache.npy", crops(), 1000, channels=1)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_cache_folder_that_cannot_be_created_is_one_clear_line(tmp_path: Path) -> None:

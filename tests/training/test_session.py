@@ -46,12 +46,6 @@ def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
     assert list(losses(train(deit, tmp_path / "deit")).values()) == pytest.approx(GOLDEN["deit"], abs=2e-3)
 
 
-def test_two_loader_workers_give_the_losses_of_none(tmp_path: Path) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"))
-    with_two = train(with_runtime(recipe, workers=2), tmp_path / "two")
-    assert losses(with_two) == losses(train(recipe, tmp_path / "none"))
-
-
 def test_without_an_average_the_last_weights_are_validated_and_kept(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     with kept_states():
