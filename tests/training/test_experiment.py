@@ -10,43 +10,44 @@ import yaml
 
 from mien.training.cli import main
 from mien.training.config import DataSource
-from mien.training.experiment import compare, recipes_of
+from mien.training.experiment import Plot, compare, recipes_of, write_figure
 from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, write_recipe
 
 
 def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root, runs, experiment = (
-        drawn_faces(tmp_path / "faces", train=3, valid=2),
-        tmp_path / "runs",
-        tmp_path / "position.yaml",
-    )
+    root, runs = drawn_faces(tmp_path / "faces", train=3, valid=2), tmp_path / "runs"
+    experiment = tmp_path / "position.yaml"
+    plot = {"x": "numbers", "panels": {"alone": {"ViT": {10: "learned", 100: "none"}}}}
     write_recipe(tmp_path / "base.yaml", small_recipe(root, model=TINY_DEIT))
     values = {
         "base": "base.yaml",
         "common": ["epochs=1"],
         "rows": {"learned": [], "none": ["model.options.position=none"]},
+        "plot": plot,
     }
     experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-    plot, curves = tmp_path / "plot.pdf", tmp_path / "curves.png"
-    written, results = tmp_path / "table.csv", tmp_path / "results.json"
-    drawn = ["--plot", str(plot), "--curves", str(curves), "--table", str(written), "--json", str(results)]
+    files = {"plot": "plot.svg", "curves": "curves.png", "table": "table.csv", "json": "results.json"}
+    drawn = [part for name, file in files.items() for part in (f"--{name}", str(tmp_path / file))]
     assert main(["experiment", str(experiment), "--seeds", "2", "--runs", str(runs), *drawn]) == 0
-    assert min(plot.stat().st_size, curves.stat().st_size) > 5000
+    figure = (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    for word in ("ViT", "alone", "numbers", "validation accuracy, %", "10", "100"):
+        assert f">{word}<" in figure
+    assert (tmp_path / "curves.png").stat().st_size > 5000
     assert {path.name for path in runs.iterdir()} == {
         f"position_{row}_{seed}" for row in ("learned", "none") for seed in (0, 1)
     }
     table = capsys.readouterr().out
     assert "±" in table
-    assert [line["row"] for line in csv.DictReader(written.read_text(encoding="utf-8").splitlines())] == [
-        "learned",
-        "none",
-    ]
-    assert len(json.loads(results.read_text(encoding="utf-8"))[1]["scores"]) == 2
+    lines = (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()
+    assert [line["row"] for line in csv.DictReader(lines)] == ["learned", "none"]
+    assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))[1]["scores"]) == 2
     assert table.count("\n| ") == 3
     recipes = recipes_of(experiment, seeds=range(2), runs=runs)
     results = compare(recipes, runs)
+    write_figure(tmp_path / "again.svg", results, Plot.model_validate(plot))
+    assert (tmp_path / "again.svg").read_text(encoding="utf-8") == figure
     # without a teacher, the distillation head is not trained
     assert [(result.row, result.head) for result in results] == [("learned", "class"), ("none", "class")]
     logged = metric_lines(runs / "position_none_0")[-1]

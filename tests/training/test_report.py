@@ -12,11 +12,7 @@ import yaml
 
 from mien.data.contract import LABELS
 from mien.models.manifest import Interval
-from mien.models.network import Head
 from mien.training.cli import main
-from mien.training.evaluate import Scores, evaluate
-from mien.training.experiment import Plot, Result, write_figure
-from mien.training.faces import Split
 from mien.training.report import most_confident_mistakes, read_history
 from mien.training.run_folder import RunError
 from mien.training.wording import ResultFiles, most_confused
@@ -67,42 +63,6 @@ def test_a_run_without_a_completed_epoch_or_with_a_damaged_file_is_an_error(tmp_
     (tmp_path / "metrics.jsonl").unlink()
     with pytest.raises(RunError, match="cannot be read"):
         read_history(tmp_path, batch_size=8)
-
-
-def scores(value: float) -> Scores:
-    """Of 100 faces of two classes, this share of them labeled correctly."""
-    labels, right = np.arange(100) % 2, round(100 * value)
-    faces = Split("drawn", "valid", labels, labels, labels, None, ("a", "b"), tuple(map(str, labels)), "0" * 64)
-    return evaluate(faces, np.eye(2)[np.where(np.arange(100) < right, labels, 1 - labels)])
-
-
-def result(row: str, value: float, *, head: Head = "class", chosen: bool = True) -> Result:
-    mean, gain = Interval(value, value - 0.02, value + 0.03), Interval(0.01, -0.01, 0.02)
-    by_seed = (scores(value - 0.01), scores(value + 0.01))
-    return Result(row, head, chosen, 2_700_000, 3.4, by_seed, mean, mean, gain, (0.5, 0.04))
-
-
-RESULTS = [result("cnn_10", 0.5), result("cnn_100", 0.7), result("vit_10", 0.4), result("vit_100", 0.75)]
-
-
-PLOT = Plot(
-    x="faces, %",
-    panels={
-        "alone": {"CNN": {10: "cnn_10", 100: "cnn_100"}, "ViT": {10: "vit_10", 100: "vit_100"}},
-        "taught": {"CNN": {10: "cnn_10", 100: "cnn_100"}, "ViT": {10: "vit_10", 100: "vit_100"}},
-    },
-)
-
-
-def test_the_figure_names_axes_lines_and_panels_and_is_the_same_each_time(tmp_path: Path) -> None:
-    for name in ("a.svg", "b.svg"):
-        write_figure(tmp_path / name, RESULTS, PLOT)
-    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    for word in ("CNN", "ViT", "alone", "taught", "faces, %", "validation accuracy, %"):
-        assert f">{word}<" in text
-    assert ">10<" in text
-    assert ">100<" in text
-    assert (tmp_path / "b.svg").read_text(encoding="utf-8") == text
 
 
 def test_the_most_frequent_confusion_is_a_share_of_the_actual_class() -> None:
