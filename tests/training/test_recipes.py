@@ -22,11 +22,7 @@ from tests.support.models import crops
 from tests.support.training import TINY_DEIT, small_recipe, write_recipe
 
 FOLDER = ROOT / "training" / "recipes"
-
-
 RECIPES = sorted(FOLDER.glob("*.yaml"))
-
-
 EXPERIMENTS = sorted((FOLDER / "experiments").glob("*.yaml"))
 
 
@@ -154,9 +150,17 @@ def test_an_unknown_row_is_an_error(tmp_path: Path, changes: dict[str, Any], com
         ("evaluate --artifact a --data ferplus", "expected KIND=ROOT"),
         ("report run --option classes", "expected KEY=VALUE"),
         ("detector export run --tag mine --threshold 1.5", "less than or equal to 0.99"),
+        ("evaluate --artifact fast --data folders=faces --faces 5", "--corruptions"),
+        ("evaluate --artifact fast --data folders=faces --corruptions --faces 0", "--faces"),
+        ("export artifact --card --also muxspace/valid", "--also"),
+        ("export artifact --refit --arch mine", "--arch"),
+        ("export artifact --card --refit", "--refit"),
+        ("export artifact --refit --head mean", "--head"),
+        ("export artifact --conditions --tau 0.3", "--tau"),
+        ("export artifact --card --without-conditions", "--without-conditions"),
     ],
 )
-def test_an_invalid_argument_is_explained(
+def test_an_invalid_argument_and_one_that_would_do_nothing_are_explained(
     arguments: str, complaint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
@@ -164,22 +168,12 @@ def test_an_invalid_argument_is_explained(
     assert complaint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "message"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device", "metrics.jsonl"), 1, "error: [Errno 28] No space left on "),
-        (KeyboardInterrupt(), 130, "interrupted; rerun the same command to resume"),
-    ],
-)
 def test_an_error_of_the_system_and_an_interruption_are_one_line(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    status: int,
-    message: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
-    monkeypatch.setattr("mien.training.train.train", Mock(side_effect=error))
-    assert main(["train", str(path)]) == status
-    assert capsys.readouterr().err.startswith(message)
+    full = OSError(errno.ENOSPC, "No space left on device", "metrics.jsonl")
+    for error, status, message in ((full, 1, "error: [Errno 28]"), (KeyboardInterrupt(), 130, "interrupted;")):
+        monkeypatch.setattr("mien.training.train.train", Mock(side_effect=error))
+        assert main(["train", str(path)]) == status
+        assert capsys.readouterr().err.startswith(message)
