@@ -27,10 +27,6 @@ def minimal() -> dict[str, Any]:
         ({"optim": {"learning_rat": 1e-3}}, "learning_rate"),
         ({"optim": {"lr": 1e-3}}, "learning_rate"),
         ({"augment": {"flipp": 0.5}}, "flip"),
-        ({"distillation": {"temprature": 2.0}}, "temperature"),
-        ({"mix": {"cut_mix": 1.0}}, "cutmix"),
-        ({"runtime": {"compil": True}}, "compile"),
-        ({"loss": {"logit_adjustement": 0.5}}, "logit_adjustment"),
         ({"data": {"train": [{"kind": "folders", "splits": "train"}]}}, "split"),
     ],
 )

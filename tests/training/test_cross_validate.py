@@ -11,8 +11,8 @@ from mien.training.evaluate import PRIORS, compare, open_graph, open_model, run_
 from mien.training.release.export import export
 from mien.training.release.graphs import ExportError
 from mien.training.run_folder import read_facts
-from mien.training.train import train
 from tests.support.training import drawn_faces, small_recipe, valid_faces, write_recipe
+from tests.training.conftest import Trained
 
 
 def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,20 +51,18 @@ def test_gains_are_paired_by_face() -> None:
 
 
 def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root, artifact = drawn_faces(tmp_path / "faces", train=2, valid=2), str(artifact_dir(None))
-    data = ["--data", f"folders={root}"]
+    artifact, data = str(artifact_dir(None)), ["--data", f"folders={trained.faces}"]
     assert main(["compare", artifact, "fast", *data]) == 0
     shown = capsys.readouterr().out
     assert "+0.00 (+0.00 to +0.00)" in shown
     assert "McNemar's test: p = 1" in shown
-    run = train(small_recipe(root, epochs=1), tmp_path / "own")
-    assert main(["compare", artifact, str(run), *data, "--prior", "natural"]) == 0
+    assert main(["compare", artifact, str(trained.teacher), *data, "--prior", "natural"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "run own" in shown
+    assert "run teacher" in shown
     assert "natural" in shown
-    faces = valid_faces(root)
+    faces = valid_faces(trained.faces)
     model = open_model(Path(artifact))
     natural, balanced = (model.probabilities(model.logits(faces.crops), prior).argmax(axis=1) for prior in PRIORS)
     manifest = load_artifact(Path(artifact))

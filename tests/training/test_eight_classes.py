@@ -21,6 +21,8 @@ from tests.support.data_sets import make_ferplus
 from tests.support.training import TINY_CNN, data_of, small_recipe, valid_faces
 from tests.training.conftest import EIGHT_OPTIONS, Eight, Trained
 
+OPTIONS = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
+
 
 def scores_of(artifact: Path, faces: Split) -> Scores:
     model = open_model(artifact)
@@ -42,8 +44,7 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     card = (eight.artifact / "card.md").read_text(encoding="utf-8")
     assert "neutral, contempt" in card
     assert "--option classes=8 --option valid_share=0.2" in card
-    options = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
-    assert main(["compare", str(eight.artifact), str(eight.run), "--data", f"folders={eight.root}", *options]) == 0
+    assert main(["compare", str(eight.artifact), str(eight.run), "--data", f"folders={eight.root}", *OPTIONS]) == 0
     assert "recall, contempt" in capsys.readouterr().out
 
 
@@ -70,11 +71,9 @@ def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: 
 def test_seven_classes_are_not_measured_on_faces_of_eight(
     eight: Eight, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
-    data = ["--data", f"folders={eight.root}", *options]
-    for command in ("compare", "report"):
-        given = [str(eight.run), str(trained.student), *data]
-        assert main([command, *given, *(["--out", str(tmp_path / "a.html")] if command == "report" else [])]) == 1
+    data = ["--data", f"folders={eight.root}", *OPTIONS]
+    for command in (["compare"], ["report", "--out", str(tmp_path / "a.html")]):
+        assert main([*command, str(eight.run), str(trained.student), *data]) == 1
         assert f"run {trained.student.name} does not. Use the option classes=surprise," in capsys.readouterr().err
 
 
