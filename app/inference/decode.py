@@ -1,6 +1,6 @@
 """Decoding within a deployment's limits: the first stage of serving, bytes to (H, W, 3) uint8 RGB.
 
-Images of untrusted senders first pass `check`, a guard against those built to exhaust memory or time. A pixel limit
+Images of untrusted senders first pass a guard against those built to exhaust memory or time. A pixel limit
 that admits large photos also admits tiny files that unpack to the same size: a 6 kB PNG of 7000x7000 black pixels takes
 525 MB to decode. Therefore, large images need a minimum number of bytes per pixel, and the number of pixels that all
 threads decode at the same time is limited. Parsers of metadata are bounded by `data.contract.decode`.
@@ -17,9 +17,9 @@ from typing import Final
 from mien.app.errors import PayloadTooLarge
 from mien.app.inference.detect.search import is_tiled
 from mien.app.settings import InferenceSettings
-from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, probe
-from mien.data.contract.decode import Probe, tiff_entries
-from mien.data.contract.levels import decode_stretched
+from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.contract.decode import Probe, open_image, probe, tiff_entries
+from mien.data.contract.levels import decode_open
 
 # Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
 SMALL_PX: Final = 5_000_000
@@ -87,29 +87,40 @@ def decode_image(
     """
     if len(payload) > settings.max_bytes:
         raise PayloadTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
-    if admit is None:
-        size = probe(payload, max_pixels=settings.max_pixels)
-    else:
-        size = check(payload, max_pixels=settings.max_pixels)
-        admit(size)
-    reduced = reduced and not is_tiled(size.width, size.height, settings)
-    reduce_to_px = settings.detection_max_px if reduced else None
-    # OpenCV's decoders get no bytes of untrusted senders
-    image, is_stretched = decode_stretched(
-        payload, max_pixels=settings.max_pixels, reduce_to_px=reduce_to_px, colors=admit is None
-    )
-    return Decoded(image, size.width, size.height, ("stretched",) if is_stretched else ())
+    scans = 0 if admit is None else check_header(payload)
+    with open_image(payload, settings.max_pixels) as image:
+        size = probe(image, payload, max_pixels=settings.max_pixels)
+        if admit is not None:
+            check_cost(size, len(payload), scans, max_pixels=settings.max_pixels)
+            admit(size)
+        reduced = reduced and not is_tiled(size.width, size.height, settings)
+        # OpenCV's decoders get no bytes of untrusted senders
+        pixels, is_stretched = decode_open(
+            image,
+            payload,
+            max_pixels=settings.max_pixels,
+            reduce_to_px=settings.detection_max_px if reduced else None,
+            colors=admit is None,
+        )
+    return Decoded(pixels, size.width, size.height, ("stretched",) if is_stretched else ())
 
 
-def check(payload: bytes, *, max_pixels: int) -> Probe:
-    """Reject an image that costs far more to decode than to send; returns its format and size.
+def check_header(payload: bytes) -> int:
+    """Reject a file that would cost a parser too much, before it is opened; returns the number of scans of a JPEG.
 
-    Raises: ImageTooLarge, DecodeError and its subclasses.
+    Raises: DecodeError.
     """
-    scans = _jpeg_scans(payload)
     if payload.startswith(_TIFF):
         _check_tiff(payload)
-    image = probe(payload, max_pixels=max_pixels)
+    return _jpeg_scans(payload)
+
+
+def check_cost(image: Probe, size_bytes: int, scans: int, *, max_pixels: int) -> None:
+    """Reject an image that costs far more to decode than to send. Raises: ImageTooLarge, DecodeError, UnsupportedImage.
+
+    Args:
+        scans: those of a JPEG.
+    """
     if image.format in FILES_ONLY:
         raise UnsupportedImage(f"{image.format} is not accepted: send it as JPEG or PNG, or use `mien label`")
     pixels = image.width * image.height
@@ -119,9 +130,9 @@ def check(payload: bytes, *, max_pixels: int) -> Probe:
             f"{image.format} image of {image.width}x{image.height} px: the limit is "
             f"{int(_LARGEST * max_pixels / share):,} pixels in this format"
         )
-    if pixels > SMALL_PX and len(payload) < pixels * MIN_BYTES_PER_PX:
+    if pixels > SMALL_PX and size_bytes < pixels * MIN_BYTES_PER_PX:
         raise ImageTooLarge(
-            f"image of {image.width}x{image.height} px in {len(payload):,} bytes: images of more than {SMALL_PX:,} "
+            f"image of {image.width}x{image.height} px in {size_bytes:,} bytes: images of more than {SMALL_PX:,} "
             f"pixels need at least {MIN_BYTES_PER_PX} bytes per pixel"
         )
     if scans > MAX_SCANS or scans * pixels > MAX_SCAN_PIXELS:
@@ -129,7 +140,6 @@ def check(payload: bytes, *, max_pixels: int) -> Probe:
             f"JPEG with {scans} scans at {image.width}x{image.height} px: the limits are {MAX_SCANS} scans and "
             f"{MAX_SCAN_PIXELS:,} pixels in all scans. Save it as a baseline JPEG"
         )
-    return image
 
 
 def memory_px(image: Probe) -> int:

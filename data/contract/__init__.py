@@ -1,7 +1,7 @@
 """Torch-free functions shared by serving and training, so that crops and labels are identical in both."""
 
 from mien.data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
-from mien.data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from mien.data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode
 from mien.data.contract.identity import contract_id
 from mien.data.contract.labels import EIGHT_LABELS, LABELS, Classes, UnknownLabel, labels_of, parse_label
 from mien.data.contract.probabilities import softmax
@@ -24,7 +24,6 @@ __all__ = [
     "fit",
     "labels_of",
     "parse_label",
-    "probe",
     "roll_degrees",
     "softmax",
 ]

@@ -206,13 +206,12 @@ def orientation_of(image: Image.Image) -> int:
         return 1  # the orientation is unknown if EXIF is damaged, but the pixels are usable
 
 
-def probe(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
-    """Read format and upright size from the header. Raises: see `decode`."""
-    with open_image(payload, max_pixels) as image:
-        _check_pixels(image, max_pixels)
-        width, height = image.size
-        turned = _may_be_turned(image, payload) and orientation_of(image) in (5, 6, 7, 8)
-        return Probe(_format(image), *((height, width) if turned else (width, height)))
+def probe(image: Image.Image, payload: bytes, *, max_pixels: int) -> Probe:
+    """Format and upright size of an open image. Raises: see `decode`."""
+    _check_pixels(image, max_pixels)
+    width, height = image.size
+    turned = _may_be_turned(image, payload) and orientation_of(image) in (5, 6, 7, 8)
+    return Probe(_format(image), *((height, width) if turned else (width, height)))
 
 
 def _may_be_turned(image: Image.Image, payload: bytes) -> bool:

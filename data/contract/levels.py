@@ -66,14 +66,21 @@ def decode_stretched(
         colors: whether to stretch color images, too, which are decoded again by OpenCV: Pillow has 8 bits of them.
     """
     with open_image(payload, max_pixels) as image:
-        levels = narrow_levels(image)
-        has_deep_colors = colors and not is_deep(image) and bits_of(image, payload) == 16
-        # OpenCV turns TIFF by itself, as Pillow
-        orientation = 1
-        if has_deep_colors:
-            with suppress(MemoryError, *BROKEN):
-                orientation = orientation_of(image)
-        pixels = upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px, levels=levels, keep=False)
+        return decode_open(image, payload, max_pixels=max_pixels, reduce_to_px=reduce_to_px, colors=colors)
+
+
+def decode_open(
+    image: Image.Image, payload: bytes, *, max_pixels: int, reduce_to_px: int | None, colors: bool
+) -> tuple[Array, bool]:
+    """Decode an open image as `decode_stretched`, and close it early to free memory."""
+    levels = narrow_levels(image)
+    has_deep_colors = colors and not is_deep(image) and bits_of(image, payload) == 16
+    # OpenCV turns TIFF by itself, as Pillow
+    orientation = 1
+    if has_deep_colors:
+        with suppress(MemoryError, *BROKEN):
+            orientation = orientation_of(image)
+    pixels = upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px, levels=levels, keep=False)
     if not has_deep_colors or _levels(pixels[:: max(1, len(pixels) // _SAMPLE_PX)], 255.0) is None:
         return pixels, levels is not None
     del pixels

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode
+from mien.data.contract.decode import MAX_PIXELS, Probe, open_image, probe
 from mien.data.contract.levels import decode_stretched
 from tests.support import encoded
 from tests.support.hostile import png, png_chunk
@@ -57,6 +58,11 @@ def _worst(found: Array, wanted: Array) -> int:
     return int(cv2.absdiff(found, wanted).max())
 
 
+def probed(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
+    with open_image(payload, max_pixels) as image:
+        return probe(image, payload, max_pixels=max_pixels)
+
+
 @pytest.mark.parametrize("orientation", STORED_AS)
 @pytest.mark.parametrize(
     ("kind", "options"),
@@ -76,7 +82,7 @@ def test_a_rotated_image_is_decoded_upright(kind: str, options: dict[str, Any], 
     pixels = decode(payload)
     assert pixels.flags.c_contiguous
     assert _worst(pixels, four_colors()) <= 8
-    seen = probe(payload)
+    seen = probed(payload)
     assert (seen.format, seen.width, seen.height) == (kind, 60, 40)
 
 
@@ -85,7 +91,7 @@ def test_orientation_after_the_pixels_of_a_png_is_used() -> None:
     end = png.rindex(b"IEND") - 4
     payload = png[:end] + exif_chunk(6) + png[end:]
     assert _worst(decode(payload), four_colors()) == 0
-    assert (probe(payload).width, probe(payload).height) == (60, 40)
+    assert (probed(payload).width, probed(payload).height) == (60, 40)
 
 
 def test_damaged_exif_does_not_affect_the_pixels() -> None:
@@ -231,7 +237,7 @@ def test_an_animation_gives_its_first_frame() -> None:
 def test_a_phones_jpeg_with_a_second_image_is_a_jpeg() -> None:
     photo = Image.fromarray(ramp()).resize((1200, 800))
     payload = encoded(photo, "MPO", save_all=True, append_images=[photo.resize((60, 40))])
-    assert probe(payload).format == "JPEG"
+    assert probed(payload).format == "JPEG"
     assert decode(payload, reduce_to_px=300).shape == (200, 300, 3)
 
 
@@ -283,7 +289,7 @@ def test_damaged_bytes_raise_only_decode_errors(kind: str) -> None:
         damaged = bytearray(payload)
         for place in random.integers(0, min(len(damaged), 600), 4):
             damaged[place] = random.integers(0, 256)
-        for read in (decode, probe):
+        for read in (decode, probed):
             try:
                 read(bytes(damaged), max_pixels=1_000_000)
             except DecodeError:
@@ -296,7 +302,7 @@ def test_damaged_bytes_raise_only_decode_errors(kind: str) -> None:
     ids=["text", "svg", "pdf", "zeros", "tga"],
 )
 def test_other_formats_are_unsupported(payload: bytes) -> None:
-    for read in (decode, probe):
+    for read in (decode, probed):
         with pytest.raises(UnsupportedImage, match="JPEG, PNG, WEBP, BMP, GIF, TIFF"):
             read(payload)
 
@@ -310,7 +316,7 @@ def test_a_huge_image_is_rejected_before_decoding() -> None:
 def test_every_format_is_read_and_its_pixels_are_limited(kind: str) -> None:
     payload = encoded(ramp(), kind, **FORMATS[kind])
     assert _worst(decode(payload, max_pixels=64 * 96), ramp()) <= LOSS.get(kind, 0)
-    for read in (decode, probe):
+    for read in (decode, probed):
         with pytest.raises(ImageTooLarge, match="96x64"):
             read(payload, max_pixels=64 * 96 - 1)
 

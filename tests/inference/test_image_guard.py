@@ -9,22 +9,31 @@ import numpy as np
 import pytest
 
 from mien.app.inference import decode as module
-from mien.app.inference.decode import FILES_ONLY, MAX_SCANS, PixelBudget, check
+from mien.app.inference.decode import FILES_ONLY, MAX_SCANS, PixelBudget, decode_image
+from mien.app.settings import InferenceSettings
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, decode
+from mien.data.contract.decode import Probe
 from tests.support import encoded, gradient_image
 from tests.support.hostile import METADATA, flooded, with_scans
 
 LIMIT = 50_000_000
 
 
+def check(payload: bytes, *, max_pixels: int = LIMIT) -> Probe:
+    """Format and size of a sender's image that the guard admits."""
+    admitted = list[Probe]()
+    decode_image(payload, InferenceSettings(max_pixels=max_pixels), admit=admitted.append)
+    return admitted[0]
+
+
 def pixels(payload: bytes) -> int:
-    size = check(payload, max_pixels=LIMIT)
+    size = check(payload)
     return size.width * size.height
 
 
 def test_a_large_black_image_is_rejected_and_a_small_one_is_not() -> None:
     with pytest.raises(ImageTooLarge, match="3000x2000"):
-        check(encoded(np.zeros((2000, 3000, 3), np.uint8)), max_pixels=LIMIT)
+        check(encoded(np.zeros((2000, 3000, 3), np.uint8)))
     assert pixels(encoded(np.zeros((1000, 2000, 3), np.uint8))) == 2_000_000
     noise = np.random.default_rng(0).integers(0, 256, (2000, 3000, 3), dtype=np.uint8)
     assert pixels(encoded(noise, "JPEG", quality=30)) == 6_000_000, "with enough bytes per pixel"
@@ -42,7 +51,7 @@ def test_formats_that_take_seconds_for_few_bytes_are_not_accepted_from_senders(k
     payload = encoded(gradient_image(50, 40), kind)
     assert decode(payload).shape == (40, 50, 3)
     with pytest.raises(UnsupportedImage, match="JPEG or PNG"):
-        check(payload, max_pixels=LIMIT)
+        check(payload)
 
 
 def jpeg(*, progressive: bool = False) -> bytes:
@@ -52,14 +61,14 @@ def jpeg(*, progressive: bool = False) -> bytes:
 def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
     assert pixels(with_scans(MAX_SCANS)) == 64 * 64
     with pytest.raises(DecodeError, match=f"JPEG with {MAX_SCANS + 1} scans"):
-        check(with_scans(MAX_SCANS + 1), max_pixels=LIMIT)
+        check(with_scans(MAX_SCANS + 1))
 
 
 def test_scans_count_by_the_pixels_they_pass_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SCAN_PIXELS", 50 * 64 * 64)
     assert pixels(with_scans(50)) == 64 * 64
     with pytest.raises(DecodeError, match="with 51 scans at 64x64 px"):
-        check(with_scans(51), max_pixels=LIMIT)
+        check(with_scans(51))
 
 
 def test_scans_cannot_hide_behind_a_comment_that_looks_like_the_end() -> None:
@@ -67,7 +76,7 @@ def test_scans_cannot_hide_behind_a_comment_that_looks_like_the_end() -> None:
     second = photo.index(b"\xff\xda", photo.index(b"\xff\xda") + 2)
     disguised = photo[:second] + b"\xff\xfe\x00\x04\xff\xd9" + photo[second:]
     with pytest.raises(DecodeError, match="scans"):
-        check(disguised, max_pixels=LIMIT)
+        check(disguised)
 
 
 @pytest.mark.parametrize("progressive", [False, True])
@@ -83,8 +92,7 @@ def test_metadata_that_unpacks_to_much_work_costs_little(attack: str, times: int
     tracemalloc.start()
     began = time.process_time()
     with suppress(DecodeError):
-        check(payload, max_pixels=LIMIT)
-        decode(payload)
+        check(payload)
     seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert seconds < 2
@@ -95,7 +103,7 @@ def test_padding_before_a_segment_has_a_limit() -> None:
     photo = jpeg()
     assert pixels(photo[:2] + b"\xff" * 1000 + photo[2:]) == 64 * 64
     with pytest.raises(DecodeError, match="more metadata than any photo needs"):
-        check(photo[:2] + b"\xff" * 200_000 + photo[2:], max_pixels=LIMIT)
+        check(photo[:2] + b"\xff" * 200_000 + photo[2:])
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF"])
@@ -117,7 +125,7 @@ def test_as_much_metadata_as_real_photos_carry_is_accepted(kind: str) -> None:
 )
 def test_a_file_that_ends_early_is_unreadable(head: bytes) -> None:
     with pytest.raises(DecodeError):
-        check(head, max_pixels=LIMIT)
+        check(head)
 
 
 def test_threads_wait_until_there_is_room_for_their_pixels() -> None:
