@@ -1,4 +1,4 @@
-"""Classes of your own: trained on class folders of any names, exported, evaluated, served and labeled."""
+"""Own classes: trained on folders of any names, exported, evaluated, served and labeled; and a fine-tuned release."""
 
 import csv
 import json
@@ -15,17 +15,20 @@ from mien.app.labeling.files import LabelingError
 from mien.app.labeling.journal import open_journal
 from mien.app.main import create_app
 from mien.app.settings import InferenceSettings, Settings
+from mien.data.contract import LABELS
 from mien.data.contract.palette import COLORS
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training import checkpoint
 from mien.training.cli import main
+from mien.training.config import Recipe, read_as
+from mien.training.evaluate import compare, open_model
 from mien.training.release.export import export
 from mien.training.train import train
 from mien.training.weights import load_network
-from tests.support import encoded, eventually
+from tests.support import ROOT, encoded, eventually
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support.data_sets import make_folders
-from tests.support.training import data_of, small_recipe
+from tests.support.training import data_of, small_recipe, valid_faces
 from tests.training.conftest import one_graph
 
 CLASSES = ("bored", "happiness", "wide_awake")  # in the order of the recipe; one is an expression
@@ -131,3 +134,19 @@ def test_a_released_model_starts_other_classes_with_new_rows_of_its_head(root: P
     released = load_network(artifact_dir("fast"))[0].state_dict()
     changed = {name for name, weight in weights.items() if not weight.equal(released[name])}
     assert {name.rsplit(".", 1)[0] for name in changed} == {"backbone.network.head", "backbone.network.head_dist"}
+
+
+def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
+    root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 10)})
+    released = artifact_dir(None)
+    roots = [f"data.train.0.root={root}", f"data.valid.root={root}", f"data.cache_dir={tmp_path / 'cache'}"]
+    source = [f"model.init_from={released}", f"distillation.teachers=[{released}]"]
+    budget = ["epochs=2", "batch_size=12", "optim.learning_rate=1e-3", "optim.ema_decay=0.5", "runtime.workers=0"]
+    recipe = read_as(Recipe, ROOT / "training/recipes/folders_hybrid_small.yaml", [*roots, *source, *budget])
+    run = train(recipe, tmp_path / "run")
+    faces = valid_faces(root, valid_share=0.2)
+    assert len(faces) == 14
+    models = [open_model(folder) for folder in (released, run)]
+    sides = [model.probabilities(model.logits(faces.crops), "natural") for model in models]
+    gains = {gain.name: gain.gain.value for gain in compare(sides[0], sides[1], faces.labels)}
+    assert gains["accuracy"] > 0.1

@@ -16,7 +16,6 @@ from mien.models.network import FaceNetwork
 from mien.training import checkpoint
 from mien.training.batches import mix
 from mien.training.config import Recipe
-from mien.training.faces import join, read_split
 from mien.training.run import TrainingDiverged
 from mien.training.train import train
 from tests.support.data_sets import make_folders
@@ -119,14 +118,3 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
     state = checkpoint.read(tmp_path / "run" / checkpoint.LAST)
     assert state["step"] == 2
     assert all(value.isfinite().all() for value in state["network"].values() if value.is_floating_point())
-
-
-def test_samplers_do_not_use_labels_of_a_source_that_only_the_teacher_labels(root: Path, tmp_path: Path) -> None:
-    source = small_recipe(root).data.train[0]
-    parts = [
-        read_split(source.model_copy(update={"target": target}), color="luminance", cache_dir=tmp_path / "cache")
-        for target in ("label", "teacher")
-    ]
-    joined = join(parts)
-    assert np.bincount(joined.labels + 1).tolist() == [56, *COUNTS]
-    assert np.array_equal(joined.crops[60], parts[1].crops[4])
