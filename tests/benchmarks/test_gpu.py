@@ -1,4 +1,4 @@
-"""The operations of a graph, by which the GPU benchmark states its use of the hardware."""
+"""The GPU benchmark: the operations of a graph, by which it states its use of the hardware, and a small run."""
 
 from pathlib import Path
 
@@ -7,6 +7,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks import gpu
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.runtime import sessions
+from mien.app.settings import Settings
 
 
 def test_operations_of_a_graph_equal_a_manual_count(tmp_path: Path) -> None:
@@ -30,3 +33,11 @@ def test_operations_of_a_graph_equal_a_manual_count(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "known.onnx")
     convolution, product, head = 2 * (6 * 4 * 4) * (2 * 3 * 3), 2 * 96 * 10, 2 * 10 * 7
     assert gpu.flop_per_face(tmp_path / "known.onnx") == convolution + product + head
+
+
+def test_small_sizes_on_the_cpu(artifact: Path) -> None:
+    classifier = Classifier(Settings(model=artifact, device="cpu", threads=1))
+    found = gpu.measure(classifier, "cpu", batch=4, concurrency=2, matmul_size=32)
+    assert (found["provider"], found["graph_sizes"]) == (sessions.CPU, ())
+    for name in ("batching_gain", "faces_per_s", "ms_per_batch", "matmul_tflop_per_s", "sequential_faces_per_s"):
+        assert 0 < found[name] < np.inf, name

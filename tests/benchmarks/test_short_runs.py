@@ -1,14 +1,10 @@
-"""Short runs of the benchmarks: their results are consistent with each other."""
+"""Short runs of the benchmarks, whose results are consistent; an ideal queue, compared with queueing theory."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from benchmarks import gpu
-from mien.app.inference.classifier import Classifier
-from mien.app.inference.runtime import sessions
-from mien.app.settings import Settings
+from benchmarks.serving import ideal_s
 from tests.benchmarks.conftest import Measure
 from tests.support import ROOT, encoded, gradient_image
 
@@ -50,9 +46,8 @@ def test_stream(measure: Measure) -> None:
     assert found["dropped"] == 0, "two frames in flight do not replace each other"
 
 
-def test_gpu_at_small_sizes_on_the_cpu(artifact: Path) -> None:
-    classifier = Classifier(Settings(model=artifact, device="cpu", threads=1))
-    found = gpu.measure(classifier, "cpu", batch=4, concurrency=2, matmul_size=32)
-    assert (found["provider"], found["graph_sizes"]) == (sessions.CPU, ())
-    for name in ("batching_gain", "faces_per_s", "ms_per_batch", "matmul_tflop_per_s", "sequential_faces_per_s"):
-        assert 0 < found[name] < np.inf, name
+def test_an_ideal_queue_of_equal_requests_follows_pollaczek_khinchine() -> None:
+    load = 0.7
+    one, two = (ideal_s([1.0], servers=servers, rate=load, count=50_000) for servers in (1, 2))
+    assert sum(one) / len(one) == pytest.approx(1 + load / (2 * (1 - load)), rel=0.05)
+    assert sum(two) < sum(one)
