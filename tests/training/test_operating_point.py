@@ -16,11 +16,7 @@ from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.initialization import InitialWeightsError, load_initial
-from mien.training.release.graphs import (
-    ReleasedEnsemble,
-    store_weights_in_half,
-    with_fp32_weights,
-)
+from mien.training.release.graphs import ReleasedEnsemble, store_weights_in_half, with_fp32_weights
 from mien.training.release.operating_point import MAX_ECE, fit_operating_point
 from mien.training.release.quantize import weighted_nodes
 from mien.training.run_folder import load_best

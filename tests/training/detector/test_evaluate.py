@@ -19,16 +19,15 @@ def _rows(*faces: Array) -> Array:
     return np.array([[*face[:14], 0.9] for face in faces], np.float32).reshape(-1, 15)
 
 
-def test_each_face_is_matched_once_and_a_second_box_is_not_a_false_positive() -> None:
+ELSEWHERE = FACES + np.array([200, 200, 0, 0, *[200] * 10, 0, 0], np.float32)
+
+
+def test_each_face_is_matched_once_and_a_box_without_a_detection_of_the_teacher_is_a_false_positive() -> None:
     found = compare(_rows(FACES[0], FACES[0]), FACES, FACES[:, :4])
     assert (found.found.tolist(), found.false, found.detections) == ([True, False], 0, 2)
     assert found.errors.tolist() == pytest.approx([0.0])
-
-
-def test_a_box_without_a_detection_of_the_teacher_is_a_false_positive() -> None:
-    elsewhere = FACES[0] + np.array([200, 200, 0, 0, *[200] * 10, 0, 0], np.float32)
-    assert compare(_rows(elsewhere), FACES, FACES[:, :4]).false == 1
-    assert compare(_rows(elsewhere), FACES, elsewhere[None, :4]).false == 0  # the teacher was uncertain there
+    assert compare(_rows(ELSEWHERE[0]), FACES, FACES[:, :4]).false == 1
+    assert compare(_rows(ELSEWHERE[0]), FACES, ELSEWHERE[:1, :4]).false == 0  # the teacher was uncertain there
 
 
 def test_landmark_errors_are_divided_by_the_distance_between_the_eyes() -> None:
@@ -74,13 +73,12 @@ def test_a_metric_without_faces_has_no_value(tmp_path: Path) -> None:
 
 def test_the_threshold_is_the_lowest_with_less_than_one_false_positive_per_100_faces(tmp_path: Path) -> None:
     images = _labeled_images(tmp_path, 6)
-    elsewhere = FACES[1] + np.array([200, 200, 0, 0, *[200] * 10, 0, 0], np.float32)
 
     def detect(image: Array, threshold: float) -> Array:
-        rows = np.concatenate([_perfect(image), _rows(elsewhere)])
+        rows = np.concatenate([_perfect(image), _rows(ELSEWHERE[1])])
         rows[1, 14] = 0.55
         return rows[rows[:, 14] >= threshold]
 
     assert select_threshold(detect, images) == 0.56
     assert select_threshold(lambda image, _: _perfect(image), images) == 0.4
-    assert select_threshold(lambda *_: _rows(elsewhere), images) == 0.91
+    assert select_threshold(lambda *_: _rows(ELSEWHERE[1]), images) == 0.91
