@@ -342,7 +342,7 @@ class RunRecipe(StrictModel):
 class Recipe(RunRecipe):
     """Recipe of a training run."""
 
-    removed: ClassVar[Mapping[str, object]] = {"patience_epochs": None}
+    removed: ClassVar[Mapping[str, object]] = {"patience_epochs": None, "start_share": 0.0}
 
     epochs: int = Field(ge=1)
     data: DataConfig
@@ -351,13 +351,6 @@ class Recipe(RunRecipe):
     distillation: DistillationConfig = DistillationConfig()
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
-    start_share: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of model.init_from in the mean of weights that is validated and exported (WiSE-FT, Wortsman "
-        "et al. 2022)",
-    )
     select: Literal["accuracy", "mean_class_accuracy", "negative_log_likelihood", "last"] = Field(
         "accuracy", description="metric on validation that selects epoch and head; last: the last epoch"
     )
@@ -366,12 +359,6 @@ class Recipe(RunRecipe):
     def _selection_is_possible(self) -> Self:
         if self.data.valid is None and self.select != "last":
             raise ValueError(f"select {self.select} needs data.valid; set it, or select: last")
-        return self
-
-    @model_validator(mode="after")
-    def _starts_somewhere(self) -> Self:
-        if self.start_share and self.model.init_from is None:
-            raise ValueError("start_share needs model.init_from, whose weights are part of the mean")
         return self
 
     @model_validator(mode="after")
@@ -477,17 +464,19 @@ def _explain(schema: type[BaseModel], problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
         return ": ".join(filter(None, (where, problem["msg"].removeprefix("Value error, "))))
-    known = _known_keys(schema, problem["loc"][:-1])
-    name = str(problem["loc"][-1])
+    name, place = str(problem["loc"][-1]), _schema_at(schema, problem["loc"][:-1])
+    if name in getattr(place, "removed", ()):
+        return f"key {where!r} was removed: leave it out"
+    known = sorted(place.model_fields if hasattr(place, "model_fields") else place.__dataclass_fields__)
     nearest = difflib.get_close_matches(_SYNONYMS.get(name, name), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
     return f"unknown key {where!r}: {hint}"
 
 
-def _known_keys(schema: Any, path: tuple[Any, ...]) -> list[str]:
-    """Field names at a path in a schema of models, dataclasses or tuples of them."""
+def _schema_at(schema: Any, path: tuple[Any, ...]) -> Any:
+    """Model or dataclass at a path in a schema of models, dataclasses or tuples of them."""
     for part in path:
         if isinstance(part, str):
             annotation: Any = schema.model_fields[part].annotation
             schema = next(iter(get_args(annotation)), annotation)
-    return sorted(schema.model_fields if hasattr(schema, "model_fields") else schema.__dataclass_fields__)
+    return schema

@@ -8,7 +8,6 @@
 never read. Rerun the same command to resume.
 """
 
-import copy
 import logging
 import sys
 from contextlib import nullcontext
@@ -36,7 +35,6 @@ from mien.training.run import Run, check_batch_size, parts_of
 from mien.training.run_folder import data_facts, parameters, provenance
 from mien.training.runtime import setup_runtime
 from mien.training.teachers import Teachers, fixed_logits
-from mien.training.weights import mean_with
 
 logger = logging.getLogger("mien.training")
 
@@ -51,7 +49,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
     sign = -1 if recipe.select == "negative_log_likelihood" else 1
     check_weights("distillation.teachers", *distillation.teachers)
     model = recipe.model
-    if checkpoint.exists(out) and not recipe.start_share:  # it replaces all initial weights
+    if checkpoint.exists(out):  # it replaces all initial weights
         model = model.model_copy(update={"pretrained": False, "init_from": None})
     check_weights("model.init_from", model.init_from)
     with setup_runtime(recipe.runtime) as runtime:
@@ -100,7 +98,6 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         scaler = torch.amp.GradScaler(device.type, enabled=recipe.runtime.precision == "fp16")
         ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True) if optim.ema_decay is not None else None
         averaged: nn.Module = network if ema is None else ema.module
-        start = copy.deepcopy(network) if recipe.start_share else None
         compiled: Any = torch.compile(network) if recipe.runtime.compile else network
         is_distilled = bool(getattr(network.backbone, "distilled", False))
         forward: Any = world.wrap(compiled, all_used=distillation.mode.startswith("token-") or not is_distilled)
@@ -184,9 +181,8 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
 
                 score: dict[str, float] = {}
                 head = distillation.trained_heads[-1] if is_distilled else "class"
-                result = averaged if start is None else mean_with(start, recipe.start_share, averaged)
                 if world.is_main_process and valid is not None:
-                    logits = predict(result, valid.crops, heads=distillation.trained_heads, runtime=in_fp32)
+                    logits = predict(averaged, valid.crops, heads=distillation.trained_heads, runtime=in_fp32)
                     if not all(np.isfinite(of_head).all() for of_head in logits.values()):
                         raise run.diverged(run.step - 1, "logits on validation after it are")
                     scores = {head: _score(of_head, valid) for head, of_head in logits.items()}
@@ -199,7 +195,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
                     )  # fmt: skip
                 run.log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
                 about = {"head": head, "epoch": epoch, "labels": list(labels), "contract_id": contract_id()}
-                best = {"weights": result.state_dict(), **score, **about}
+                best = {"weights": averaged.state_dict(), **score, **about}
                 run.keep_best(sign * score[recipe.select] if recipe.select in score else epoch, epoch, best)
                 run.save_last()
     if recipe.select != "last":

@@ -4,7 +4,6 @@ Matrices and kernels are in half precision, norms and biases in full, as a runni
 `round_weights` rounds them before anything is exported, so that all files of an artifact have the same weights.
 """
 
-import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,16 +39,6 @@ def round_weights(network: FaceNetwork) -> None:
     for value in network.state_dict().values():
         if value.is_floating_point() and value.ndim > 1:
             value.copy_(value.half())
-
-
-@torch.no_grad()
-def mean_with(start: nn.Module, share: float, network: nn.Module) -> nn.Module:
-    """A copy of `network` with the mean of both networks' weights and statistics, `start` counting for `share`."""
-    mean = copy.deepcopy(network)
-    for value, first in zip(mean.state_dict().values(), start.state_dict().values(), strict=True):
-        if value.is_floating_point():
-            value.lerp_(first, share)
-    return mean
 
 
 def _norms_after_convolutions(network: FaceNetwork) -> list[tuple[nn.Conv2d, Any]]:

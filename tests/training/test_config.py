@@ -67,7 +67,7 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"data": FIFTH_OF_FOUR}, "index 4: expected 0 to 3"),
         ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),
         ({"model": CNN | {"init_from": "runs/other", "pretrained": True}}, "choose one"),
-        ({"start_share": 0.5}, r"start_share needs model\.init_from"),
+        ({"start_share": 0.5}, "start_share' was removed"),
         ({"model": CNN | {"options": {"in_chans": 3}}}, r"options\.in_chans: set color instead"),
         ({"model": CNN | {"init_from": "weights.pth"}}, "name their publisher and license in init_terms"),
     ],

@@ -13,7 +13,7 @@ from mien.training.config import RecipeError
 from mien.training.faces import Split
 from mien.training.run_folder import load_best, read_facts
 from mien.training.train import train
-from tests.support.training import TINY_CNN, TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, stopped_after
+from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, stopped_after
 from tests.training.conftest import Trained
 
 
@@ -97,21 +97,3 @@ def test_only_heads_that_were_trained_are_selected(
     best = checkpoint.read(run / checkpoint.BEST)["weights"]
     changed = [head for head, name in HEADS.items() if not torch.equal(initial[name], best[name])]
     assert changed == [head for head in heads if head != "mean"]
-
-
-def test_the_weights_that_are_kept_are_the_mean_with_those_of_the_start_also_after_a_stop(tmp_path: Path) -> None:
-    faces = drawn_faces(tmp_path / "faces", train=4, valid=1)
-
-    def weights(run: Path) -> dict[str, torch.Tensor]:
-        kept: dict[str, torch.Tensor] = checkpoint.read(run / checkpoint.BEST)["weights"]
-        return kept
-
-    first = train(small_recipe(faces, select="last", epochs=1), tmp_path / "first")
-    recipe = small_recipe(faces, model=TINY_CNN | {"init_from": str(first)}, select="last")
-    start, end = weights(first), weights(train(recipe, tmp_path / "end"))
-    recipe = recipe.model_copy(update={"start_share": 0.25})
-    with stopped_after(4):
-        train(recipe, tmp_path / "mean")
-    for name, value in weights(train(recipe, tmp_path / "mean")).items():
-        expected = 0.75 * end[name] + 0.25 * start[name] if value.is_floating_point() else end[name]
-        torch.testing.assert_close(value, expected)
