@@ -84,7 +84,6 @@ def check(
             report.problems.extend(_photo_problems(split, usable, reader, face_share))
         checked += checked_of_split
     report.problems.extend(_count_problems(report))
-    report.problems.extend(reader.findings())
     _compare_pixels(report, checked, can_exclude=reader.can_exclude)
     return report
 

@@ -14,3 +14,9 @@ def hold_out(class_of: Mapping[str, str | None], share: float) -> frozenset[str]
     for name in sorted(class_of, key=lambda name: hashlib.sha256(name.encode()).digest()):
         by_class.setdefault(class_of[name], []).append(name)
     return frozenset(name for names in by_class.values() for name in names[: int(len(names) * share + 1e-9)])
+
+
+def held_out_counts(train: Mapping[str, int], share: float) -> dict[str, dict[str, int]]:
+    """Published numbers of train images by class after a share of each is held out as valid."""
+    valid = {label: int(count * share) for label, count in train.items()}
+    return {"train": {label: count - valid[label] for label, count in train.items()}, "valid": valid}

@@ -20,10 +20,10 @@ import numpy as np
 
 from mien.data.contract import EIGHT_LABELS, Classes, UnknownLabel, parse_label
 from mien.data.readers.base import Point, Reader, Sample
-from mien.data.split import hold_out
+from mien.data.split import held_out_counts, hold_out
 
 EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
-_NOT_EXPRESSIONS: Final = {8: "none", 9: "uncertain", 10: "no face"}
+_BY_NUMBER: Final = dict(enumerate((*EXPRESSIONS, "none", "uncertain", "no face")))
 _CSV: Final = {"train": "training.csv", "test": "validation.csv"}
 _FOLDERS: Final = {"train": "train", "training": "train", "val": "test", "valid": "test", "validation": "test"}
 _IMAGE: Final = re.compile(
@@ -78,10 +78,7 @@ class AffectNet(Reader):
             return {}
         published = (dict(zip(EXPRESSIONS, counts, strict=True)) for counts in _PUBLISHED.values())
         train, test = ({label: counts[label] for label in self.labels} for counts in published)
-        if not self.hold_out_valid:
-            return {"train": train, "test": test}
-        valid = {label: int(count * VALID_SHARE) for label, count in train.items()}
-        return {"train": {label: train[label] - valid[label] for label in train}, "valid": valid, "test": test}
+        return {"train": train, "test": test} | (held_out_counts(train, VALID_SHARE) if self.hold_out_valid else {})
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""
@@ -99,22 +96,14 @@ class AffectNet(Reader):
 
     def _listed(self) -> Iterator[Sample]:
         for split, name in _CSV.items():
-            prefix = self.tree.prefix_of(name)
-            if prefix is None:
-                continue
-            for line, row in enumerate(self.tree.read_csv(f"{prefix}{name}"), start=2):
-                try:
-                    number, file = int(row["expression"]), row["subDirectory_filePath"]
-                    if number < 0:
-                        raise ValueError(f"expression {number}")
-                    label = _NOT_EXPRESSIONS[number] if number in _NOT_EXPRESSIONS else EXPRESSIONS[number]
-                    landmarks_px = five_points(row["facial_landmarks"])
-                except (KeyError, IndexError, ValueError) as error:
-                    raise self.error(
-                        f"{name} line {line}: {error!r}; expected subDirectory_filePath, 68 facial_landmarks as "
-                        "x;y;..., expression 0 to 10"
-                    ) from error
-                yield Sample(file, split, label, landmarks_px=landmarks_px)
+
+            def sample(row: dict[str, str], split: str = split) -> Sample:
+                label = _BY_NUMBER[int(row["expression"])]
+                points = five_points(row["facial_landmarks"])
+                return Sample(row["subDirectory_filePath"], split, label, landmarks_px=points)
+
+            if (prefix := self.tree.prefix_of(name)) is not None:
+                yield from self.rows(f"{prefix}{name}", sample)
 
     def _in_folders(self) -> Iterator[Sample]:
         for name in self.tree.names:

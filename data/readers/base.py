@@ -11,15 +11,15 @@ import importlib
 import inspect
 import pkgutil
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from mien.data.contract import (
     EIGHT_LABELS,
@@ -38,6 +38,7 @@ from mien.data.near_duplicates import near_duplicates, thumbnails
 from mien.data.tree import DatasetError, FileTree, open_tree
 
 Point = tuple[float, float]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Sample:
         label: the hard label, one of the reader's `labels`; None if the set has none.
         distribution: share of the votes per label, in the order of the reader's `labels`, summing to 1.
         landmarks_px: five points in pixels of the image, in the order of `data.contract.align`.
-        attributes: other annotations: gender, race, age_band, person, photo
+        attributes: `person` and `photo`, if the set tells them.
         box_px: face box x, y, width, height in pixels of the image.
     """
 
@@ -215,9 +216,13 @@ class Reader:
                 f"{self.root}` lists all such files."
             ) from error
 
-    def findings(self) -> list[str]:
-        """Return problems specific to this set; `data.check` finds wrong counts, bad files and duplicates itself."""
-        return []
+    def rows(self, name: str, parse: Callable[[dict[str, str]], T]) -> Iterator[T]:
+        """Parse the rows of a CSV file. Raises: DatasetError, naming the line that `parse` rejects."""
+        for line, row in enumerate(self.tree.read_csv(name), start=2):
+            try:
+                yield parse(row)
+            except (LookupError, TypeError, ValueError) as error:
+                raise self.error(f"{name} line {line}: {error!r} in {row}") from error
 
     def folder_of(self, marker: str) -> str:
         """Return the prefix in front of a file, see `FileTree.prefix_of`. Raises: DatasetError, without the file."""
@@ -289,20 +294,12 @@ def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, obj
     for name, given in options.items():
         if name not in known:
             raise DatasetError(f"{reader.kind}: no option {name!r}, expected one of {', '.join(known) or 'none'}")
-        hint: Any = hints[name]
-        value = _parsed(given, hint)
-        if get_origin(hint) is Literal:
-            choices = {str(choice): choice for choice in get_args(hint)}
-            if str(value) not in choices:
-                raise DatasetError(f"{reader.kind}: option {name}={value!r}, expected one of {', '.join(choices)}")
-            value = choices[str(value)]
+        value = _parsed(given, hints[name])
         try:
-            typed[name] = TypeAdapter(hint).validate_python(value)
-        except ValueError:
-            kinds = get_args(hint) if get_origin(hint) is Union else (hint,)
-            numbers = [", ".join(map(str, get_args(kind))) for kind in kinds if get_origin(kind) is Literal]
-            expected = f"{numbers[0]} or names" if numbers else f"a {getattr(hint, '__name__', hint)}"
-            raise DatasetError(f"{reader.kind}: option {name}={value!r}, expected {expected}") from None
+            typed[name] = TypeAdapter(hints[name]).validate_python(value)
+        except ValidationError as error:
+            expected = " or ".join(problem["msg"] for problem in error.errors())
+            raise DatasetError(f"{reader.kind}: option {name}={value!r}: {expected}") from None
     return typed
 
 

@@ -124,14 +124,12 @@ class Folders(Reader):
                 f"images=photos needs a {TABLE} at the root of {self.root}: run `mien label {self.root} --out found "
                 f"--write csv` and copy found/{TABLE} there"
             )
-        found: dict[str, tuple[Point, ...] | None] = {}
-        for line, row in enumerate(self.tree.read_csv(TABLE), start=2):
-            try:
-                if not row["face"] or int(row["face"]) == 0:  # they are numbered from the largest
-                    found[row["file"]] = landmarks_of(row) if row["face"] else None
-            except (KeyError, TypeError, ValueError) as error:
-                raise self.error(f"{TABLE} line {line}: {error!r} in {row}") from error
-        return found
+
+        def face(row: dict[str, str]) -> tuple[str, int, tuple[Point, ...] | None]:
+            return row["file"], int(row["face"] or 0), landmarks_of(row) if row["face"] else None
+
+        # they are numbered from the largest
+        return {file: landmarks_px for file, number, landmarks_px in self.rows(TABLE, face) if number == 0}
 
     def _collect(self) -> None:
         files = [name for name in self.tree.names if "/" in name]
@@ -151,10 +149,11 @@ class Folders(Reader):
                 f"the option labels, such as labels={numbers[0]}=surprise for RAF-DB's 1, or rename the folders"
             )
         for option, names in (("ignore", self._ignored), ("labels", self._label_of.keys())):
-            if missing := names - classes:
+            if missing := ",".join(sorted(names - classes)):
                 existing = ", ".join(sorted(classes))
-                wrong = f"{option}={','.join(sorted(missing))}"
-                raise self.error(f"{wrong}: no such class folder with images in {self.root}, only {existing}")
+                raise self.error(
+                    f"{option}={missing}: no such class folder with images in {self.root}, only {existing}"
+                )
         sources = self._sources()
         for key in keys:
             self._take(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits)
@@ -178,9 +177,9 @@ class Folders(Reader):
             raise self.error(f"{key} is next to the split folders; move it into train, valid or test")
         if not has_splits and len(folders) > 1 and folders[1].lower() in _SPLITS:
             raise self.error(f"{key}: the split is below the class; move it to {folders[1]}/{folders[0]}/")
-        name = folders[1 if has_splits else 0] if len(folders) > has_splits else ""
-        if not name:
+        if len(folders) <= has_splits:
             raise self.error(f"{self._prefix}{key} is in no class folder")
+        name = folders[has_splits]
         if name in self._ignored:
             self._left_out[split][name] += 1
             return
@@ -198,8 +197,8 @@ class Folders(Reader):
             if landmarks_px is None:
                 self._left_out[split]["no face"] += 1
                 return
-        label = self._label_of[name]
-        self._by_split[split].append(Sample(key, split, label, landmarks_px=landmarks_px, attributes=attributes))
+        sample = Sample(key, split, self._label_of[name], landmarks_px=landmarks_px, attributes=attributes)
+        self._by_split[split].append(sample)
 
     def _hold_out(self, split: str, share: float) -> None:
         if not share:

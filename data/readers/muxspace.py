@@ -10,13 +10,12 @@ left out.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from mien.data.contract import LABELS, parse_label
+from mien.data.contract import EIGHT_LABELS, LABELS, parse_label
 from mien.data.readers.base import Reader, Sample
-from mien.data.tree import DatasetError
 
 # "right" and "left" are from the person's view, so the right eye is on the left side of the image
 _POINTS: Final = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")
@@ -27,11 +26,7 @@ _PUBLISHED: Final = {
 
 
 class Muxspace(Reader):
-    """Reader of the muxspace crops.
-
-    Options:
-        keep: labels to use, as a list or comma-separated; happiness,neutral leaves out the unreliable ones.
-    """
+    """Reader of the muxspace crops; the option `classes=happiness,neutral` leaves out the unreliable labels."""
 
     kind: ClassVar[str] = "muxspace"
     title: ClassVar[str] = "muxspace faces"
@@ -47,27 +42,24 @@ class Muxspace(Reader):
         "labels of rare expressions are wrong."
     )
 
-    def __init__(self, root: Path | str, *, keep: Sequence[str] = LABELS) -> None:
+    def __init__(self, root: Path | str) -> None:
         super().__init__(root)
-        self.keep = frozenset(keep)
-        if not self.keep or not self.keep <= set(LABELS):
-            raise DatasetError(f"muxspace: {keep=}: expected some of {', '.join(LABELS)}")
         self._prefix = self.folder_of("labels.csv")
-        name = f"{self._prefix}labels.csv"
-        for line, row in enumerate(self.tree.read_csv(name), start=2):
-            try:
-                split = row["split"]
-                label = "contempt" if row["emotion"] == "contempt" else parse_label(row["emotion"])
-                if label not in self.keep:
-                    self._left_out[split][label] += 1
-                    continue
-                person = re.sub(r"_?\d+k?$", "", row["source"].rsplit(".", 1)[0])
-                points = tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS)
-                sample = Sample(row["file"], split, label, landmarks_px=points, attributes={"person": person})
-                self._by_split[split].append(sample)
-            except (KeyError, TypeError, ValueError) as error:
-                raise self.error(f"{name} line {line}: {error!r} in {row}") from error
+        for sample in self.rows(f"{self._prefix}labels.csv", _sample):
+            if sample.label in LABELS:
+                self._by_split[sample.split].append(sample)
+            else:
+                self._left_out[sample.split][str(sample.label)] += 1
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the counts of the published train and valid splits, without contempt; {} if `keep` is set."""
-        return _PUBLISHED if self.keep == set(LABELS) else {}
+        """Return the counts of the published train and valid splits, without contempt."""
+        return _PUBLISHED
+
+
+def _sample(row: dict[str, str]) -> Sample:
+    label = parse_label(row["emotion"], EIGHT_LABELS)
+    if row["split"] not in ("train", "valid", "test"):
+        raise ValueError(f"split {row['split']}")
+    person = re.sub(r"_?\d+k?$", "", row["source"].rsplit(".", 1)[0])
+    points = tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS)
+    return Sample(row["file"], row["split"], label, landmarks_px=points, attributes={"person": person})

@@ -47,18 +47,14 @@ class Photos(Reader):
         return self._prefix + sample.key.rpartition("#")[0]
 
     def _read_split(self, split: str) -> list[Sample]:
-        name = self._prefix + TABLE
-        samples = []
-        for line, row in enumerate(self.tree.read_csv(name), start=2):
-            try:
-                if reason := self._reason_against(row):
-                    self._left_out[split][reason] += 1
-                else:
-                    key = f"{row['file']}#{int(row['face']):03}"
-                    samples.append(Sample(key, split, None, landmarks_px=landmarks_of(row)))
-            except (KeyError, TypeError, ValueError) as error:
-                raise self.error(f"{name} line {line}: {error!r} in {row}") from error
-        return samples
+        def sample(row: dict[str, str]) -> Sample | None:
+            if reason := self._reason_against(row):
+                self._left_out[split][reason] += 1
+                return None
+            key = f"{row['file']}#{int(row['face']):03}"
+            return Sample(key, split, None, landmarks_px=landmarks_of(row))
+
+        return [face for face in self.rows(self._prefix + TABLE, sample) if face is not None]
 
     def _reason_against(self, row: Mapping[str, str]) -> str:
         if not row["face"]:

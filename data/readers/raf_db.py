@@ -1,8 +1,8 @@
 """RAF-DB, basic emotions (Li et al. 2017): 15,339 web faces, each labeled by about 40 people.
 
 Original layout, below the root or its `basic/`: `EmoLabel/list_patition_label.txt` (misspelled so), whose lines are
-`train_00001.jpg 5`; `Image/aligned/train_00001_aligned.jpg` (100x100); `Image/original/train_00001.jpg`; and optionally
-`Annotation/manual/train_00001_manu_attri.txt` (five landmarks of the original image, then gender, race and age band).
+`train_00001.jpg 5`; `Image/aligned/train_00001_aligned.jpg` (100x100); `Image/original/train_00001.jpg`; and for these,
+`Annotation/manual/train_00001_manu_attri.txt`, which begins with five landmarks.
 
 Kaggle's copy has the aligned images in numbered folders, `DATASET/train/1/train_00001_aligned.jpg` to
 `DATASET/test/7/...`. Its CSV files repeat the folders and are not read.
@@ -15,17 +15,18 @@ the smallest SHA-256 (`data.split`), in both layouts. The test split is never us
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
 from mien.data.contract import LABELS
 from mien.data.readers.base import Point, Reader, Sample
-from mien.data.split import hold_out
+from mien.data.split import held_out_counts, hold_out
 
 VALID_SHARE: Final = 0.1
-_LABEL_OF: Final = dict(enumerate(LABELS, start=1))  # by the set's numbers, whose order is ours
+_LABEL_OF: Final = {
+    str(number): label for number, label in enumerate(LABELS, start=1)
+}  # by the set's numbers, whose order is ours
 # Table of the paper's basic-emotion subset; in the order of LABELS.
 PUBLISHED: Final = {
     "train": dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)),
@@ -37,21 +38,11 @@ _WHERE_TO_GET: Final = (
 )
 _KAGGLE_IMAGE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
 _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")
-# Codes from the readme of the set.
-_ATTRIBUTES: Final = {
-    "gender": ("male", "female", "unsure"),
-    "race": ("Caucasian", "African-American", "Asian"),
-    "age_band": ("0-3", "4-19", "20-39", "40-69", "70+"),
-}
 
 
 def published_counts(*, hold_out_valid: bool) -> Mapping[str, Mapping[str, int]]:
     """Return the paper's counts, with the held-out tenth of train moved to valid."""
-    if not hold_out_valid:
-        return PUBLISHED
-    valid = {label: int(count * VALID_SHARE) for label, count in PUBLISHED["train"].items()}
-    train = {label: count - valid[label] for label, count in PUBLISHED["train"].items()}
-    return {"train": train, "valid": valid, "test": PUBLISHED["test"]}
+    return PUBLISHED | (held_out_counts(PUBLISHED["train"], VALID_SHARE) if hold_out_valid else {})
 
 
 def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[str, str]:
@@ -72,7 +63,7 @@ class RafDbReader(Reader):
     )
     limits: ClassVar[str] = (
         "RAF-DB faces are from the web, each labeled by about 40 people. Fear and disgust are rare, so their intervals "
-        "are wide. Gender, race and age are the annotators' impressions."
+        "are wide."
     )
 
     can_exclude: ClassVar[bool] = True
@@ -128,13 +119,6 @@ class RafDb(RafDbReader):
         present = set(self._split_by_id.values())
         return tuple(split for split in ("train", "valid", "test") if split in present)
 
-    def findings(self) -> list[str]:
-        """Report images without annotations, if others have them."""
-        missing = [name for name in self._label_by_id if f"{name}_manu_attri.txt" not in self._path_by_name]
-        if not missing or len(missing) == len(self._label_by_id):
-            return []
-        return [f"{len(missing)} images have no file in Annotation/manual, such as {missing[0]}"]
-
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""
         return self._path_by_name.get(PurePosixPath(sample.key).name, sample.key)
@@ -145,7 +129,7 @@ class RafDb(RafDbReader):
             if not text.strip():
                 continue
             file, _, number = text.strip().partition(" ")
-            label = _label_of(number)
+            label = _LABEL_OF.get(number)
             if label is None or not file.startswith(("train_", "test_")):
                 raise self.error(f"{name} line {line}: expected `train_00001.jpg 1` to 7, got {text!r}")
             image = PurePosixPath(file).stem
@@ -157,24 +141,17 @@ class RafDb(RafDbReader):
         return [self._sample(name) for name in self._label_by_id if self._split_by_id[name] == split]
 
     def _sample(self, name: str) -> Sample:
-        path = self._path_by_name.get(f"{name}_manu_attri.txt")
-        landmarks_px: tuple[Point, ...] | None = None
-        attributes: dict[str, str] = {}
-        if path is not None:
-            try:
-                landmarks_px, attributes = parse_annotation(self.tree.read_text(path))
-            except ValueError as error:
-                raise self.error(f"{path}: {error}") from error
+        split, label = self._split_by_id[name], self._label_by_id[name]
         if self.images == "aligned":
-            key = f"Image/aligned/{name}_aligned.jpg"
-            landmarks_px = None  # landmarks refer to the original photo
-        else:
-            key = f"Image/original/{name}.jpg"
-            if landmarks_px is None:
-                raise self.error(f"images=original needs Annotation/manual/{name}_manu_attri.txt, which does not exist")
-        return Sample(
-            key, self._split_by_id[name], self._label_by_id[name], landmarks_px=landmarks_px, attributes=attributes
-        )
+            return Sample(f"Image/aligned/{name}_aligned.jpg", split, label)
+        path = self._path_by_name.get(f"{name}_manu_attri.txt")
+        if path is None:
+            raise self.error(f"images=original needs Annotation/manual/{name}_manu_attri.txt, which does not exist")
+        try:
+            landmarks_px = parse_landmarks(self.tree.read_text(path))
+        except ValueError as error:
+            raise self.error(f"{path}: {error}") from error
+        return Sample(f"Image/original/{name}.jpg", split, label, landmarks_px=landmarks_px)
 
 
 class RafDbKaggle(RafDbReader):
@@ -199,53 +176,29 @@ class RafDbKaggle(RafDbReader):
         if not matches:
             raise self.error(f"no DATASET/train/1/*.jpg in {root}")
         self._prefix = matches[0]["prefix"]
-        label_by_key = {match["key"]: self._label(match["number"], match["key"]) for match in matches}
-        by_id = {_id_of(key): label for key, label in label_by_key.items()}
-        if len(by_id) < len(matches):
-            ids = Counter(_id_of(match["key"]) for match in matches)
-            raise self.error(f"{ids.most_common(1)[0][0]} is in two class folders")
-        split_by_id = split_of(by_id, hold_out_valid=hold_out_valid)
-        for key, label in label_by_key.items():
-            split = split_by_id[_id_of(key)]
-            self._by_split[split].append(Sample(key, split, label))
-
-    def _label(self, number: str, where: str) -> str:
-        label = _label_of(number)
-        if label is None:
-            raise self.error(f"class {number!r} of {where}: expected 1 to {len(LABELS)}")
-        return label
+        key_by_id: dict[str, str] = {}
+        for match in matches:
+            name = PurePosixPath(match["key"]).stem.removesuffix("_aligned")
+            if match["number"] not in _LABEL_OF:
+                raise self.error(f"class {match['number']!r} of {match['key']}: expected 1 to {len(LABELS)}")
+            if name in key_by_id:
+                raise self.error(f"{name} is in two class folders")
+            key_by_id[name] = match["key"]
+        label_by_id = {name: _LABEL_OF[key.split("/")[1]] for name, key in key_by_id.items()}
+        for name, split in split_of(label_by_id, hold_out_valid=hold_out_valid).items():
+            self._by_split[split].append(Sample(key_by_id[name], split, label_by_id[name]))
 
 
-def _label_of(number: str) -> str | None:
-    return _LABEL_OF.get(int(number)) if number.strip().isdecimal() else None
+def parse_landmarks(text: str) -> tuple[Point, ...]:
+    """Read the five `x y` lines at the start of a `_manu_attri.txt`, image-left first. Raises: ValueError.
 
-
-def _id_of(key: str) -> str:
-    return PurePosixPath(key).stem.removesuffix("_aligned")
-
-
-def parse_annotation(text: str) -> tuple[tuple[Point, ...], dict[str, str]]:
-    """Read a `_manu_attri.txt`: five `x y` lines and the codes of gender, race and age.
-
-    Raises: ValueError, with what was expected.
+    Left and right are swapped if they are named from the person's view, as mirrored points match no upright face: the
+    vector between the eyes, rotated clockwise by 90 degrees, must point to the mouth at any roll angle.
     """
     numbers = [float(word) for word in text.split()]
-    if len(numbers) != 10 + len(_ATTRIBUTES):
-        raise ValueError(f"expected five landmarks and {len(_ATTRIBUTES)} codes, found {len(numbers)} numbers")
+    if len(numbers) < 10:
+        raise ValueError(f"expected five landmarks, found {len(numbers)} numbers")
     points = tuple(zip(numbers[0:10:2], numbers[1:10:2], strict=True))
-    attributes = {}
-    for (attribute, meanings), code in zip(_ATTRIBUTES.items(), numbers[10:], strict=True):
-        if code not in range(len(meanings)):
-            raise ValueError(f"{attribute} {code:g}: expected 0 to {len(meanings) - 1}")
-        attributes[attribute] = meanings[int(code)]
-    return _image_left_first(points), attributes
-
-
-def _image_left_first(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """Swap left and right if they are named from the person's view; mirrored points match no upright face.
-
-    The vector between the eyes, rotated clockwise by 90 degrees, must point to the mouth at any roll angle.
-    """
     eye_a, eye_b, nose, mouth_a, mouth_b = points
     across = (eye_b[0] - eye_a[0], eye_b[1] - eye_a[1])
     down = (mouth_a[0] + mouth_b[0] - eye_a[0] - eye_b[0], mouth_a[1] + mouth_b[1] - eye_a[1] - eye_b[1])

@@ -47,11 +47,10 @@ def test_a_whole_set_has_no_problems_and_progress_counts_every_image(whole: Path
     assert all(text in answer.output for text in ("12 / 12", "train: left out 6 disgust, 6 happiness", "no problems"))
 
 
-def test_missing_and_unreadable_files_and_problems_of_the_reader_are_counted_and_named(whole: Path) -> None:
+def test_missing_and_unreadable_files_are_counted_and_named(whole: Path) -> None:
     aligned = whole / "Image" / "aligned"
     for number in range(1, 6):
         (aligned / f"train_{number:05}_aligned.jpg").unlink()
-    (whole / "Annotation" / "manual" / "train_00002_manu_attri.txt").unlink()
     broken = aligned / "test_0001_aligned.jpg"
     broken.write_bytes(broken.read_bytes()[:200])
     problems = _report(open_reader("raf_db", whole, hold_out_valid=False)).problems
@@ -60,7 +59,7 @@ def test_missing_and_unreadable_files_and_problems_of_the_reader_are_counted_and
         "Image/aligned/train_00002_aligned.jpg, Image/aligned/train_00003_aligned.jpg and 2 more"
     )
     assert problems[1].startswith("test: 1 images are unreadable: Image/aligned/test_0001_aligned.jpg (")
-    assert problems[2:] == ["1 images have no file in Annotation/manual, such as train_00002"]
+    assert len(problems) == 2
 
 
 def test_images_in_two_splits_are_found_by_their_pixels(whole: Path) -> None:

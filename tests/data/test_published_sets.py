@@ -111,14 +111,9 @@ def test_the_crop_shows_the_face_of_its_person_and_not_the_repeated_edge(tmp_pat
 
 def test_doubtful_labels_can_be_left_out(tmp_path: Path) -> None:
     root = make_muxspace(tmp_path, {"train": {"fear": 2, "neutral": 3, "happiness": 1, "contempt": 1}})
-    reader = open_reader("muxspace", root, keep=["happiness", "neutral"])
+    reader = open_reader("muxspace", root, classes=["happiness", "neutral"])
     assert Counter(sample.label for sample in reader.samples("train")) == {"neutral": 3, "happiness": 1}
     assert reader.left_out("train") == {"fear": 2, "contempt": 1}
-    assert reader.expected_counts() == {}
-    assert len(open_reader("muxspace", root, keep="happiness,neutral").samples("train")) == 4
-    for wrong in ([], ["happy"], "happy"):
-        with pytest.raises(DatasetError, match="keep"):
-            open_reader("muxspace", root, keep=wrong)
 
 
 def test_a_test_split_exists_if_the_csv_lists_one(tmp_path: Path) -> None:
@@ -176,7 +171,7 @@ def test_sides_named_from_the_persons_view_are_swapped(tmp_path: Path) -> None:
 def test_originals_without_annotations_are_an_error(tmp_path: Path) -> None:
     root = make_raf_db(tmp_path, {"fear": 2}, {})
     shutil.rmtree(root / "Annotation")
-    assert open_reader("raf_db", root).samples("train")[0].attributes == {}
+    assert len(open_reader("raf_db", root).samples("train")) == 2
     with pytest.raises(DatasetError, match="needs Annotation/manual/train_0000"):
         open_reader("raf_db", root, images="original").samples("train")
 
