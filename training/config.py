@@ -123,7 +123,6 @@ class DataConfig(StrictModel):
 
     @property
     def sources(self) -> tuple[DataSource, ...]:
-        """Training splits, then the validation split, if there is one."""
         return self.train if self.valid is None else (*self.train, self.valid)
 
     @property
@@ -134,30 +133,20 @@ class DataConfig(StrictModel):
         return self.valid
 
     @model_validator(mode="after")
-    def _classes_of_each_source(self) -> Self:
+    def _check_sources(self) -> Self:
         """Give each reader the classes, so that evaluation and the card know them, too."""
-        if self.classes is None:
-            return self
-        for source in self.sources:
-            if source.options.setdefault("classes", list(self.classes)) != list(self.classes):
-                raise ValueError(f"classes and the option classes of {source.kind} differ: leave out one of them")
-            if source.target == "teacher":
-                del source.options["classes"]
-        return self
-
-    @model_validator(mode="after")
-    def _valid_has_labels(self) -> Self:
         if self.valid is not None and self.valid.target == "teacher":
             raise ValueError(f"{self.valid.kind}: validation needs labels, found target teacher")
-        return self
-
-    @model_validator(mode="after")
-    def _no_test_split(self) -> Self:
         for source in self.sources:
             if source.split == "test":
                 raise ValueError(
                     f"{source.kind}: the test split is for the final evaluation only, not for training or selection"
                 )
+            classes = None if self.classes is None else list(self.classes)
+            if classes is not None and source.options.setdefault("classes", classes) != classes:
+                raise ValueError(f"classes and the option classes of {source.kind} differ: leave out one of them")
+            if classes is not None and source.target == "teacher":
+                del source.options["classes"]
         return self
 
 
@@ -322,17 +311,13 @@ class RunRecipe(StrictModel):
     runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
-    def _warm_up_ends(self) -> Self:
+    def _check_lengths(self) -> Self:
         epochs = getattr(self, "epochs", 1)
         if self.optim.warmup_epochs > epochs:
             raise ValueError(
                 f"optim.warmup_epochs {self.optim.warmup_epochs:g} is more than epochs {epochs}: the learning rate "
                 "would never reach its value. Reduce optim.warmup_epochs."
             )
-        return self
-
-    @model_validator(mode="after")
-    def _parts_have_two_samples(self) -> Self:
         most = self.batch_size // 2  # batch normalization requires two samples
         if self.runtime.accumulate > most:
             raise ValueError(f"runtime.accumulate {self.runtime.accumulate}: at most {most}, half of batch_size")
@@ -356,35 +341,27 @@ class Recipe(RunRecipe):
     )
 
     @model_validator(mode="after")
-    def _selection_is_possible(self) -> Self:
-        if self.data.valid is None and self.select != "last":
-            raise ValueError(f"select {self.select} needs data.valid; set it, or select: last")
-        return self
-
-    @model_validator(mode="after")
-    def _colors_exist(self) -> Self:
-        if self.augment.color_jitter and self.model.color != "RGB":
-            raise ValueError(
-                f"augment.color_jitter changes colors, and model.color is {self.model.color}: leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_remedy_for_rare_classes(self) -> Self:
-        if self.data.sampler != "instance" and self.loss.logit_adjustment > 0:
-            raise ValueError("data.sampler and loss.logit_adjustment both correct for rare classes: choose one")
-        return self
-
-    @model_validator(mode="after")
-    def _targets_exist(self) -> Self:
-        if self.distillation.teachers and self.distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix):
-            raise ValueError("distillation.views fixed with mix: the teachers see no mixed faces; use views augmented")
-        if all(source.target != "teacher" for source in self.data.train):
-            return self
-        if self.distillation.mode == "none" or self.loss.label_smoothing > 0:
-            raise ValueError(
-                "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels"
-            )
+    def _check_parts_together(self) -> Self:
+        distillation, unlabeled = self.distillation, any(source.target == "teacher" for source in self.data.train)
+        contradictions = {
+            f"select {self.select} needs data.valid; set it, or select: last": (
+                self.data.valid is None and self.select != "last"
+            ),
+            f"augment.color_jitter changes colors, and model.color is {self.model.color}: leave it out": (
+                self.augment.color_jitter > 0 and self.model.color != "RGB"
+            ),
+            "data.sampler and loss.logit_adjustment both correct for rare classes: choose one": (
+                self.data.sampler != "instance" and self.loss.logit_adjustment > 0
+            ),
+            "distillation.views fixed with mix: the teachers see no mixed faces; use views augmented": (
+                distillation.teachers and distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix)
+            ),
+            "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels": (
+                unlabeled and (distillation.mode == "none" or self.loss.label_smoothing > 0)
+            ),
+        }
+        if found := [message for message, is_true in contradictions.items() if is_true]:
+            raise ValueError("; ".join(found))
         return self
 
 
@@ -444,7 +421,11 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         place = place[_index(place, parent, override)] if isinstance(place, list) else place.setdefault(parent, {})
         if not isinstance(place, dict | list):
             raise RecipeError(f"override {override!r}: {parent} is {place!r} in the recipe and has no {last}")
-    place[_index(place, last, override) if isinstance(place, list) else last] = _scalar(text, override)
+    try:
+        value = yaml.load(text, _Yaml12)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"override {override!r}: {text!r} is not a YAML value") from error
+    place[_index(place, last, override) if isinstance(place, list) else last] = value
 
 
 def _index(items: list[Any], text: str, override: str) -> int:
@@ -453,30 +434,19 @@ def _index(items: list[Any], text: str, override: str) -> int:
     raise RecipeError(f"override {override!r}: {text!r} is not an index of this list, expected 0 to {len(items) - 1}")
 
 
-def _scalar(text: str, override: str) -> Any:
-    try:
-        return yaml.load(text, _Yaml12)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"override {override!r}: {text!r} is not a YAML value") from error
-
-
 def _explain(schema: type[BaseModel], problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
         return ": ".join(filter(None, (where, problem["msg"].removeprefix("Value error, "))))
-    name, place = str(problem["loc"][-1]), _schema_at(schema, problem["loc"][:-1])
+    *parents, name = map(str, problem["loc"])
+    place: Any = schema
+    for part in parents:
+        if not part.isdecimal():  # an item of a tuple
+            annotation = place.model_fields[part].annotation
+            place = next(iter(get_args(annotation)), annotation)
     if name in getattr(place, "removed", ()):
         return f"key {where!r} was removed: leave it out"
     known = sorted(place.model_fields if hasattr(place, "model_fields") else place.__dataclass_fields__)
     nearest = difflib.get_close_matches(_SYNONYMS.get(name, name), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
     return f"unknown key {where!r}: {hint}"
-
-
-def _schema_at(schema: Any, path: tuple[Any, ...]) -> Any:
-    """Model or dataclass at a path in a schema of models, dataclasses or tuples of them."""
-    for part in path:
-        if isinstance(part, str):
-            annotation: Any = schema.model_fields[part].annotation
-            schema = next(iter(get_args(annotation)), annotation)
-    return schema
