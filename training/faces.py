@@ -172,29 +172,19 @@ def in_order(shares: Array, classes: Sequence[str], wanted: Sequence[str]) -> Ar
     return columns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VotedSet:
-    """Faces of a split with the votes of their raters, also those without a majority.
+def read_voted(source: DataSource, classes: tuple[str, ...]) -> Split | None:
+    """Read the faces of a split with votes for these classes, also those without a majority; None if it has none.
 
-    Attributes:
-        crops: (N, 112, 112, 3) uint8, RGB.
-        votes: (N, K), number of raters who chose each label; every face has some.
+    Their `votes` are numbers of raters, and they have no labels. Raises: DatasetError.
     """
-
-    kind: str
-    split: str
-    crops: Array
-    votes: Array
-
-
-def read_voted(source: DataSource, classes: tuple[str, ...]) -> VotedSet | None:
-    """Read the faces of a split with votes for these classes; None if the set has none. Raises: DatasetError."""
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
     voted = reader.voted(source.split)
     if not voted or reader.labels != classes:
         return None
-    crops = np.stack([reader.crop(sample) for sample, _ in voted])
-    return VotedSet(source.kind, source.split, crops, np.array([votes for _, votes in voted]))
+    votes = np.array([of_sample for _, of_sample in voted])
+    crops, keys = np.stack([reader.crop(sample) for sample, _ in voted]), tuple(sample.key for sample, _ in voted)
+    nothing = np.zeros(votes.shape, np.float32)
+    return Split(source.kind, source.split, crops, np.full(len(keys), -1), nothing, votes, classes, keys, "")
 
 
 def read_split(

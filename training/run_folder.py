@@ -4,7 +4,7 @@ import json
 import logging
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -282,12 +282,16 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
         own = load_artifact(folder).graph("fp32").sha256 if released else sha256_of(weights_file(folder))
         weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
         inherited = recorded(folder)
-        for name, sha256 in inherited["learned_from"].items():
-            known = learned.get(name, sha256) == sha256
-            learned[name if known else f"{name} of {folder.name}"] = sha256
+        add_learned(learned, inherited["learned_from"], of=folder.name)
         weights = inherited["weights_from"] | weights
         terms = inherited["weight_terms"] | terms
     return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
+
+
+def add_learned(learned: dict[str, str], more: Mapping[str, str], *, of: str) -> None:
+    """Add index hashes by kind/split; `of` tells apart splits of the same name with other faces."""
+    for name, sha256 in more.items():
+        learned[name if learned.get(name, sha256) == sha256 else f"{name} of {of}"] = sha256
 
 
 def recorded(folder: Path) -> dict[str, dict[str, str]]:

@@ -8,7 +8,7 @@ from scipy.special import log_softmax, softmax
 
 from mien.data.contract import CROP_PX, LABELS, Array
 from mien.models.manifest import Manifest, read_manifest
-from mien.training.faces import VotedSet
+from mien.training.faces import Split
 from mien.training.release.agreement import (
     Votes,
     _Degraded,
@@ -39,9 +39,10 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return read_manifest(tiny_artifact(folder, temperature=1.0, conditions=drawn_conditions(per_px=2.0)))
 
 
-def voted(votes: Array) -> VotedSet:
+def voted(votes: Array) -> Split:
     crops = np.random.default_rng(3).integers(0, 256, (len(votes), CROP_PX, CROP_PX, 1), np.uint8)
-    return VotedSet("drawn", "valid", np.repeat(crops, 3, axis=3), votes)
+    keys, nothing = tuple(map(str, range(len(votes)))), np.zeros(votes.shape)
+    return Split("drawn", "valid", np.repeat(crops, 3, axis=3), nothing[:, 0], nothing, votes, LABELS, keys, "")
 
 
 def test_fit_finds_the_temperature_and_the_offsets_of_the_raters(logits: Array) -> None:
@@ -74,9 +75,9 @@ def test_results_are_of_the_served_label_and_cross_fitted(manifest: Manifest, lo
     seen = Votes.of(fitted.votes(fitted.probabilities(logits[:40], "natural"), "natural"), votes, labels)
     unseen = evaluate_agreement(fitted, lambda crops: logits[: len(crops)], voted(votes))
     np.testing.assert_allclose(unseen.actual, votes[np.arange(40), labels] / 10)
-    assert fitted.agreement.error == unseen.error
-    assert unseen.error.value > seen.error.value  # faces that the fit has seen are predicted better
-    other = replace(voted(votes), split="test")
+    assert fitted.agreement.error == unseen.errors["error"]
+    assert unseen.errors["error"].value > seen.errors["error"].value  # faces that the fit has seen are predicted better
+    other = replace(voted(votes), name="test")
     served = evaluate_agreement(fitted, lambda crops: logits[: len(crops)], other)
     np.testing.assert_allclose(served.expected, seen.expected, atol=1e-6)
 

@@ -25,7 +25,7 @@ from mien.models.manifest import Agreement, DegradedFaces, Interval, Manifest, S
 from mien.training import metrics
 from mien.training.config import DataSource
 from mien.training.evaluate import Model
-from mien.training.faces import VotedSet, read_voted
+from mien.training.faces import Split, read_voted
 from mien.training.release.conditions import STRENGTHS, degrade
 from mien.training.release.operating_point import folds
 from mien.training.wording import interval, percent, print_table
@@ -50,20 +50,14 @@ class Votes:
         return cls(expected[rows, labels], votes[rows, labels] / votes.sum(axis=1))
 
     @property
-    def error(self) -> Interval:
-        """Mean absolute error."""
-        return metrics.mean(np.abs(self.expected - self.actual))
-
-    @property
-    def error_of_mean(self) -> Interval:
-        """Mean absolute error of the mean share for all faces."""
-        return metrics.mean(np.abs(self.actual.mean() - self.actual))
-
-    @property
-    def correlation(self) -> Interval:
-        """Pearson's correlation, with Fisher's interval."""
+    def errors(self) -> dict[str, Interval]:
+        """Mean absolute error, that of the mean share for all faces, and Pearson's correlation."""
         result = pearsonr(self.expected, self.actual)
-        return Interval(*map(float, (result.statistic, *result.confidence_interval())))
+        return {
+            "error": metrics.mean(np.abs(self.expected - self.actual)),
+            "error_of_mean": metrics.mean(np.abs(self.actual.mean() - self.actual)),
+            "correlation": Interval(*map(float, (result.statistic, *result.confidence_interval()))),
+        }
 
     def by_tenth(self) -> tuple[VotedFaces, ...]:
         """Mean expected and actual shares by tenths of the expected ones."""
@@ -98,53 +92,49 @@ def cross_fitted(log_probabilities: Array, votes: Array) -> Array:
     return expected
 
 
-def measure_agreement(manifest: Manifest, classify: Callable[[Array], Array], faces: VotedSet) -> Manifest:
+def measure_agreement(manifest: Manifest, classify: Callable[[Array], Array], faces: Split) -> Manifest:
     """Fit the agreement to the votes for faces, and measure it cross-fitted, and on degraded faces.
 
     Args:
         manifest: with temperature, correction and conditions.
         classify: logits (N, K) of crops (N, 112, 112, 3) uint8 RGB.
     """
-    logits = classify(faces.crops)
+    logits, all_votes = classify(faces.crops), np.asarray(faces.votes)
     log_probabilities, labels = _log_natural(manifest, logits), _labels(manifest, logits)
-    temperature, offsets = fit_votes(log_probabilities, faces.votes)
-    votes = Votes.of(cross_fitted(log_probabilities, faces.votes), faces.votes, labels)
+    temperature, offsets = fit_votes(log_probabilities, all_votes)
+    votes = Votes.of(cross_fitted(log_probabilities, all_votes), all_votes, labels)
     fitted = Agreement(
         temperature=temperature,
         offsets=offsets,
         data=faces.kind,
-        split=faces.split,
-        faces=len(faces.crops),
+        split=faces.name,
+        faces=len(faces),
         command=f"mien export models/artifacts/{manifest.name} --agreement",
-        error=votes.error,
-        error_of_mean=votes.error_of_mean,
-        correlation=votes.correlation,
         reliability=votes.by_tenth(),
+        **votes.errors,
     )
     manifest = manifest.model_copy(update={"agreement": fitted})
     if manifest.conditions is None:
         return manifest
-    changes = _on_degraded(manifest, manifest.conditions.softening, classify, faces)
+    changes = _on_degraded(manifest, manifest.conditions.softening, classify, faces.sample(_DEGRADED))
     return manifest.model_copy(update={"agreement": fitted.model_copy(update=changes)})
 
 
 def _on_degraded(
-    manifest: Manifest, softening: Softening, classify: Callable[[Array], Array], faces: VotedSet
+    manifest: Manifest, softening: Softening, classify: Callable[[Array], Array], faces: Split
 ) -> dict[str, object]:
-    """Fit the softening of votes on one half of random faces that are degraded, and measure it on the other half."""
-    count = min(_DEGRADED, len(faces.crops))
-    chosen = np.sort(np.random.default_rng(0).choice(len(faces.crops), count, replace=False))
-    steps = {}
+    """Fit the softening of votes on one half of the faces, which are degraded, and measure it on the other half."""
+    count, steps = len(faces), {}
     for condition in _CONDITIONS:
         pairs = [
             degrade(crop, condition, strength, seed=number)
             for strength in STRENGTHS[condition]
-            for number, crop in enumerate(faces.crops[chosen])
+            for number, crop in enumerate(faces.crops)
         ]
         logits = classify(np.stack([crop for crop, _ in pairs]))
         factors = np.array([softening.factor(measure(crop, landmarks)) for crop, landmarks in pairs])
         expected = manifest.votes(manifest.probabilities(logits, "balanced"), "balanced")
-        votes = np.tile(faces.votes[chosen], (len(STRENGTHS[condition]), 1))
+        votes = np.tile(np.asarray(faces.votes), (len(STRENGTHS[condition]), 1))
         steps[condition] = _Degraded(expected, votes, _labels(manifest, logits), factors)
     seen = np.arange(count) % 2 == 0
     share = fit_share([part.of_faces(seen) for part in steps.values()])
@@ -194,15 +184,15 @@ def fit_share(steps: Sequence[_Degraded]) -> float:
     return round(float(minimize_scalar(loss, bounds=(0, 1), method="bounded").x), 3)
 
 
-def evaluate_agreement(manifest: Manifest, classify: Callable[[Array], Array], faces: VotedSet) -> Votes:
+def evaluate_agreement(manifest: Manifest, classify: Callable[[Array], Array], faces: Split) -> Votes:
     """Expected and actual votes of faces; cross-fitted on the split that the agreement was fitted to."""
     assert manifest.agreement is not None, "checked by the command"  # noqa: S101
-    logits = classify(faces.crops)
-    if (faces.kind, faces.split) == (manifest.agreement.data, manifest.agreement.split):
-        expected = cross_fitted(_log_natural(manifest, logits), faces.votes)
+    logits, votes = classify(faces.crops), np.asarray(faces.votes)
+    if (faces.kind, faces.name) == (manifest.agreement.data, manifest.agreement.split):
+        expected = cross_fitted(_log_natural(manifest, logits), votes)
     else:
         expected = manifest.votes(manifest.probabilities(logits, "balanced"), "balanced")
-    return Votes.of(expected, faces.votes, _labels(manifest, logits))
+    return Votes.of(expected, votes, _labels(manifest, logits))
 
 
 def print_agreement(model: Model, source: DataSource) -> tuple[VotedFaces, ...]:
@@ -214,11 +204,10 @@ def print_agreement(model: Model, source: DataSource) -> tuple[VotedFaces, ...]:
         raise DatasetError(f"--agreement: {model.name} has no agreement")
     votes = evaluate_agreement(manifest, model.logits, faces)
     rows = [(f"{part.faces:,}", percent(part.expected), interval(part.votes, 1)) for part in votes.by_tenth()]
-    caption = (
-        f"mean error {interval(votes.error, 1)} points, of the mean {interval(votes.error_of_mean, 1)}; "
-        f"correlation {votes.correlation.value:.2f}"
-    )
-    title = f"{model.name} on {faces.kind} {faces.split}, {len(faces.crops):,} faces: agreement, in % (95 % interval)"
+    error, of_mean, correlation = votes.errors.values()
+    caption = f"mean error {interval(error, 1)} points, of the mean {interval(of_mean, 1)}; "
+    caption += f"correlation {correlation.value:.2f}"
+    title = f"{model.name} on {faces.kind} {faces.name}, {len(faces):,} faces: agreement, in % (95 % interval)"
     print_table(("faces", "agreement", "votes"), rows, title=title, caption=caption)
     return votes.by_tenth()
 

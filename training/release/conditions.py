@@ -65,7 +65,6 @@ class Step:
     quality: list[Quality]
 
     def values(self, reason: str) -> Array:
-        """The property that tells the reason, (N,)."""
         return np.array([_SHOWN_BY[reason][1](quality) for quality in self.quality])
 
     @property
@@ -106,9 +105,8 @@ def turned(crop: Array, yaw_degrees: float) -> tuple[Array, Array]:
     source = _HEAD_PX * np.sin(np.clip(seen, -math.pi / 2, math.pi / 2))
     source += columns - np.clip(columns, -_HEAD_PX, _HEAD_PX)  # beside the head
     map_x = np.tile((source + CROP_PX / 2).astype(np.float32), (CROP_PX, 1))
-    image = cv2.remap(
-        crop, map_x, np.indices((CROP_PX, CROP_PX), np.float32)[0], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
-    )
+    map_y = np.indices((CROP_PX, CROP_PX), np.float32)[0]
+    image = cv2.remap(crop, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     landmarks = np.array(TEMPLATE_PX)
     place = np.arcsin((landmarks[:, 0] - CROP_PX / 2) / _HEAD_PX) + angle
     radius = _HEAD_PX + np.array([0, 0, _NOSE_PX, 0, 0])
@@ -122,11 +120,8 @@ def cover(crop: Array, part: str, rng: np.random.Generator) -> Array:
     center = (CROP_PX / 2 + rng.normal(0, 4), row + rng.normal(0, 3))
     mask = np.zeros((CROP_PX, CROP_PX), np.float32)
     kind = str(rng.choice(["plain", "textured", "skin", "glasses" if part == "eyes" else "skin"]))
-    texture = cv2.resize(
-        rng.normal(0, 1, (rng.integers(2, 24),) * 2).astype(np.float32),
-        (CROP_PX, CROP_PX),
-        interpolation=cv2.INTER_CUBIC,
-    )
+    coarse = rng.normal(0, 1, (rng.integers(2, 24),) * 2).astype(np.float32)
+    texture = cv2.resize(coarse, (CROP_PX, CROP_PX), interpolation=cv2.INTER_CUBIC)
     if kind == "glasses":
         for x, _ in TEMPLATE_PX[:2]:
             cv2.ellipse(mask, ((x, center[1] + 2), (rng.uniform(26, 40), rng.uniform(20, 32)), rng.normal(0, 5)), 1, -1)
@@ -191,9 +186,7 @@ def measure_conditions(
         conditions[condition] = Condition(
             minus_5=None if condition == _OBJECTS else _crossing(values, right, 0.05),
             minus_15=None if condition == _OBJECTS else _crossing(values, right, 0.15),
-            measured=tuple(
-                (round(value, 3), metrics.share(row)) for value, row in zip(values[1:], right[1:], strict=True)
-            ),
+            measured=tuple((round(at, 3), metrics.share(row)) for at, row in zip(values[1:], right[1:], strict=True)),
             ece_unsoftened=metrics.ece(before, tested),
             ece=metrics.ece(after, tested),
         )
@@ -222,15 +215,17 @@ def measure_conditions(
 
         condition, read = _SHOWN_BY[reason]
         has = beyond(np.array([read(face) for face in quality]))
-        strong = [step for step in steps[condition] if reason == "covered" or beyond(np.array([step.value])).all()]
+        strong = [
+            beyond(step.values(reason))
+            for step in steps[condition]
+            if reason == "covered" or beyond(np.array([step.value])).all()
+        ]
         reasons[reason] = ReasonLimit(
             limit=limit,
             faces=int(has.sum()),
             accuracy=metrics.share(right[has]),
             agreement=metrics.share(agrees[has]),
-            detected=metrics.share(np.concatenate([beyond(step.values(reason)) for step in strong]))
-            if strong
-            else None,
+            detected=metrics.share(np.concatenate(strong)) if strong else None,
             false=metrics.share(beyond(original.values(reason))),
         )
     two = np.sort(soft, axis=1)[:, -2:]

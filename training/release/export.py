@@ -39,6 +39,7 @@ from mien.models.manifest import (
     GraphInput,
     GraphOutput,
     Manifest,
+    Prior,
     Relevance,
     read_manifest,
     sha256_of,
@@ -49,7 +50,7 @@ from mien.models.network import FaceNetwork, Head
 from mien.training import metrics
 from mien.training.config import DataSource, ModelConfig, Recipe
 from mien.training.evaluate import Model, evaluate_model, open_graph, open_released, run_graph
-from mien.training.faces import TEST, Split, VotedSet, read_split, read_voted
+from mien.training.faces import TEST, Split, read_split, read_voted
 from mien.training.release import card
 from mien.training.release.agreement import measure_agreement
 from mien.training.release.conditions import measure_conditions
@@ -66,8 +67,8 @@ from mien.training.release.graphs import (
     torch_logits,
     write_graph,
 )
-from mien.training.release.operating_point import cross_fit_temperature, fit_operating_point
-from mien.training.run_folder import parameters, read_facts, read_run, recorded, trained_commit
+from mien.training.release.operating_point import cross_fitted, fit_operating_point
+from mien.training.run_folder import add_learned, parameters, read_facts, read_run, recorded, trained_commit
 from mien.training.weights import WEIGHTS_NAME, load_trained, round_weights, save_weights
 
 logger = logging.getLogger("mien.training")
@@ -93,7 +94,6 @@ class Member:
 
     @property
     def model(self) -> ModelConfig:
-        """Configuration of the network."""
         return ModelConfig.model_validate(self.recipe["model"])
 
 
@@ -158,7 +158,10 @@ def export(  # noqa: PLR0913 (options of one command)
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
         other_splits = _other_splits(also, members[0].labels)
-        chosen = next((member for member in members if _validated_like(member, members[0])), members[0])
+        # a run still knows the root of the same validation split, which artifacts leave out
+        of_first = members[0].valid
+        known = (m for m in members if m.valid.root and m.valid == of_first.model_copy(update={"root": m.valid.root}))
+        chosen = next(known, members[0])
         valid = _read_unchanged(chosen.valid, chosen.data_index_sha256, chosen.labels)
         for folder, member in zip(folders, members, strict=True):
             if problem := valid.changed_since(member.data_index_sha256):
@@ -169,21 +172,13 @@ def export(  # noqa: PLR0913 (options of one command)
         else:  # each with its own temperature, so that their probabilities can be averaged
             networks = [member.released for member in members]
             logits = [torch_logits(network, valid.crops) for network in networks]
-            temperatures = [
-                round(metrics.fit_temperature(network_logits, valid.labels), 4) for network_logits in logits
-            ]
+            temperatures = [round(metrics.fit_temperature(of_network, valid.labels), 4) for of_network in logits]
             released = ReleasedEnsemble(networks, temperatures, mirrored=mirrored)
         _write_and_check(released, staging, valid.crops)
         manifest = _manifest(staging, final.name, members, mirrored=mirrored)
         voted = read_voted(chosen.valid, members[0].labels)
         describe(staging, manifest, valid, voted, other_splits, conditions=conditions, tau=tau)
     return final
-
-
-def _validated_like(member: Member, first: Member) -> bool:
-    """Whether a run still knows the root of the first member's validation split, which artifacts leave out."""
-    root = member.valid.root
-    return root is not None and member.valid == first.valid.model_copy(update={"root": root})
 
 
 def _valid_source(manifest: Manifest) -> DataSource:
@@ -247,9 +242,7 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
     first = members[0]
     learned: dict[str, str] = {}
     for member in members:
-        for key, value in member.learned_from.items():
-            known = learned.get(key, value) == value
-            learned[key if known else f"{key} of {member.recipe['name']}"] = value
+        add_learned(learned, member.learned_from, of=member.recipe["name"])
     weights = {key: value for member in members for key, value in member.weights_from.items()}
     terms = {key: value for member in members for key, value in member.weight_terms.items()}
     recipe = {"data": first.recipe["data"], "mirrored": mirrored, "members": [member.recipe for member in members]}
@@ -295,11 +288,6 @@ def _load_without_card(folder: Path) -> Manifest:
     return manifest
 
 
-def _licensed(manifest: Manifest) -> Manifest:
-    """The manifest with the terms that the readers state today."""
-    return manifest.model_copy(update={"license": _license(manifest.learned_from, manifest.weight_terms)})
-
-
 def _shareable(values: dict[str, Any]) -> dict[str, Any]:
     """Remove local paths from a recipe; runs and artifacts keep the last two parts of their paths."""
 
@@ -336,15 +324,17 @@ def describe_again(
     Raises: ArtifactError; ExportError; DatasetError.
     """
     manifest = _load_without_card(folder)
+    # with the terms that the readers state today
+    licensed = manifest.model_copy(update={"license": _license(manifest.learned_from, manifest.weight_terms)})
     if part == "card":
-        finish(folder, _licensed(manifest))
+        finish(folder, licensed)
         return
     source = _valid_source(manifest)
     valid = _read_unchanged(source, manifest.data_index_sha256, manifest.labels)
     voted = read_voted(source, manifest.labels)
     if part != "agreement":
         others = _other_splits(also, manifest.labels)
-        describe(folder, _licensed(manifest), valid, voted, others, keep_operating_point=part == "conditions", tau=tau)
+        describe(folder, licensed, valid, voted, others, keep_operating_point=part == "conditions", tau=tau)
         return
     if voted is None:
         raise ExportError(
@@ -357,7 +347,7 @@ def describe(  # noqa: PLR0913 (options of one command)
     folder: Path,
     manifest: Manifest,
     valid: Split,
-    voted: VotedSet | None,
+    voted: Split | None,
     also: Sequence[Split],
     *,
     keep_operating_point: bool = False,
@@ -378,24 +368,28 @@ def describe(  # noqa: PLR0913 (options of one command)
     logits = classify(valid.crops)
     fitted = manifest
     if keep_operating_point:
-        cross_fitted = cross_fit_temperature(logits, valid.labels, manifest.prior_correction)
+        kept: dict[Prior, Sequence[float]] = {
+            "natural": [0.0] * len(manifest.labels),
+            "balanced": manifest.prior_correction,
+        }
+        calibrated = cross_fitted(logits, valid.labels, lambda _log_frequency: kept)
     else:
         point = fit_operating_point(logits, valid.labels, tau)
         logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
         fitted = manifest.model_copy(
             update={"temperature": point.temperature, "prior_correction": point.prior_correction}
         )
-        cross_fitted = point.cross_fitted
+        calibrated = point.cross_fitted
     if conditions:
-        fitted = measure_conditions(fitted, classify, valid, cross_fitted["balanced"])
+        fitted = measure_conditions(fitted, classify, valid, calibrated["balanced"])
     else:
-        threshold = round(metrics.confidence_threshold(cross_fitted["balanced"], valid.labels), 4)
+        threshold = round(metrics.confidence_threshold(calibrated["balanced"], valid.labels), 4)
         fitted = fitted.model_copy(update={"confidence_threshold": threshold, "conditions": None})
     logger.info("confidence threshold %.4f", fitted.confidence_threshold)
     if voted is not None:
         fitted = measure_agreement(fitted, classify, voted)
     model = Model(fitted.name, fitted.labels, classify, fitted, fitted.data_index_sha256)
-    scored = evaluate_model(model, valid, logits, cross_fitted)
+    scored = evaluate_model(model, valid, logits, calibrated)
     for faces in also:
         scored += evaluate_model(model, faces, classify(faces.crops))
     graphs = dict(fitted.graphs)

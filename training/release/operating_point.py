@@ -1,8 +1,8 @@
 """Operating point fitted on validation: temperature, correction for rare classes, confidence threshold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from mien.training import metrics
 MAX_ECE: Final = 0.02  # of the corrected probabilities
 _FOLDS: Final = 5
 _TAUS: Final = tuple(round(0.05 * step, 2) for step in range(21))
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ def fit_operating_point(logits: Array, labels: Array, tau: float | None = None) 
         labels: (N,) class indices.
     Source: one-standard-error rule, Hastie, Tibshirani and Friedman 2009, section 7.10.
     """
-    by_tau = _cross_fitted(logits, labels, _TAUS if tau is None else (0.0, tau))
+    taus = _TAUS if tau is None else (0.0, tau)
+    by_tau = cross_fitted(logits, labels, lambda frequency: {of: _correction(frequency, of) for of in taus})
     if tau is None:
         tau = _fitted_tau(by_tau, labels)
     temperature, log_frequency = _fit(logits, labels)
@@ -64,15 +66,17 @@ def _fitted_tau(by_tau: dict[float, Array], labels: Array) -> float:
     return next(tau for tau, faces in correct.items() if weights @ best - weights @ faces <= standard_error)
 
 
-def cross_fit_temperature(logits: Array, labels: Array, prior_correction: Sequence[float]) -> dict[Prior, Array]:
-    """Probabilities (N, K) with a correction that stays; the temperature for each face is fitted on other faces."""
-    corrections: dict[Prior, Sequence[float]] = {"natural": [0.0] * logits.shape[1], "balanced": prior_correction}
-    cross_fitted: dict[Prior, Array] = {prior: np.empty(logits.shape, np.float32) for prior in corrections}
+def cross_fitted(
+    logits: Array, labels: Array, corrections: Callable[[Array], Mapping[Key, Sequence[float]]]
+) -> dict[Key, Array]:
+    """Probabilities (N, K) for each correction of the log frequencies; those of a face are fitted on other faces."""
+    probabilities: dict[Key, Array] = {}
     for held_out in folds(len(labels)):
-        temperature, _ = _fit(logits[~held_out], labels[~held_out])
-        for prior, correction in corrections.items():
-            cross_fitted[prior][held_out] = softmax(logits[held_out], temperature, correction)
-    return cross_fitted
+        temperature, log_frequency = _fit(logits[~held_out], labels[~held_out])
+        for key, correction in corrections(log_frequency).items():
+            of_all = probabilities.setdefault(key, np.empty(logits.shape, np.float32))
+            of_all[held_out] = softmax(logits[held_out], temperature, correction)
+    return probabilities
 
 
 def folds(faces: int) -> list[Array]:
@@ -89,13 +93,3 @@ def _fit(logits: Array, labels: Array) -> tuple[float, Array]:
 
 def _correction(log_frequency: Array, tau: float) -> tuple[float, ...]:
     return tuple(round(float(offset), 4) for offset in 0.0 - tau * log_frequency)
-
-
-def _cross_fitted(logits: Array, labels: Array, taus: Sequence[float]) -> dict[float, Array]:
-    """Probabilities (N, 7) for each tau; the calibration for each face is fitted on other faces."""
-    by_tau = {tau: np.empty(logits.shape, np.float32) for tau in taus}
-    for held_out in folds(len(labels)):
-        temperature, log_frequency = _fit(logits[~held_out], labels[~held_out])
-        for tau in taus:
-            by_tau[tau][held_out] = softmax(logits[held_out], temperature, _correction(log_frequency, tau))
-    return by_tau

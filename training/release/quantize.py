@@ -10,7 +10,6 @@ every batch size, and a loss of mean class accuracy of at most half a point.
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,7 +53,7 @@ class Comparison:
     int8: tuple[Scores, ...]
     agreement: float  # share of faces with the same top label
     change: Interval  # of mean class accuracy, int8 minus fp32, paired by face
-    median_ms: dict[int, tuple[float, float]]  # by batch: fp32, int8
+    median_ms: dict[int, tuple[float, ...]]  # by batch: fp32, int8
 
     def obstacles(self) -> list[str]:
         """Messages about failed release criteria."""
@@ -68,11 +67,10 @@ class Comparison:
 class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no types
     def __init__(self, crops: Array) -> None:
         starts = range(0, len(crops), _CALIBRATION_BATCH)
-        self._batches: Iterator[Array] = (crops[start : start + _CALIBRATION_BATCH] for start in starts)
+        self._batches = ({"crops": crops[start : start + _CALIBRATION_BATCH]} for start in starts)
 
     def get_next(self) -> dict[str, Array] | None:
-        batch = next(self._batches, None)
-        return None if batch is None else {"crops": batch}
+        return next(self._batches, None)
 
 
 def calibration_crops(source: DataSource, *, faces: int = CALIBRATION_FACES) -> Array:
@@ -155,24 +153,21 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, valid: DataSource, *, ro
     if problem := faces.changed_since(manifest.data_index_sha256):
         raise QuantizationError(f"{valid.root}: {problem} Restore the data.")
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
-    models = [
-        Model(manifest.name, manifest.labels, partial(run_graph, session), manifest, manifest.data_index_sha256)
-        for session in sessions
-    ]
-    logits = [model.logits(faces.crops) for model in models]
-    evaluations = [evaluate_model(*of_graph) for of_graph in zip(models, (faces, faces), logits, strict=True)]
-    probabilities = [manifest.probabilities(logits_of_graph, "balanced") for logits_of_graph in logits]
-    predicted = [of_graph.argmax(axis=1) for of_graph in probabilities]
-    gains = {
-        row.name: row.gain for row in compare_faces(probabilities[0], probabilities[1], faces.labels, faces.classes)
-    }
-    timed = {batch: median_ms(sessions, np.ascontiguousarray(faces.crops[:batch]), rounds=rounds) for batch in BATCHES}
+    evaluations, probabilities = [], []
+    for session in sessions:
+        logits = run_graph(session, faces.crops)
+        model = Model(manifest.name, manifest.labels, partial(run_graph, session), manifest, manifest.data_index_sha256)
+        evaluations.append(tuple(evaluate_model(model, faces, logits)))
+        probabilities.append(manifest.probabilities(logits, "balanced"))
+    before, after = probabilities
+    gains = {row.name: row.gain for row in compare_faces(before, after, faces.labels, faces.classes)}
     return Comparison(
-        fp32=tuple(evaluations[0]),
-        int8=tuple(evaluations[1]),
-        agreement=float((predicted[0] == predicted[1]).mean()),
+        *evaluations,
+        agreement=float((before.argmax(axis=1) == after.argmax(axis=1)).mean()),
         change=gains["mean class accuracy"],
-        median_ms={batch: (times[0], times[1]) for batch, times in timed.items()},
+        median_ms={
+            batch: median_ms(sessions, np.ascontiguousarray(faces.crops[:batch]), rounds=rounds) for batch in BATCHES
+        },
     )
 
 
@@ -206,18 +201,11 @@ def print_comparison(comparison: Comparison, *, title: str) -> None:
     """Print metrics in percent with 95 % intervals, by prior and subset, and median times."""
     for before, after in zip(comparison.fp32, comparison.int8, strict=True):
         print_table(*scores_table({"fp32": before, "int8": after}), title=f"{title}, {title_of(before)}")
-    rows = [
-        (
-            f"{batch} faces, {THREADS} threads, median",
-            f"{fp32_ms:.2f} ms",
-            f"{int8_ms:.2f} ms, {fp32_ms / int8_ms:.2f} times as fast",
-        )
-        for batch, (fp32_ms, int8_ms) in comparison.median_ms.items()
-    ]
-    rows += [
-        ("same label as fp32", "", percent(comparison.agreement, 2)),
-        ("change of mean class accuracy", "", interval(comparison.change)),
-    ]
+    rows = [("same label as fp32", "", percent(comparison.agreement, 2))]
+    rows += [("change of mean class accuracy", "", interval(comparison.change))]
+    for batch, (fp32_ms, int8_ms) in comparison.median_ms.items():
+        faster = f"{int8_ms:.2f} ms, {fp32_ms / int8_ms:.2f} times as fast"
+        rows.append((f"{batch} faces, {THREADS} threads, median", f"{fp32_ms:.2f} ms", faster))
     print_table(("speed and agreement", "fp32", "int8"), rows, title=title)
 
 
