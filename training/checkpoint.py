@@ -77,9 +77,8 @@ def read_newest(folder: Path) -> dict[str, Any] | None:
 
     Raises: CheckpointError, if there are checkpoints but none is intact.
     """
-    candidates = [folder / name for name in _NEWEST_FIRST if (folder / name).exists()]
     problems = []
-    for path in candidates:
+    for path in (folder / name for name in _NEWEST_FIRST if (folder / name).exists()):
         try:
             return read(path)
         except CheckpointError as error:

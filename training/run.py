@@ -11,12 +11,14 @@ import math
 import re
 import sys
 import time
+import timeit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -34,7 +36,6 @@ from mien.training.runtime import Runtime
 logger = logging.getLogger("mien.training")
 
 BOARD_FOLDER: Final = "tensorboard"
-_MATMUL_SIDE: Final = 2048
 _PRINT_EVERY_S: Final = 60.0
 B = TypeVar("B")  # a NamedTuple of tensors of length B, or None
 
@@ -106,11 +107,6 @@ class MetricsLogger:
         for tracker in self.trackers:
             tracker.add(numbers, values["step"])
 
-    def close(self) -> None:
-        """Close the trackers."""
-        for tracker in self.trackers:
-            tracker.close()
-
 
 class Clock:
     """Timer of an epoch: time spent waiting for batches, and speed."""
@@ -120,11 +116,9 @@ class Clock:
         self.waited_s, self.faces = 0.0, 0
 
     def batch_loaded(self) -> None:
-        """Record that the loader has returned a batch."""
         self.waited_s += time.perf_counter() - self.requested
 
     def step_done(self, faces: int) -> None:
-        """Record that a step on `faces` faces is done and the next batch is requested."""
         self.faces += faces
         self.requested = time.perf_counter()
 
@@ -134,25 +128,13 @@ class Clock:
         return {"faces_per_s": round(self.faces / elapsed, 1), "data_wait_share": round(self.waited_s / elapsed, 4)}
 
 
-def matmul_flops_per_s(dtype: torch.dtype) -> float:
-    """Measured rate of a 2048x2048 matrix multiplication on the CPU: the best of a few, as the first includes setup."""
-    left = torch.ones(_MATMUL_SIDE, _MATMUL_SIDE, dtype=dtype)
-    seconds: list[float] = []
-    while len(seconds) < 6 and sum(seconds) < 2:
-        started = time.perf_counter()
-        left @ left
-        seconds.append(time.perf_counter() - started)
-    return 2 * _MATMUL_SIDE**3 / min(seconds)
-
-
 def warn_of_slow_bf16() -> None:
     """Log a warning if this processor multiplies matrices faster in fp32 than in bf16."""
-    bf16, fp32 = (matmul_flops_per_s(dtype) / 1e9 for dtype in (torch.bfloat16, torch.float32))
-    if bf16 < fp32:
-        logger.warning(
-            "bf16 is slower than fp32 on this processor (%.0f and %.0f GFLOP/s): train with runtime.precision=fp32",
-            bf16, fp32,
-        )  # fmt: skip
+    matrices = (torch.ones(1024, 1024, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    bf16_s, fp32_s = (min(timeit.repeat(partial(torch.mm, matrix, matrix), number=1, repeat=4)) for matrix in matrices)
+    if bf16_s > fp32_s:
+        times = bf16_s / fp32_s
+        logger.warning("bf16 takes %.1f times as long as fp32 here: train with runtime.precision=fp32", times)
 
 
 def progress_bar(*, shown: bool = True) -> Progress:
@@ -163,16 +145,6 @@ def progress_bar(*, shown: bool = True) -> Progress:
 
 class OutOfMemory(MienError):
     """A batch that does not fit in the memory of the device."""
-
-
-class Stateful(Protocol):
-    """A network, an optimizer, or anything else that a checkpoint contains."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """State to save."""
-
-    def load_state_dict(self, state_dict: Any, /) -> Any:
-        """Restore the result of `state_dict`."""
 
 
 def check_batch_size(recipe: RunRecipe, processes: int) -> None:
@@ -215,7 +187,7 @@ class Run:
         recipe: RunRecipe,
         out: Path,
         facts: Mapping[str, Any],
-        state: Mapping[str, Stateful],
+        state: Mapping[str, Any],
         *,
         runtime: Runtime,
         epochs: int,
@@ -227,7 +199,7 @@ class Run:
         Args:
             recipe, out: recipe and folder.
             facts: for `run.json`, see `record_run`.
-            state: what checkpoints contain, by name.
+            state: what checkpoints contain, by name: network, optimizer, ...
             runtime: device and processes.
             epochs, steps_per_epoch: length of the run.
             sample_names: names of the samples in the batch of a step, to find the cause of a loss that is not finite.
@@ -248,7 +220,6 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are done."""
         return self.step == self.steps_per_epoch * self.epochs
 
     def __enter__(self) -> Self:
@@ -270,7 +241,8 @@ class Run:
                 record_run(self.out, self.recipe, self.facts, device=self.device, processes=self.world.size)
                 trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
                 self._metrics = MetricsLogger(self.out / METRICS_NAME, step=self.step, trackers=trackers)
-                cleanup.callback(self._metrics.close)
+                for tracker in trackers:
+                    cleanup.callback(tracker.close)
             if not self.finished and self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
                 warn_of_slow_bf16()
             self._cleanup = cleanup.pop_all()
@@ -304,18 +276,17 @@ class Run:
         """
         if self._loaded is None:
             workers = self.recipe.runtime.workers
-            self._loaded = iter(
-                DataLoader(
-                    dataset,
-                    batch_size=None,
-                    sampler=range(self.step, self.steps_per_epoch * self.epochs),
-                    num_workers=workers,
-                    prefetch_factor=4 if workers else None,
-                    pin_memory=self.device.type == "cuda",
-                    # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
-                    generator=torch.Generator().manual_seed(self.recipe.seed),
-                )
+            loader = DataLoader(
+                dataset,
+                batch_size=None,
+                sampler=range(self.step, self.steps_per_epoch * self.epochs),
+                num_workers=workers,
+                prefetch_factor=4 if workers else None,
+                pin_memory=self.device.type == "cuda",
+                # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
+                generator=torch.Generator().manual_seed(self.recipe.seed),
             )
+            self._loaded = iter(loader)
         epoch, first = divmod(self.step, self.steps_per_epoch)
         self._clock = Clock()
         with progress_bar(shown=self.world.is_main_process) as progress:
@@ -330,7 +301,7 @@ class Run:
         rates = self._clock.rates()
         means = {} if self._sums is None else dict(zip(self._names, (self._sums / total).tolist(), strict=True))
         self._sums = None
-        self.log({**{f"train_{name}": value for name, value in _with_accuracy(means).items()}, **rates})
+        self.log({f"train_{name}": value for name, value in _with_accuracy(means).items()} | rates)
         share = 100 * rates["data_wait_share"]
         logger.info("%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], share)
 
@@ -395,7 +366,7 @@ class Run:
         self._check_finite()
         own: dict[str, Any] = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
         state: dict[str, Any] = {name: stateful.state_dict() for name, stateful in self.stateful.items()}
-        state |= {**own, **self._position(), "sums": self._sums, "names": list(self._names)}
+        state |= own | self._position() | {"sums": self._sums, "names": list(self._names)}
         if self.world.size > 1:
             state["ranks"] = self.world.gather(own)
         if self.world.is_main_process:

@@ -5,11 +5,11 @@ import logging
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import Any, Final, TypeVar
 
 import cv2
 import filelock
@@ -92,16 +92,11 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
                 f"{folder}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "
                 "another --out (or --runs) to train with the current data and teachers."
             )
-        if updates := ", ".join(_updates(started, environment())):
-            logger.warning("%s: resumed with other versions, so losses may differ slightly: %s", folder, updates)
-
-
-def _updates(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """Packages whose version changed: `torch 2.9.0, now 2.10.0`."""
-    then, today = ({"torch": facts.get("torch"), **facts.get("libraries", {})} for facts in (before, now))
-    for name, installed in today.items():
-        if then.get(name) not in (None, installed):
-            yield f"{name} {then[name]}, now {installed}"
+        then, now = ({"torch": of.get("torch"), **of.get("libraries", {})} for of in (started, environment()))
+        updates = [f"{name} {then[name]}, now {now[name]}" for name in now if then.get(name) not in (None, now[name])]
+        if updates:
+            listed = ", ".join(updates)
+            logger.warning("%s: resumed with other versions, so losses may differ slightly: %s", folder, listed)
 
 
 def trained_commit(facts: dict[str, Any]) -> str:
@@ -123,16 +118,12 @@ def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Itera
             continue  # the data at a root are compared by their hash
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             yield from _differences(old, new, f"{prefix}{key}.")
-        elif _are_models(old) and _are_models(new) and len(old) == len(new):
+        elif key in ("train", "folders") and len(old) == len(new):
             for number, pair in enumerate(zip(old, new, strict=True)):
                 yield from _differences(*pair, f"{prefix}{key}.{number}.")
         else:
             short = len(f"{old}{new}") < _SHOWN_CHARACTERS
             yield f"{prefix}{key} {old}, now {new}" if short else f"{prefix}{key}"
-
-
-def _are_models(value: object) -> TypeGuard[tuple[BaseModel, ...]]:
-    return isinstance(value, tuple) and all(isinstance(item, BaseModel) for item in value)
 
 
 @contextmanager
@@ -141,17 +132,14 @@ def run_lock(folder: Path) -> Iterator[None]:
 
     Raises: RunError, if another process trains in the folder.
     """
-    lock = filelock.FileLock(folder / ".lock", blocking=False)
     try:
-        lock.acquire()
+        lock = filelock.FileLock(folder / ".lock", blocking=False).acquire()
     except filelock.Timeout as error:
         raise RunError(
             f"{folder}: another process trains in this folder. Wait until it ends, or choose another --out."
         ) from error
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 def record_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any], *, device: torch.device, processes: int) -> None:
@@ -185,22 +173,17 @@ def commit() -> str:
 
 def environment() -> dict[str, Any]:
     """Versions and processor."""
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError, StopIteration):  # Linux names it
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "libraries": {name: version(name) for name in _LIBRARIES} | {"opencv": cv2.__version__},
-        "cpu": _cpu_model(),
+        "cpu": cpu,
         "threads": torch.get_num_threads(),
     }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []  # not Linux
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
 
 
 def read_run(schema: type[R], folder: Path) -> R:
@@ -221,13 +204,6 @@ def read_facts(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise RunError(f"{folder}: {FACTS_NAME} is damaged ({error}). Restore it, or train again.") from error
     return facts
-
-
-def weights_file(folder: Path) -> Path:
-    """The best weights of a run. Raises: RunError, if there are none."""
-    if not (folder / checkpoint.BEST).exists():
-        raise RunError(f"{folder}: found neither {MANIFEST_NAME} nor {checkpoint.BEST}")
-    return folder / checkpoint.BEST
 
 
 def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
@@ -278,8 +254,12 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
         if folder.suffix in WEIGHT_SUFFIXES:
             weights[folder.name], terms[folder.name] = sha256_of(folder), str(model.init_terms)
             continue
-        released = (folder / MANIFEST_NAME).exists()
-        own = load_artifact(folder).graph("fp32").sha256 if released else sha256_of(weights_file(folder))
+        if (folder / MANIFEST_NAME).exists():
+            own = load_artifact(folder).graph("fp32").sha256
+        elif (folder / checkpoint.BEST).exists():
+            own = sha256_of(folder / checkpoint.BEST)
+        else:
+            raise RunError(f"{folder}: found neither {MANIFEST_NAME} nor {checkpoint.BEST}")
         weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
         inherited = recorded(folder)
         add_learned(learned, inherited["learned_from"], of=folder.name)

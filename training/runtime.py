@@ -34,7 +34,6 @@ class World:
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this process writes files and logs."""
         return self.rank == 0
 
     def shard(self, batch: Array) -> Array:
