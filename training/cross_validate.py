@@ -75,4 +75,4 @@ def run(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: Re
     by_fold = [float((shares.argmax(axis=1) == faces.labels).mean()) for faces, shares in held_out]
     print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in by_fold))
     rows = [*table[1], *([f"accuracy, fold {fold}", percent(share, 2)] for fold, share in enumerate(by_fold))]
-    files.write(table[0], rows, {**scores.model_dump(mode="json"), "accuracy_by_fold": by_fold})
+    files.write(table[0], rows, {**dict(scores), "accuracy_by_fold": by_fold})

@@ -9,8 +9,6 @@ train split. A run has neither correction nor temperature. Intervals are of 95 %
 also measures corrupted faces (training/robustness.py), --agreement the expected votes (training/release/agreement.py).
 """
 
-import csv
-import io
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +21,6 @@ import onnxruntime
 import torch
 from torch import nn
 
-from mien.data.atomic import write_atomic
 from mien.data.contract import LABELS, Array, softmax
 from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, load_artifact
@@ -91,8 +88,7 @@ class Model:
     trained_with: Mapping[str, str]
 
     @property
-    def priors(self) -> tuple[Prior, ...]:
-        """Priors that make a difference."""
+    def priors(self) -> tuple[Prior, ...]:  # that make a difference
         return PRIORS if self.manifest else ("natural",)
 
     def title(self, prior: Prior) -> str:
@@ -160,7 +156,7 @@ def evaluate(
         faces=len(labels),
         accuracy=metrics.share(predicted == labels),
         mean_class_accuracy=metrics.mean_class_interval(counts),
-        macro_f1=metrics.bootstrap(_macro_f1, predicted, labels),
+        macro_f1=metrics.bootstrap(lambda *faces: metrics.macro_f1(metrics.confusion(*faces)), predicted, labels),
         ece=metrics.ece(calibrated, labels),
         nll=metrics.mean(metrics.negative_log_likelihood(calibrated, labels)),
         brier=metrics.mean(metrics.brier(calibrated, labels)),
@@ -171,10 +167,6 @@ def evaluate(
         confusion=tuple(map(tuple, counts.tolist())),
         reliability=metrics.reliability(calibrated, labels),
     )
-
-
-def _macro_f1(predicted: Array, labels: Array) -> float:
-    return metrics.macro_f1(metrics.confusion(predicted, labels))
 
 
 def _pair(probabilities: Array, labels: Array, classes: tuple[str, ...]) -> Interval | None:
@@ -193,11 +185,10 @@ def evaluate_model(
     model: Model, faces: Split, logits: Array, calibrated: Mapping[Prior, Array] | None = None
 ) -> list[Scores]:
     """Scores of a model's logits (N, K) by prior, of all faces and then of the clean ones; see `evaluate`."""
-    has_clean = faces.clean is not None and faces.clean.any()
     probabilities = {prior: model.probabilities(logits, prior) for prior in model.priors}
     return [
         evaluate(faces, probabilities[prior], prior=prior, clean=clean, calibrated=(calibrated or probabilities)[prior])
-        for clean in ((False, True) if has_clean else (False,))
+        for clean in ((False, True) if faces.clean is not None and faces.clean.any() else (False,))
         for prior in model.priors
     ]
 
@@ -212,7 +203,6 @@ class Gain:
     gain: Interval
 
     def cells(self) -> tuple[str, ...]:
-        """Cells of a table; shares in percent."""
         if self.name == NLL:
             return (self.name, f"{self.before:.3f}", f"{self.after:.3f}", plain_interval(self.gain, sign="+"))
         return (self.name, percent(self.before, 2), percent(self.after, 2), interval(self.gain, sign="+"))
@@ -283,8 +273,7 @@ def run(  # noqa: PLR0913 (options of the command)
     table = scores_table({title_of(scores): scores for scores in evaluations})
     title = f"{model.name} on {faces.kind} {faces.name}"
     print_table(*table, title=title)
-    results: dict[str, object] = {"artifact": model.name, "labels": model.labels}
-    results["evaluations"] = [scores.model_dump(mode="json") for scores in evaluations]
+    results: dict[str, object] = {"artifact": model.name, "labels": model.labels, "evaluations": evaluations}
     if predictions:
         write_predictions(predictions, faces, model.probabilities(logits, model.priors[-1]))
     if corruptions:
@@ -297,7 +286,7 @@ def run(  # noqa: PLR0913 (options of the command)
     elif figure:
         figures.write_scores(figure, evaluations[len(model.priors) - 1], model.labels, title=title)
     if agreement:
-        results["agreement"] = [part.model_dump(mode="json") for part in print_agreement(model, source)]
+        results["agreement"] = print_agreement(model, source)
     warning = faces.changed_since(model.trained_with)
     results |= {"warning": warning} if warning else {}
     files.write(*table, results)
@@ -307,12 +296,12 @@ def run(  # noqa: PLR0913 (options of the command)
 
 def write_predictions(path: Path, faces: Split, probabilities: Array) -> None:
     """Write a row per face: its key, its label, the predicted one, and the probability of each class."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["face", "label", "predicted", *(f"p_{name}" for name in faces.classes)])
-    for key, label, row in zip(faces.keys, faces.labels, probabilities, strict=True):
-        writer.writerow([key, faces.classes[label], faces.classes[row.argmax()], *(f"{share:.6f}" for share in row)])
-    write_atomic(path, text.getvalue())
+    heads = ["face", "label", "predicted", *(f"p_{name}" for name in faces.classes)]
+    rows = [
+        (key, faces.classes[label], faces.classes[row.argmax()], *(f"{share:.6f}" for share in row))
+        for key, label, row in zip(faces.keys, faces.labels, probabilities, strict=True)
+    ]
+    ResultFiles(table=path).write(heads, rows, None)
 
 
 def run_compare(before_dir: Path, after_dir: Path, source: DataSource, *, prior: Prior, files: ResultFiles) -> None:

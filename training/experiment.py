@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Self
@@ -92,8 +92,7 @@ class Experiment(StrictModel):
             raise ValueError(f"no row {', '.join(unknown)}; it has {', '.join(self.rows)}")
         return self
 
-    def overrides(self, row: str) -> Overrides:
-        """Overrides of one row, the strongest last."""
+    def overrides(self, row: str) -> Overrides:  # the strongest last
         matching = (change for name, of in self.matching.items() if fnmatchcase(row, name) for change in of)
         return (*self.common, *matching, *self.rows[row])
 
@@ -108,21 +107,14 @@ def recipes_of(
         seeds: instead of those of the file.
     """
     experiment = read_as(Experiment, path, [])
-    unknown = set(rows or []) - set(experiment.rows)
-    if unknown:
-        raise RecipeError(
-            f"experiment {path}: no row {', '.join(sorted(unknown))}; it has {', '.join(experiment.rows)}"
-        )
-    seeds = list(seeds or experiment.seeds)
+    if unknown := ", ".join(sorted(set(rows or []) - set(experiment.rows))):
+        raise RecipeError(f"experiment {path}: no row {unknown}; it has {', '.join(experiment.rows)}")
     recipes: dict[str, list[Recipe]] = {}
     base = (path.parent / experiment.base).resolve()
-    for row in experiment.rows:
-        for seed in seeds:
-            own = [
-                change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in experiment.overrides(row)
-            ]
-            recipe = read_as(Recipe, base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
-            recipes.setdefault(row, []).append(recipe)
+    for row, seed in itertools.product(experiment.rows, list(seeds or experiment.seeds)):
+        changes = [of.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for of in experiment.overrides(row)]
+        recipe = read_as(Recipe, base, [*changes, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
+        recipes.setdefault(row, []).append(recipe)
     needed = _with_teachers({next(iter(recipes)), *(rows or experiment.rows)}, recipes, runs)
     return {row: of_seeds for row, of_seeds in recipes.items() if row in needed}
 
@@ -154,7 +146,6 @@ class Result:
     mcnemar_p: tuple[float, ...]  # by seed, against the selected head of the first row with this seed
 
     def by_seed(self, metric: str) -> list[float]:
-        """Accuracy or mean class accuracy of each seed."""
         return [getattr(scores, metric).value for scores in self.scores]
 
     def cell(self, metric: str) -> str:
@@ -163,11 +154,6 @@ class Result:
         if len(self.scores) > 1:
             value += f" ± {percent(float(np.std(self.by_seed(metric), ddof=1)))}"
         return f"{value} {bounds}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Values for JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"scores": [scores.model_dump(mode="json") for scores in self.scores]}
 
 
 def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -252,9 +238,8 @@ def _lines(results: dict[str, Result], plot: Plot) -> Figure:
     for row, (metric, title) in zip(grid, _METRICS.items(), strict=True):
         for axes, (panel, lines) in zip(row, plot.panels.items(), strict=True):
             for number, (name, places) in enumerate(lines.items()):
-                _line(
-                    axes, name, {x: results[row] for x, row in places.items() if row in results}, metric, number=number
-                )
+                shown = {x: results[row] for x, row in places.items() if row in results}
+                _line(axes, name, shown, metric, number=number)
             axes.set_title(panel if metric == "accuracy" else "")
             ticks = sorted({x for places in lines.values() for x in places})
             axes.set_xscale("log")
@@ -350,14 +335,14 @@ def _result(row: str, head: Head, of_seeds: list[_Evaluated], baseline: list[_Ev
         minutes=float(np.mean([run.minutes for run in of_seeds])),
         scores=tuple(run.scores[head] for run in of_seeds),
         accuracy=metrics.bootstrap(np.mean, correct),
-        mean_class_accuracy=metrics.bootstrap(_mean_class, correct, first.faces.labels),
+        mean_class_accuracy=metrics.bootstrap(
+            lambda correct, labels: np.mean([correct[labels == label].mean() for label in np.unique(labels)]),
+            correct,
+            first.faces.labels,
+        ),
         gain=gain,
         mcnemar_p=() if of_seeds is baseline and head == first.chosen else mcnemar_p,
     )
-
-
-def _mean_class(correct: Array, labels: Array) -> float:
-    return float(np.mean([correct[labels == label].mean() for label in np.unique(labels)]))
 
 
 def run(
@@ -382,7 +367,7 @@ def run(
     results = compare(recipes, runs, split=split)
     headings, cells = as_table(results)
     print(markdown_table(headings, cells))
-    files.write(headings, cells, [result.to_dict() for result in results])
+    files.write(headings, cells, results)
     plot = read_as(Experiment, experiment).plot
     if figure:
         write_figure(figure, results, plot)

@@ -69,9 +69,8 @@ class Split:
 
     def sample(self, count: int) -> "Split":
         """At most `count` random faces, the same ones each time."""
-        if count >= len(self):
-            return self
-        return self[np.sort(np.random.default_rng(0).choice(len(self), count, replace=False))]
+        chosen = np.random.default_rng(0).choice(len(self), min(count, len(self)), replace=False)
+        return self[np.sort(chosen)] if count < len(self) else self
 
     def for_classes(self, classes: tuple[str, ...], *, of: str) -> "Split":
         """The faces with labels as indices of other classes. Raises: DatasetError, if a class of theirs is missing.
@@ -111,7 +110,6 @@ class Split:
 
     @property
     def title(self) -> str:
-        """Display name: set, split and number of faces."""
         return f"{self.kind}, {self.name} split, {len(self):,} faces"
 
 
@@ -152,14 +150,13 @@ def join(parts: Sequence[Split]) -> Split:
     targets, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "labels"))
     votes = [part.votes for part in parts if part.votes is not None]
     crops: Any = JoinedCrops([part.crops for part in parts])
-    return Split(
-        kind=parts[0].kind,
-        name=parts[0].name,
+    return replace(
+        parts[0],
         crops=crops,
         labels=np.where(targets.any(axis=1), labels, -1),
         targets=targets,
         votes=np.concatenate(votes) if len(votes) == len(parts) else None,
-        classes=classes,
+        clean=None,
         keys=tuple(key for part in parts for key in part.keys),
         index_sha256=" ".join(part.index_sha256 for part in parts),
     )

@@ -121,13 +121,7 @@ class RunResult:
     warnings: tuple[str, ...]
 
     @property
-    def predicted(self) -> Array:
-        """(N,) class indices."""
-        return np.asarray(self.probabilities.argmax(axis=1))
-
-    @property
     def confidence(self) -> Array:
-        """(N,) calibrated probability of the predicted class."""
         return np.asarray(self.probabilities.max(axis=1))
 
 
@@ -198,11 +192,10 @@ def gather(folders: list[Path], source: DataSource) -> tuple[list[RunResult], Sp
 
     Raises: RunError, CheckpointError, RecipeError, DatasetError.
     """
-    recipes = [read_run(Recipe, folder) for folder in folders]
-    names = [recipe.name for recipe in recipes]
-    faces = read_split(source)
-    results = []
-    for folder, recipe in zip(folders, recipes, strict=True):
+    recipes = {folder: read_run(Recipe, folder) for folder in folders}
+    names = [recipe.name for recipe in recipes.values()]
+    faces, results = read_split(source), []
+    for folder, recipe in recipes.items():
         fitting, valid = None, recipe.data.held_out
         if valid.fold is not None:
             raise RunError(f"{folder}: a fold of a cross-validation, trained on other faces of this split; no report")
@@ -244,16 +237,10 @@ def page(results: list[RunResult], faces: Split, *, show_faces: bool = True) -> 
     )
     environment.filters |= {"percent": percent, "interval": interval}
     with figures.in_style():
-        runs = [
-            _run_of_page(result, faces, show_faces=show_faces) | {"key": f"run-{number}"}
-            for number, result in enumerate(results, start=1)
-        ]
+        runs = [_run_of_page(result, faces, show_faces=show_faces) for result in results]
+    rows = [table_row(result) for result in results]
     return environment.get_template("report.html").render(
-        faces=faces,
-        show_faces=show_faces,
-        headings=_HEADINGS,
-        rows=[table_row(result) for result in results],
-        runs=runs,
+        faces=faces, show_faces=show_faces, headings=_HEADINGS, rows=rows, runs=runs
     )
 
 
@@ -262,8 +249,9 @@ def _run_of_page(result: RunResult, faces: Split, *, show_faces: bool) -> dict[s
     faces = faces.for_classes(result.classes, of=result.name)
     options = "".join(f", {name}={value}" for name, value in valid.options.items())
     mistakes = []
-    for index in most_confident_mistakes(result.predicted, result.confidence, faces.labels) if show_faces else ():
-        actual, predicted = result.classes[faces.labels[index]], result.classes[result.predicted[index]]
+    labeled = result.probabilities.argmax(axis=1)
+    for index in most_confident_mistakes(labeled, result.confidence, faces.labels) if show_faces else ():
+        actual, predicted = result.classes[faces.labels[index]], result.classes[labeled[index]]
         votes = [] if faces.votes is None else list(zip(result.classes, faces.votes[index], strict=True))
         shares = sorted((vote for vote in votes if vote[1] > 0), key=lambda vote: -vote[1])
         face = figures.thumbnail(faces.crops[index], f"A face labeled {actual}")
@@ -283,19 +271,6 @@ def _run_of_page(result: RunResult, faces: Split, *, show_faces: bool) -> dict[s
     }
 
 
-def choose(
-    valid: DataSource, *, data: tuple[str, Path] | None, split: str | None, options: Mapping[str, Any]
-) -> DataSource:
-    """Choose the split to show: by default `valid`, the validation split of the first run's recipe.
-
-    Raises: RecipeError, if there is neither `data` nor a root in the recipe.
-    """
-    kind, root = data or (valid.kind, valid.resolved_root())
-    same = kind == valid.kind
-    known = {**(valid.options if same else {}), **options}
-    return DataSource(kind=kind, split=split or (valid.split if same else "valid"), root=root, options=known)
-
-
 def run(
     folders: list[Path],
     *,
@@ -306,9 +281,13 @@ def run(
     markdown: bool,
     show_faces: bool,
 ) -> None:
-    """Write the page, or print the table of runs; see `choose`."""
+    """Write the page, or print the table of runs; by default, of the validation split of the first run's recipe."""
     valid = read_run(Recipe, folders[0]).data.held_out
-    results, faces = gather(folders, choose(valid, data=data, split=split, options=options))
+    kind, root = data or (valid.kind, valid.resolved_root())
+    same = kind == valid.kind
+    known = {**(valid.options if same else {}), **options}
+    source = DataSource(kind=kind, split=split or (valid.split if same else "valid"), root=root, options=known)
+    results, faces = gather(folders, source)
     if markdown:
         print(f"{faces.title}; shares in % with 95 % intervals over faces:\n")
         print(markdown_table(_HEADINGS, map(table_row, results)))

@@ -50,8 +50,7 @@ class Row:
     scores: Scores
 
     def to_dict(self) -> dict[str, object]:
-        """Values for JSON."""
-        return {"corruption": self.corruption, "strength": self.strength, **self.scores.model_dump(mode="json")}
+        return {"corruption": self.corruption, "strength": self.strength, **dict(self.scores)}
 
 
 def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Array:

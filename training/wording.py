@@ -6,11 +6,11 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.table import Table
 
@@ -77,6 +77,13 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def csv_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as CSV, without the end of the last line."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heads, *rows])
+    return text.getvalue().removesuffix("\n")
+
+
 def latex_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table for LaTeX with the package booktabs."""
 
@@ -96,14 +103,8 @@ class ResultFiles(NamedTuple):
     table: Path | None = None
 
     def write(self, heads: Sequence[str], rows: Sequence[Sequence[str]], results: object) -> None:
-        """Write the files that are asked for."""
         if self.table:
-            if self.table.suffix == ".csv":
-                text = io.StringIO()
-                csv.writer(text, lineterminator="\n").writerows([heads, *rows])
-                write_atomic(self.table, text.getvalue())
-            else:
-                render = latex_table if self.table.suffix == ".tex" else markdown_table
-                write_atomic(self.table, render(heads, rows) + "\n")
+            render = {".csv": csv_table, ".tex": latex_table, ".md": markdown_table}[self.table.suffix]
+            write_atomic(self.table, render(heads, rows) + "\n")
         if self.json:
-            write_atomic(self.json, json.dumps(results, indent=2, default=asdict) + "\n")
+            write_atomic(self.json, json.dumps(results, indent=2, default=to_jsonable_python) + "\n")
