@@ -6,7 +6,6 @@ MIEN_DATA_DIR contains the images, MIEN_MODELS_DIR YuNet's file. The images are 
 artifact's recipe. The reference is YuNet's labels (teacher.py). Intervals are 95 % bootstrap intervals over images.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,6 @@ from typing import Final
 import cv2
 import numpy as np
 
-from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import DetectorMetric, default_detector_dir, load_detector
@@ -27,7 +25,7 @@ from mien.training.detector.scenes import is_sure, similarity, transform_faces, 
 from mien.training.detector.teacher import SCORE, VIEW_SHARE, box_iou
 from mien.training.evaluate import open_graph
 from mien.training.metrics import bootstrap
-from mien.training.wording import interval, plain_interval, print_table
+from mien.training.wording import ResultFiles, interval, plain_interval, print_table
 
 Detect = Callable[[Array], Array]  # (H, W, 3) uint8 BGR -> (N, 15) float32
 SAME_IOU: Final = 0.4
@@ -198,6 +196,11 @@ def cell(metric: DetectorMetric) -> str:
     return plain_interval(metric.estimate)
 
 
+def metric_rows(metrics: dict[str, list[DetectorMetric]]) -> list[tuple[str, ...]]:
+    """Rows of a table with a column for each detector."""
+    return [(row[0].name, str(row[0].faces), *map(cell, row)) for row in zip(*metrics.values(), strict=True)]
+
+
 def evaluate_graph(
     graph: Path, name: str, threshold: float, images: LabeledImages, data: DetectorData
 ) -> dict[str, list[DetectorMetric]]:
@@ -219,8 +222,5 @@ def run(artifact: Path | None, *, json_file: Path | None) -> None:
     data = DetectorRecipe.model_validate(manifest.recipe).data
     graph, images = folder / manifest.graph.file, load_images(data, "test")
     metrics = evaluate_graph(graph, manifest.name, manifest.score_threshold, images, data)
-    rows = [(row[0].name, str(row[0].faces), *map(cell, row)) for row in zip(*metrics.values(), strict=True)]
-    print_table(("on held-out images", "faces", *metrics), rows)
-    if json_file:
-        values = {name: [metric.model_dump() for metric in each] for name, each in metrics.items()}
-        write_atomic(json_file, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")
+    print_table(("on held-out images", "faces", *metrics), metric_rows(metrics))
+    ResultFiles(json_file).write((), (), {"artifact": manifest.name, "metrics": metrics})

@@ -26,7 +26,7 @@ from mien.models.detector.network import FaceFPN, Released
 from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
 from mien.training import checkpoint
 from mien.training.detector.config import DetectorRecipe, shareable
-from mien.training.detector.evaluate import cell, evaluate_graph, select_threshold
+from mien.training.detector.evaluate import evaluate_graph, metric_rows, select_threshold
 from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector
 from mien.training.evaluate import open_graph
@@ -34,7 +34,7 @@ from mien.training.release.export import CARD_NAME, new_artifact
 from mien.training.release.graphs import OPSET, ExportError, export_onnx
 from mien.training.run_folder import parameters, read_facts, read_run, trained_commit
 from mien.training.weights import WEIGHTS_NAME, save_weights
-from mien.training.wording import markdown_table
+from mien.training.wording import markdown_table, markdown_template
 
 logger = logging.getLogger("mien.training")
 MAX_DIFFERENCE: Final = 1e-3  # of a score, or of a box or landmark in cells
@@ -193,63 +193,8 @@ def check_graph(network: FaceFPN, path: Path, image: Array) -> float:
     return worst
 
 
-_USE: Final = (
-    "Finding faces and their five landmarks in photos and video if YuNet's file is missing. Not for identification or "
-    "surveillance, and not where a missed face causes harm."
-)
-_DATA: Final = (
-    "Boxes and landmarks are means of YuNet's detections in up to eleven views of each image (scaled, mirrored, "
-    "shifted). What only a part of these or views rotated by 90 degrees show is neither a face nor background. There "
-    "are no human annotations, so faces that YuNet misses were not learned. Selected by file hash, a twentieth of each "
-    "folder was held out for the score threshold and the metrics below, and another one for the test by `mien detector "
-    "evaluate`. The same person can appear in all parts."
-)
-_LIMITS: Final = (
-    "It misses most faces below 24 px and sometimes detects faces of animals. A higher threshold gives fewer false "
-    "positives and lower recall (`mien detector export --threshold`)."
-)
-_METRICS: Final = (
-    "The reference is YuNet's labels with at least 24 px and a score of 0.8, matched at an IoU of 0.4. A false "
-    "positive overlaps no YuNet detection in any view, even at a score of 0.3. Landmark errors are mean distances "
-    "from the labels, divided by the distance between the eyes. The column YuNet is YuNet on a single view with a "
-    "score threshold of 0.6. Recall by size and rotation uses scaled and rotated copies of these images; rotated faces "
-    "have 48 to 160 px. Intervals are 95 % bootstrap intervals over images."
-)
-
-
 def render(manifest: DetectorManifest, metrics: dict[str, list[DetectorMetric]]) -> str:
     """Markdown text of the card."""
-    summary = (
-        f"A face detector with {manifest.parameters:,} parameters and YuNet's outputs: boxes, five landmarks and "
-        f"scores at strides {', '.join(map(str, manifest.strides))}. Input: BGR, 0 to 255, sides multiples of 32."
-    )
-    command = (
-        f"The score threshold, {manifest.score_threshold}, was selected on the same images. Test: "
-        "`mien detector evaluate --artifact DIR`."
-    )
-    rows = [(same[0].name, str(same[0].faces), *map(cell, same)) for same in zip(*metrics.values(), strict=True)]
-    sections = [
-        f"# Model card: {manifest.name}",
-        summary,
-        f"## Intended use\n\n{_USE}",
-        f"## Training data\n\n{_sources(manifest)}\n\n{_DATA}",
-        f"## Metrics\n\n{_METRICS} {command}",
-        markdown_table(("on held-out images", "faces", *metrics), rows),
-        f"## Limitations\n\n{_LIMITS}",
-        f"## Terms\n\n{manifest.license}",
-    ]
-    return "\n\n".join(sections) + "\n"
-
-
-def _sources(manifest: DetectorManifest) -> str:
+    table = markdown_table(("on held-out images", "faces", *metrics), metric_rows(metrics))
     recipe = DetectorRecipe.model_validate(manifest.recipe)
-    names = ", ".join(folder.name for folder in recipe.data.folders)
-    sources = f"Image folders (data/README.md): {names}. Teacher: {', '.join(manifest.teacher)}."
-    if recipe.loss.cells:
-        sources += " Its outputs in each cell of the samples were learned, too."
-    if recipe.model.init_from is not None:
-        sources += f" Training started with {recipe.model.init_from.name}."
-    if recipe.hard_from is not None:
-        share = f"{100 * recipe.scenes.hard_share:.0f} %"
-        sources += f" {share} of the parts of its samples show false positives of {recipe.hard_from.name}."
-    return sources
+    return markdown_template(Path(__file__).with_name("card.md.jinja")).render(m=manifest, recipe=recipe, table=table)
