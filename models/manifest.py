@@ -69,11 +69,8 @@ class Interval:
     high: float
 
 
-def _value_of_interval(ece: Any) -> Any:
-    return ece["value"] if isinstance(ece, dict) else ece
-
-
-WithoutInterval = Annotated[float, BeforeValidator(_value_of_interval)]  # earlier releases have one
+# earlier releases have one
+WithoutInterval = Annotated[float, BeforeValidator(lambda ece: ece["value"] if isinstance(ece, dict) else ece)]
 
 
 class SplitMetrics(StrictModel):

@@ -41,11 +41,8 @@ def _released(path: Path) -> Path:
     return folder if len(path.parts) == 1 and folder.is_dir() and not path.exists() else path
 
 
-def _portable(path: Path) -> str:
-    return path.name if path.parent == ARTIFACTS_DIR else str(path)
-
-
-WeightsPath = Annotated[LocalPath, AfterValidator(_released), PlainSerializer(_portable, when_used="json")]
+_Portable = PlainSerializer(lambda path: path.name if path.parent == ARTIFACTS_DIR else str(path), when_used="json")
+WeightsPath = Annotated[LocalPath, AfterValidator(_released), _Portable]
 
 
 def check_weights(key: str, *paths: Path | None) -> None:

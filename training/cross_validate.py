@@ -23,29 +23,13 @@ from mien.training.wording import ResultFiles, percent, print_table
 logger = logging.getLogger("mien.training")
 
 
-def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Recipe]:
-    """Build one recipe per fold: the first training source is split, the others are used completely.
+def run(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: ResultFiles) -> None:
+    """Train the folds, and print the metrics of all held-out faces together and the accuracy of each fold.
 
+    The first training source is split, the others are used completely.
     Raises: RecipeError, if the first source has no labels.
     """
-    first, *others = recipe.data.train
-    recipes = []
-    for index in range(folds):
-        rest, held = (
-            first.model_copy(update={"fold": FoldConfig(of=folds, index=index, take=take, group_by=group_by)})
-            for take in ("others", "fold")
-        )
-        values = dict(recipe.data) | {"train": (rest, *others), "valid": held}
-        data = parse_as(DataConfig, values, origin=recipe.name)
-        recipes.append(
-            recipe.model_copy(update={"name": f"{recipe.name}_fold_{index}", "data": data, "select": "last"})
-        )
-    return recipes
-
-
-def warn_of_known_faces(recipe: Recipe) -> None:
-    """Log a warning if teachers or initial weights learned from the set whose folds are held out."""
-    first, start = recipe.data.train[0], recipe.model.init_from
+    (first, *others), start = recipe.data.train, recipe.model.init_from
     folders = (*recipe.distillation.teachers, *([start] if start else []))
     learned = provenance(recipe.model, {}, folders=folders)["learned_from"]
     if any(name.split(" ")[0] == f"{first.kind}/{first.split}" for name in learned):
@@ -54,21 +38,21 @@ def warn_of_known_faces(recipe: Recipe) -> None:
             "faces, and the results are too high",
             first.kind, first.split,
         )  # fmt: skip
-
-
-def _held_out(recipe: Recipe, folder: Path) -> tuple[Split, Array]:
-    """The faces of a held-out fold, and their probabilities, (N, K)."""
-    model, source = open_model(folder), recipe.data.held_out
-    faces = read_split(source, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
-    faces = faces.for_classes(model.labels, of=model.name)
-    return faces, model.probabilities(model.logits(faces.crops), "natural")
-
-
-def run(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: ResultFiles) -> None:
-    """Train the folds, and print the metrics of all held-out faces together and the accuracy of each fold."""
-    warn_of_known_faces(recipe)
-    recipes = fold_recipes(recipe, folds=folds, group_by=group_by)
-    held_out = [_held_out(fold, train(fold, runs / fold.name)) for fold in recipes]
+    recipes = []
+    for index in range(folds):
+        rest, held = (
+            first.model_copy(update={"fold": FoldConfig(of=folds, index=index, take=take, group_by=group_by)})
+            for take in ("others", "fold")
+        )
+        data = parse_as(DataConfig, dict(recipe.data) | {"train": (rest, *others), "valid": held}, origin=recipe.name)
+        changes = {"name": f"{recipe.name}_fold_{index}", "data": data, "select": "last"}
+        recipes.append(recipe.model_copy(update=changes))
+    held_out: list[tuple[Split, Array]] = []
+    for fold in recipes:
+        model = open_model(train(fold, runs / fold.name))
+        faces = read_split(fold.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
+        faces = faces.for_classes(model.labels, of=model.name)
+        held_out.append((faces, model.probabilities(model.logits(faces.crops), "natural")))
     scores = evaluate(join([faces for faces, _ in held_out]), np.concatenate([shares for _, shares in held_out]))
     table = scores_table({f"{scores.faces:,} faces": scores})
     print_table(*table, title=f"{recipe.name}, {folds} folds")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mien.data.contract import LABELS, Array, contract_id
 from mien.models.backbones import Heads
-from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
+from mien.models.manifest import MANIFEST_NAME, ArtifactError, GraphFile, load_artifact
 from mien.models.network import Head, select_head
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.evaluate import open_graph, run_graph
@@ -41,8 +41,12 @@ class Teachers(nn.Module):
         self.members, self.heads = nn.ModuleList(), list[Head]()
         columns = []
         for folder in config.teachers:
+            network: nn.Module
             try:
-                network, head, labels = _load(folder)
+                if (folder / MANIFEST_NAME).exists() and WEIGHTS_NAME not in (manifest := load_artifact(folder)).files:
+                    network, head, labels = _Graph(folder, manifest.graph("fp32")), "class", manifest.labels
+                else:
+                    network, head, labels = load_trained(folder)
             except ArtifactError as error:
                 raise RunError(f"distillation.teachers {folder}: {error}") from error
             self.members.append(network)
@@ -68,21 +72,14 @@ class Teachers(nn.Module):
 class _Graph(nn.Module):
     """Fp32 graph of an artifact without weights, such as the mean of several networks; computed on the CPU."""
 
-    def __init__(self, path: Path, sha256: str) -> None:
+    def __init__(self, folder: Path, graph: GraphFile) -> None:
         super().__init__()
-        self.session = open_graph(path)
-        self.register_buffer("sha256", torch.tensor(list(bytes.fromhex(sha256)), dtype=torch.uint8))
+        self.session = open_graph(folder / graph.file)
+        self.register_buffer("sha256", torch.tensor(list(bytes.fromhex(graph.sha256)), dtype=torch.uint8))
 
     def forward(self, crops: Tensor) -> Heads:  # (B, 112, 112, C) uint8
         logits = run_graph(self.session, crops.expand(-1, -1, -1, 3).cpu().numpy())
         return Heads(torch.from_numpy(logits).to(crops.device))
-
-
-def _load(folder: Path) -> tuple[nn.Module, Head, tuple[str, ...]]:
-    if (folder / MANIFEST_NAME).exists() and WEIGHTS_NAME not in (manifest := load_artifact(folder)).files:
-        graph = manifest.graph("fp32")
-        return _Graph(folder / graph.file, graph.sha256), "class", manifest.labels
-    return load_trained(folder)
 
 
 def fixed_logits(teachers: Teachers, faces: Split, *, runtime: Runtime, cache_dir: Path) -> Array:

@@ -73,29 +73,21 @@ def save_weights(network: nn.Module, folder: Path) -> None:
     (folder / WEIGHTS_NAME).chmod(0o644)  # the library makes it readable by its owner only
 
 
-def read_weights(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
-    """Verify an artifact and return its weights in fp32. Raises: ArtifactError, also if it has no weights."""
-    manifest = load_artifact(folder)
-    if WEIGHTS_NAME not in manifest.files:
-        remedy = (
-            "it averages several networks: take one of them" if "members" in manifest.recipe else "export its run again"
-        )
-        raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
-    return manifest, in_fp32(load_file(folder / WEIGHTS_NAME))
-
-
 def in_fp32(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Weights as they are computed with, from the form in which they are stored."""
     return {name: value.float() if value.dtype == torch.float16 else value for name, value in weights.items()}
 
 
 def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
-    """Build a released network in eval mode, with its weights. Raises: ArtifactError."""
-    manifest, weights = read_weights(folder)
-    model = ModelConfig.model_validate(manifest.recipe["model"])
-    network = untrained_network(model, len(manifest.labels))
+    """Verify an artifact and build its network in eval mode. Raises: ArtifactError, also if it has no weights."""
+    manifest = load_artifact(folder)
+    if WEIGHTS_NAME not in manifest.files:
+        several = "members" in manifest.recipe
+        remedy = "it averages several networks: take one of them" if several else "export its run again"
+        raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
+    network = untrained_network(ModelConfig.model_validate(manifest.recipe["model"]), len(manifest.labels))
     try:
-        network.load_state_dict(weights)
+        network.load_state_dict(in_fp32(load_file(folder / WEIGHTS_NAME)))
     except RuntimeError as error:
         raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} is of another network ({error})") from error
     return network.eval(), manifest

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -139,23 +138,21 @@ def false_positives(artifact: Path, images: LabeledImages, cache_dir: Path) -> l
     key = hashlib.sha256(f"{graph.sha256} {images.index_sha256}".encode() + labels).hexdigest()[:16]
     cached = cache_dir / f"false_{artifact.name}_{key}.npz"
     if not cached.is_file():
-        found = list(_search(artifact / graph.file, images))
-        rows = np.array([row for _, row in found], np.float32).reshape(-1, 15)
+        detect = partial(detect_rows, open_graph(artifact / graph.file, threads=1).run, threshold=_MIN_SCORE)
+        numbers: list[int] = []
+        found: list[Array] = []
+        for number, item in enumerate(track(images.items, description="hard negatives", disable=len(images) < 200)):
+            image = read_bgr(item.path)
+            for scale in _SCALES:
+                if scale * max(image.shape) <= _MAX_SIDE_PX:
+                    rows = detect(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
+                    rows[:, :14] /= scale
+                    rows = rows[~(box_iou(rows[:, :4], item.faces[:, :4]) > _MAX_IOU).any(axis=1)]
+                    numbers += [number] * len(rows)
+                    found.append(rows)
         with atomic_path(cached) as part, part.open("wb") as file:
-            np.savez(file, numbers=np.array([number for number, _ in found], np.int64), rows=rows)
+            rows = np.concatenate([np.empty((0, 15), np.float32), *found])
+            np.savez(file, numbers=np.array(numbers, np.int64), rows=rows)
     with np.load(cached) as stored:
         pairs = zip(stored["numbers"], stored["rows"], strict=True)
         return [(images.items[number], row[None]) for number, row in pairs]
-
-
-def _search(graph: Path, images: LabeledImages) -> Iterator[tuple[int, Array]]:
-    """Numbers of images and a false positive (15,) in each."""
-    detect = partial(detect_rows, open_graph(graph, threads=1).run, threshold=_MIN_SCORE)
-    for number, item in enumerate(track(images.items, description="hard negatives", disable=len(images) < 200)):
-        image = read_bgr(item.path)
-        for scale in _SCALES:
-            if scale * max(image.shape) <= _MAX_SIDE_PX:
-                rows = detect(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
-                rows[:, :14] /= scale
-                is_false = ~(box_iou(rows[:, :4], item.faces[:, :4]) > _MAX_IOU).any(axis=1)
-                yield from ((number, row) for row in rows[is_false])

@@ -125,9 +125,12 @@ def losses(grids: list[Grid], targets: CellTargets, weights: DetectorLoss) -> di
     image, cell = torch.nonzero(targets.taught, as_tuple=True)
     wanted, is_assigned = targets.faces[image, cell], targets.assigned[image, cell]
     true = _corners(wanted)
-    predicted = to_boxes(bbox[image, cell], corners[cell], strides[cell, None])
+    taught, stride = bbox[image, cell], strides[cell, None]
+    center, size = (corners[cell] + taught[:, :2]) * stride, taught[:, 2:].clamp(max=6).exp() * stride
+    predicted = torch.cat([center - size / 2, center + size / 2], dim=1)  # corners (P, 4), px
     iou = _paired_iou(predicted.detach(), true)
-    errors = _landmark_errors(kps[image, cell], wanted, corners[cell], strides[cell])
+    points = (kps[image, cell].reshape(-1, 5, 2) + corners[cell][:, None]) * strides[cell][:, None, None]  # px
+    errors = (points - wanted[:, 4:].reshape(-1, 5, 2)) / wanted[:, 2:4].amax(dim=1)[:, None, None]  # of the face
     positives = max(1, len(image))
     parts = {
         "scores": _scores_loss(cls[..., 0], obj[..., 0], targets, iou[is_assigned]) / is_assigned.sum().clamp(min=1),
@@ -147,18 +150,6 @@ def _decoded(outputs: Tensor, origin: Tensor, stride: Tensor) -> Tensor:
     """Faces (cells, 14) in pixels of YuNet's outputs (cells, 16)."""
     center, size, points = outputs[:, 2:4] + origin, outputs[:, 4:6].exp(), outputs[:, 6:] + origin.repeat(1, 5)
     return torch.cat([center - size / 2, size, points], dim=1) * stride[:, None]
-
-
-def _landmark_errors(kps: Tensor, wanted: Tensor, origin: Tensor, stride: Tensor) -> Tensor:
-    """Errors (P, 5, 2), relative to face size, of predictions (P, 10) in cells for faces (P, 14) in pixels."""
-    points = (kps.reshape(-1, 5, 2) + origin[:, None]) * stride[:, None, None]
-    return (points - wanted[:, 4:].reshape(-1, 5, 2)) / wanted[:, 2:4].amax(dim=1)[:, None, None]
-
-
-def to_boxes(bbox: Tensor, origin: Tensor, stride: Tensor) -> Tensor:
-    """Convert predicted boxes (P, 4) to corners (P, 4) in pixels."""
-    center, size = (origin + bbox[:, :2]) * stride, bbox[:, 2:].clamp(max=6).exp() * stride
-    return torch.cat([center - size / 2, center + size / 2], dim=1)
 
 
 def _paired_iou(a: Tensor, b: Tensor) -> Tensor:

@@ -126,7 +126,8 @@ class Scenes:
             center = rng.uniform(0.3 * height, side - 0.3 * height, 2)
             low, high = np.floor(center - radius).astype(int), np.ceil(center + radius).astype(int)
             region = (max(0, low[0]), max(0, low[1]), min(side, high[0]), min(side, high[1]))
-            if not _covers_a_face(scene, region):
+            boxes = np.array([face[:4] for face in (*scene.faces, *scene.ignored)], np.float32).reshape(-1, 4)
+            if not (visible_share(boxes, region) > 0.1).any():
                 matrix = similarity(box[:2] + box[2:4] / 2, center, scale, _angle(rng))
                 mask = _ellipse(region, center, radius, rng) if rng.random() < 0.7 else None
                 _warp_into(scene, region, image, faces, matrix, mask=mask)
@@ -195,11 +196,6 @@ def visible_share(boxes: Array, region: Rect) -> Array:
     high = np.minimum(boxes[:, :2] + boxes[:, 2:4], region[2:])
     share: Array = np.clip(high - low, 0, None).prod(axis=1) / np.maximum(boxes[:, 2:4].prod(axis=1), 1e-9)
     return share
-
-
-def _covers_a_face(scene: Scene, region: Rect) -> bool:
-    boxes = np.array([face[:4] for face in (*scene.faces, *scene.ignored)], np.float32).reshape(-1, 4)
-    return bool((visible_share(boxes, region) > 0.1).any())
 
 
 def _warp_into(

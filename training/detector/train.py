@@ -28,7 +28,7 @@ from mien.models.detector.network import FaceFPN
 from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError, check_weights
 from mien.training.detector.config import DetectorModel, DetectorRecipe
-from mien.training.detector.images import LabeledImage, LabeledImages, false_positives, load_images
+from mien.training.detector.images import LabeledImage, false_positives, load_images
 from mien.training.detector.loss import CellTargets, Targets, cell_targets, cells, losses
 from mien.training.detector.scenes import Scene, Scenes
 from mien.training.detector.teacher import Teacher
@@ -100,13 +100,6 @@ def start_from(artifact: Path, network: FaceFPN) -> None:
     network.load_state_dict(stored, strict=False)
 
 
-def _hard_parts(recipe: DetectorRecipe, images: LabeledImages, world: World) -> list[tuple[LabeledImage, Array]]:
-    """Images with false positives of the recipe's detector, if it has one."""
-    if (artifact := recipe.hard_from) is None:
-        return []
-    return world.main_process_first(lambda: false_positives(artifact, images, recipe.data.cache_dir))
-
-
 def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page, from top to bottom)
     """Train a recipe and return the run folder.
 
@@ -124,7 +117,9 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:  # noqa: PLR0915 (one page
             start_from(start, network)
         network.to(runtime.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         weights = {folder.name: folder.weight for folder in recipe.data.folders}
-        hard = _hard_parts(recipe, images, runtime.world)
+        hard: list[tuple[LabeledImage, Array]] = []
+        if (artifact := recipe.hard_from) is not None:
+            hard = runtime.world.main_process_first(lambda: false_positives(artifact, images, recipe.data.cache_dir))
         scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed, hard=hard)
         cv2.setNumThreads(1)  # a forked worker would wait forever for threads that exist only here
         batches = SceneBatches(scenes, recipe, runtime.world)

@@ -279,15 +279,6 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
     )
 
 
-def _load_without_card(folder: Path) -> Manifest:
-    """Verify an artifact, except its card: a kill between writing card and manifest is repaired by the same command."""
-    manifest = read_manifest(folder)
-    graphs = {graph.file: graph.sha256 for graph in manifest.graphs.values()}
-    files = {name: sha256 for name, sha256 in manifest.files.items() if name != CARD_NAME}
-    verify_files(folder, files | graphs)
-    return manifest
-
-
 def _shareable(values: dict[str, Any]) -> dict[str, Any]:
     """Remove local paths from a recipe; runs and artifacts keep the last two parts of their paths."""
 
@@ -323,7 +314,10 @@ def describe_again(
 
     Raises: ArtifactError; ExportError; DatasetError.
     """
-    manifest = _load_without_card(folder)
+    manifest = read_manifest(folder)
+    # except its card: a kill between writing card and manifest is repaired by the same command
+    files = {name: sha256 for name, sha256 in manifest.files.items() if name != CARD_NAME}
+    verify_files(folder, files | {graph.file: graph.sha256 for graph in manifest.graphs.values()})
     # with the terms that the readers state today
     licensed = manifest.model_copy(update={"license": _license(manifest.learned_from, manifest.weight_terms)})
     if part == "card":
