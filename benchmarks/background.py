@@ -75,15 +75,14 @@ def service(defaults: Mapping[str, str] = _NO_DEFAULTS) -> Iterator[Service]:
         process.wait(40)
 
 
-def _ready(process: "subprocess.Popen[bytes]", port: int) -> dict[str, Any]:
+def _ready(process: "subprocess.Popen[bytes]", port: int) -> Any:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # http_proxy is not for this machine
     for _ in range(900):
         if process.poll() is not None:
             raise SystemExit("the service did not start; run `mien serve` to see why")
         try:
             with direct.open(f"http://127.0.0.1:{port}/ready", timeout=5) as response:
-                ready: dict[str, Any] = json.load(response)
-                return ready
+                return json.load(response)
         except OSError:
             time.sleep(0.1)
     raise SystemExit("the service was not ready within 90 s")

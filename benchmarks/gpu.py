@@ -10,7 +10,6 @@ which the training and test environments have.
 """
 
 import itertools
-import platform
 import shutil
 import statistics
 import subprocess
@@ -54,27 +53,14 @@ def batch_faces_per_s(classify: Classify, *, batch: int, runs: int) -> float:
     return batch / statistics.median(_seconds(lambda run=run: classify(batches[run % _BATCHES])) for run in range(runs))  # type: ignore[misc]
 
 
-def sequential_faces_per_s(classify: Classify, count: int) -> float:
-    """Faces per second of `count` sequential calls with one crop each."""
-    singles = crops(_BATCHES)[:, None]
-    for single in singles:
-        classify(single)
-    return count / _seconds(lambda: [classify(singles[index % _BATCHES]) for index in range(count)])
-
-
 def concurrent_faces_per_s(classify: Classify, *, concurrency: int, count: int) -> float:
     """Faces per second of `concurrency` clients, each waiting for its result before it sends the next crop."""
     singles = crops(concurrency)[:, None]
     times = -(-count // concurrency)
-
-    def client(single: Array, repeats: int) -> None:
-        for _ in range(repeats):
-            classify(single)
-
     with ThreadPoolExecutor(concurrency) as pool:
 
         def everyone(repeats: int) -> None:
-            list(pool.map(client, singles, [repeats] * concurrency))
+            list(pool.map(lambda single: [classify(single) for _ in range(repeats)], singles))
 
         everyone(3)
         return times * concurrency / _seconds(lambda: everyone(times))
@@ -98,10 +84,8 @@ def matmul_flop_per_s(device: Device, *, size: int, dtype: type[np.generic], run
     binding = session.inference.io_binding()
     for name, value in feed.items():
         binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value, session.device, 0))
-    binding.bind_ortvalue_output(
-        "product",
-        onnxruntime.OrtValue.ortvalue_from_shape_and_type((size, size), dtype, session.device, 0),
-    )
+    product = onnxruntime.OrtValue.ortvalue_from_shape_and_type((size, size), dtype, session.device, 0)
+    binding.bind_ortvalue_output("product", product)
     session.inference.run_with_iobinding(binding)
     best_s = min(_seconds(lambda: session.inference.run_with_iobinding(binding)) for _ in range(runs))
     return _CHAIN * 2 * size**3 / best_s
@@ -117,8 +101,7 @@ def _chain(size: int, dtype: type[np.generic]) -> bytes:
     given = [helper.make_tensor_value_info(name, kind, (size, size)) for name in ("left", "right")]
     graph = helper.make_graph(nodes, "chain", given, [helper.make_tensor_value_info("product", kind, (size, size))])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    serialized: bytes = model.SerializeToString()
-    return serialized
+    return bytes(model.SerializeToString())
 
 
 def flop_per_face(path: Path) -> int:
@@ -155,7 +138,7 @@ def measure(
 ) -> dict[str, Any]:
     """All metrics of a classifier opened on `device`."""
     graphs = classifier.manifest.graphs
-    sequential = sequential_faces_per_s(classifier.classify, 40 * concurrency)
+    sequential = concurrent_faces_per_s(classifier.classify, concurrency=1, count=40 * concurrency)
     batched = concurrent_faces_per_s(classifier.classify, concurrency=concurrency, count=200 * concurrency)
     rate = batch_faces_per_s(classifier.classify, batch=batch, runs=100)
     flop = flop_per_face(classifier.folder / graphs[classifier.precision].file)  # type: ignore[index]
@@ -199,7 +182,7 @@ def main() -> None:
         sys.exit(f"benchmarks.gpu: nothing was measured. {error}")
     results = measure(classifier, "cuda", batch=BATCH, concurrency=CONCURRENCY, matmul_size=MATMUL_SIZE)
     results |= {"gpu": _gpu_name(), "device": "cuda", "onnxruntime": onnxruntime.__version__}
-    publish(results | {"python": platform.python_version()}, given.json)
+    publish(results, given.json)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,6 @@ def measure(  # every argument is an option of the command
         "images": count,
         "faces": sum(outcome.labels.values()),
         "workers": workers,
-        "cores": os.cpu_count() or 1,
         "stage_ms": {stage: 1000 * seconds / count for stage, seconds in outcome.stage_seconds.items()},
         "ray_images_per_s": ray_images_per_s,
         **{name: outcome.facts[name] for name in ("detector", "model", "provider")},

@@ -118,7 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="mien-photos-") as place:
         source = write_photos(Path(place), options.count)
         best = measure(programs(options.fer, options.js), Path(place), options.rounds)
-    publish({"photos": options.count, "source": source, "cores": os.cpu_count(), "programs": best}, options.json)
+    publish({"photos": options.count, "source": source, "programs": best}, options.json)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ change every 3 s, a delay lasts from the first picture of the change until all t
 they show it as certain: median and longest. It needs the packages of the tests, and Chromium.
 """
 
-import argparse
 import socket
 import tempfile
 import threading
@@ -29,7 +28,7 @@ from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from benchmarks.background import resident_bytes, service
-from benchmarks.results import publish
+from benchmarks.results import benchmark_parser, publish
 from mien.data.contract import Array
 from tests.support import ROOT
 from tests.support.browser import ALLOWED, CAMERA, FRAME_PX, WAIT_MS, camera_frames, launch, write_camera
@@ -127,29 +126,36 @@ def visit(context: BrowserContext, meter: Meter, *, local: bool) -> tuple[Page, 
     return page, round((meter.received - before) / 1000, 1)
 
 
+def start_camera(page: Page, face: str) -> None:
+    """Start the camera, and wait until a face, a selector of CSS, has a label, and ten seconds more."""
+    page.click("#start")
+    page.wait_for_selector(f"{face} .face-label:not(:empty)", timeout=WAIT_MS)
+    page.wait_for_timeout(10_000)
+
+
+def frame_rates(page: Page, seconds: float) -> list[float]:
+    """The frame rate that the page shows, every two seconds."""
+    rates = []
+    for _ in range(round(seconds / 2)):
+        page.wait_for_timeout(2000)
+        rates.append(float(page.inner_text("#fps")))
+    return rates
+
+
 def frames_and_memory(page: Page, seconds: float) -> dict[str, Any]:
     """Frame rate of local mode with the camera, and the memory of the page."""
-    page.click("#start")
-    page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
-    page.wait_for_timeout(10_000)
+    start_camera(page, ".face")
     memory, rates = [renderer_mb(page)], []
     for _ in range(5):
-        for _ in range(round(seconds / 10)):
-            page.wait_for_timeout(2000)
-            rates.append(float(page.inner_text("#fps")))
+        rates += frame_rates(page, seconds / 5)
         memory.append(renderer_mb(page))
     return {"frames_per_s": round(mean(rates), 1), "latency": page.inner_text("#latency"), "memory_mb": memory}
 
 
 def three_faces(page: Page, seconds: float) -> dict[str, Any]:
     """Frame rate of local mode with three faces, and its delay after a change of their expressions, milliseconds."""
-    page.click("#start")
-    page.wait_for_selector(".face:nth-child(3) .face-label:not(:empty)", timeout=WAIT_MS)
-    page.wait_for_timeout(10_000)
-    rates = []
-    for _ in range(round(seconds / 2)):
-        page.wait_for_timeout(2000)
-        rates.append(float(page.inner_text("#fps")))
+    start_camera(page, ".face:nth-child(3)")
+    rates = frame_rates(page, seconds)
     delays = page.evaluate(DELAYS, max(4, round(seconds / 3)))
     found: dict[str, Any] = {"frames_per_s": round(mean(rates), 1), "latency": page.inner_text("#latency")}
     for kind in ("shown", "certain"):
@@ -222,16 +228,14 @@ def measure(browser: Browser, meter: Meter, seconds: float) -> dict[str, Any]:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=30, help="duration of the camera in local mode")
-    parser.add_argument(
-        "--engines", action="store_true", help="the sample clip in Chromium, Firefox and WebKit instead"
-    )
+    parser.add_argument("--engines", action="store_true", help="the sample clip in three browsers instead")
     options = parser.parse_args()
     seconds = options.seconds
     if options.engines:
         with service() as running:
-            publish(engines(f"http://127.0.0.1:{running.port}/", seconds), None)
+            publish(engines(f"http://127.0.0.1:{running.port}/", seconds), options.json)
         return
     with tempfile.TemporaryDirectory() as folder, service() as running, sync_playwright() as driver:
         meter = Meter(running.port)
@@ -242,7 +246,7 @@ def main() -> None:
         camera = write_camera(Path(folder) / "three.mjpeg", changing_frames())
         with launch(driver.chromium, CAMERA, ALLOWED, f"{film}{camera}") as browser:
             page, _ = visit(browser.new_context(), meter, local=True)
-            publish(results | {"three_faces": three_faces(page, seconds)}, None)
+            publish(results | {"three_faces": three_faces(page, seconds)}, options.json)
 
 
 if __name__ == "__main__":

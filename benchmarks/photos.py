@@ -16,7 +16,6 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,11 +25,10 @@ from benchmarks.neighbors import measure_script, neighbor_commands
 from benchmarks.results import benchmark_parser
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
-from mien.data.atomic import write_atomic
 from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir
 from mien.training import metrics
-from mien.training.wording import interval, markdown_table, plain_interval
+from mien.training.wording import ResultFiles, interval, markdown_table, plain_interval
 
 LABELS_FILE: Final = "labels.csv"
 _MAX_DISTANCE: Final = 1.0  # of the point from the center of a box, in its longer sides
@@ -109,15 +107,15 @@ def measure(labeled: Sequence[LabeledFace], programs: dict[str, FindFaces]) -> d
     for name, faces in found.items():
         rows = [face.probabilities for index in shared if (face := faces[index]) is not None]
         probabilities = np.array([[row.get(label, 0.0) for label in LABELS] for row in rows])
-        accuracy, mean_class = metrics.accuracies(probabilities.argmax(axis=1), truth)
+        counts = metrics.confusion(probabilities.argmax(axis=1), truth, classes=len(LABELS))
         results[name] = {
             "found": sum(face is not None for face in faces),
             "labeled": len(labeled),
             "scored": len(shared),
-            "accuracy": accuracy,
-            "mean_class_accuracy": mean_class,
+            "accuracy": metrics.share(probabilities.argmax(axis=1) == truth),
+            "mean_class_accuracy": metrics.mean_class_interval(counts),
             "nll": metrics.mean(metrics.negative_log_likelihood(probabilities, truth)),
-            "confusion": metrics.confusion(probabilities.argmax(axis=1), truth, classes=len(LABELS)).tolist(),
+            "confusion": counts.tolist(),
         }
     return results
 
@@ -154,8 +152,7 @@ def main(arguments: list[str] | None = None) -> None:
             programs[name] = predicted_faces(Path(file.name))
     results = measure(read_labels(options.photos), programs)
     print(table(results))
-    if options.json:
-        write_atomic(options.json, json.dumps(results, indent=2, default=asdict) + "\n")
+    ResultFiles(options.json).write((), (), results)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,9 @@ def benchmark_parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def publish(results: dict[str, Any], path: Path | None) -> None:
-    """Print the results; with a path, also write them there, creating its folder."""
+    """Print the results, with facts about the machine; with a path, also write them there, creating its folder."""
+    load = [round(value, 2) for value in getattr(os, "getloadavg", tuple)()]  # not on Windows
+    results = results | {"cores": os.cpu_count(), "load_average_after": load, "python": platform.python_version()}
     text = json.dumps(results, indent=2)
     print(text)
     if path is not None:

@@ -19,12 +19,12 @@ import heapq
 import itertools
 import json
 import os
-import platform
 import random
 import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import truediv
 from pathlib import Path
 from typing import Any, Final
 
@@ -147,9 +147,7 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int, overload_s: 
         ideal_p99_ms = 1000 * percentile(ideal_s(photo_s, servers=servers, rate=rate, count=100_000), 0.99)
         over_ideal = steady_load["p99_ms"] / ideal_p99_ms
     return {
-        "efficiency": round(
-            statistics.median(served / looped for served, looped in zip(full, bare_rates, strict=True)), 3
-        ),
+        "efficiency": round(statistics.median(map(truediv, full, bare_rates)), 3),
         "cpu_efficiency": round(statistics.median(loop["cpu_ms"] for loop in loops) / statistics.median(cpu_ms), 3),
         "cpu_ms_per_request": round(statistics.median(cpu_ms), 2),
         "load_cpu_ms_per_request": round(statistics.median(load_cpu_ms), 2),
@@ -167,9 +165,6 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int, overload_s: 
         "clients": clients,
         "photos": len(_images(photos)),
         **{name: ready[name] for name in ("provider", "precision", "detector", "model")},
-        "cores": os.cpu_count(),
-        "load_average_after": [round(value, 2) for value in os.getloadavg()],
-        "python": platform.python_version(),
     }
 
 

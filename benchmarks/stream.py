@@ -13,8 +13,6 @@ machine.
 
 import json
 import math
-import os
-import platform
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -131,9 +129,6 @@ def measure(*, seconds: float, rate: float) -> dict[str, Any]:
             "requested_frames_per_s": rate if math.isfinite(rate) else None,
             "frame_px": FRAME_PX,
             **{name: ready[name] for name in ("model", "provider", "precision", "detector")},
-            "cores": os.cpu_count(),
-            "load_average_after": [round(value, 2) for value in os.getloadavg()],
-            "python": platform.python_version(),
         }
 
 

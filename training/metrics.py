@@ -128,11 +128,6 @@ def mean_class_interval(counts: Array) -> Interval:
     return Interval(value, value - below, value + above)
 
 
-def accuracies(predicted: Array, actual: Array) -> tuple[Interval, Interval]:
-    """Accuracy and mean class accuracy of (N,) classes, with their intervals."""
-    return share(predicted == actual), mean_class_interval(confusion(predicted, actual))
-
-
 def mean(values: Array) -> Interval:
     """Mean of a value of each face, (N,), with Student's interval."""
     value, half = float(np.mean(values)), 0.0

@@ -42,6 +42,7 @@ class Teachers(nn.Module):
         columns = []
         for folder in config.teachers:
             network: nn.Module
+            head: Head
             try:
                 if (folder / MANIFEST_NAME).exists() and WEIGHTS_NAME not in (manifest := load_artifact(folder)).files:
                     network, head, labels = _Graph(folder, manifest.graph("fp32")), "class", manifest.labels

@@ -162,7 +162,8 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, valid: DataSource, *, ro
     before, after = probabilities
     gains = {row.name: row.gain for row in compare_faces(before, after, faces.labels, faces.classes)}
     return Comparison(
-        *evaluations,
+        fp32=evaluations[0],
+        int8=evaluations[1],
         agreement=float((before.argmax(axis=1) == after.argmax(axis=1)).mean()),
         change=gains["mean class accuracy"],
         median_ms={
