@@ -238,10 +238,6 @@ def experiment(
         str | None, typer.Option(help="Split to evaluate on, by default the validation split; test at the very end.")
     ] = None,
     plot: Figure = None,
-    curves: Annotated[
-        Path | None,
-        typer.Option(callback=_named(*_FIGURES), metavar="FILE", help="Also draw accuracy over training."),
-    ] = None,
     json_file: Json = None,
     table: Table = None,
 ) -> None:
@@ -251,7 +247,7 @@ def experiment(
     chosen = rows.split(",") if rows else None
     recipes = recipes_of(file, rows=chosen, runs=runs, seeds=None if seeds is None else range(seeds))
     files = ResultFiles(json_file, table)
-    run(file, recipes, runs, split=split, figure=plot, curves=curves, files=files)
+    run(file, recipes, runs, split=split, figure=plot, files=files)
 
 
 @_command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines

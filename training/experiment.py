@@ -1,7 +1,7 @@
 """Experiments: variants of a recipe, trained and compared in one table and one figure.
 
     mien experiment training/recipes/experiments/vit_and_cnn.yaml [--rows vit_100,cnn_100] [--seeds 3]
-        [--plot FILE.png] [--curves FILE.png]
+        [--plot FILE.png]
 
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
 all heads are evaluated on the validation split of the recipe, or another, such as --split test: mean and standard
@@ -33,7 +33,7 @@ from mien.training.config import DataSource, Recipe, RecipeError, read_as
 from mien.training.evaluate import Scores, evaluate, predict
 from mien.training.faces import Split, read_split
 from mien.training.figures import COLORS, in_style, percent_axis, save
-from mien.training.report import History, read_history
+from mien.training.report import read_history
 from mien.training.run_folder import load_best, parameters
 from mien.training.train import train
 from mien.training.wording import ResultFiles, interval, markdown_table, percent
@@ -184,40 +184,6 @@ def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
 _METRICS: Final = {"accuracy": "accuracy, %", "mean_class_accuracy": "mean class accuracy, %"}
 
 
-def write_curves(path: Path, histories: dict[str, list[History]], plot: Plot | None) -> None:
-    """Draw validation accuracy over the faces seen in training, a line per row: the mean over its seeds.
-
-    With `plot`, there is a panel per position, such as a share of the faces, and per panel of the plot.
-    """
-    panels = {("", ""): {row: row for row in histories}}
-    if plot is not None:
-        panels = {}
-        for title, lines in plot.panels.items():
-            for name, places in lines.items():
-                for x, row in places.items():
-                    panels.setdefault((title, f"{plot.x}: {x:g}"), {})[name] = row
-    titles, positions = (list(dict.fromkeys(names)) for names in zip(*panels, strict=True))
-    with in_style():
-        drawn = Figure(figsize=(2.2 + 2.4 * len(positions), 1.2 + 2.1 * len(titles)))
-        grid = drawn.subplots(len(titles), len(positions), sharex=True, sharey=True, squeeze=False).flat
-        for axes, (title, position) in zip(grid, itertools.product(titles, positions), strict=True):
-            if (rows := panels.get((title, position))) is None:
-                axes.set_axis_off()
-                continue
-            for number, (name, shown) in enumerate(rows.items()):
-                color, dash = COLORS[number % len(COLORS)], ("-", "--", ":")[number // len(COLORS) % 3]
-                of_seeds = histories.get(shown, [])
-                if of_seeds:
-                    mean = np.mean([history.accuracy for history in of_seeds], axis=0)
-                    axes.plot(of_seeds[0].faces, mean, dash, color=color, label=name)
-            axes.set(title=f"{title}, {position}".strip(", "), xlabel="faces seen", ylabel="validation accuracy, %")
-            axes.label_outer()
-            percent_axis(axes.yaxis)
-        handles = {str(line.get_label()): line for axes in drawn.axes for line in axes.get_lines()}
-        drawn.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4)
-        save(drawn, path)
-
-
 def _rows(results: dict[str, Result]) -> Figure:
     drawn = Figure(figsize=(6.8, 0.9 + 0.28 * len(results)))
     for axes, (metric, title) in zip(drawn.subplots(1, 2, sharey=True), _METRICS.items(), strict=True):
@@ -352,10 +318,9 @@ def run(
     *,
     split: str | None = None,
     figure: Path | None = None,
-    curves: Path | None = None,
     files: ResultFiles,
 ) -> None:
-    """Train the rows of `recipes_of` in `runs`, print their table, and write figures, table and results.
+    """Train the rows of `recipes_of` in `runs`, print their table, and write figure, table and results.
 
     Args:
         split: to evaluate on, by default the validation split of each recipe.
@@ -368,12 +333,5 @@ def run(
     headings, cells = as_table(results)
     print(markdown_table(headings, cells))
     files.write(headings, cells, results)
-    plot = read_as(Experiment, experiment).plot
     if figure:
-        write_figure(figure, results, plot)
-    if curves:
-        histories = {
-            row: [read_history(runs / recipe.name, batch_size=recipe.batch_size) for recipe in of_seeds]
-            for row, of_seeds in recipes.items()
-        }
-        write_curves(curves, histories, plot)
+        write_figure(figure, results, read_as(Experiment, experiment).plot)

@@ -34,7 +34,6 @@ class History:
         position: (T,) position of each logged step, in epochs.
         loss: (T,) by part: loss (the total), supervised and, with a teacher, distillation.
         epochs: (E,) position of each validation, in epochs.
-        faces: (E,) number of faces seen until each validation.
         accuracy, mean_class_accuracy: (E,) on validation, of the best head of each epoch; NaN without validation.
         minutes: duration of training steps, without validation.
         faces_per_s: mean over the run.
@@ -43,7 +42,6 @@ class History:
     position: Array
     loss: dict[str, Array]
     epochs: Array
-    faces: Array
     accuracy: Array
     mean_class_accuracy: Array
     minutes: float
@@ -81,7 +79,6 @@ def read_history(folder: Path, *, batch_size: int) -> History:
         position=np.array([line["step"] for line in steps]) * (epochs[-1]["epoch"] + 1) / epochs[-1]["step"],
         loss=loss,
         epochs=np.array([line["epoch"] + 1 for line in epochs]),
-        faces=np.array([line["step"] * batch_size for line in epochs]),
         accuracy=np.array([line.get("valid_accuracy", np.nan) for line in epochs]),
         mean_class_accuracy=np.array([line.get("valid_mean_class_accuracy", np.nan) for line in epochs]),
         minutes=seconds / 60,
