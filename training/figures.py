@@ -21,7 +21,7 @@ from mien.training.wording import percent
 
 if TYPE_CHECKING:
     from mien.training.evaluate import Scores
-    from mien.training.report import RunResult
+    from mien.training.report import History
 
 COLORS: Final = ("#0067a5", "#c4510b", "#117a56", "#8a4a9e")
 GRAY: Final = "#5a616b"
@@ -58,19 +58,17 @@ def percent_axis(axis: Any) -> None:
     axis.set_major_formatter(PercentFormatter(1.0, symbol=""))
 
 
-def history(result: "RunResult") -> Picture:
+def history(run: "History", *, best_epoch: int) -> Picture:
     """Losses, and both validation accuracies by epoch, with the selected epoch."""
-    run = result.history
     drawn = Figure(figsize=(8.4, 3.0))
     losses, accuracies = drawn.subplots(1, 2)
     for color, (part, values) in zip(COLORS, run.loss.items(), strict=False):
         losses.plot(run.position, values, color=color, label=part)
     losses.set(title="training loss", ylabel="loss")
-    accuracies.plot(run.epochs, run.accuracy, "o-", markersize=3, color=COLORS[0], label="accuracy")
-    accuracies.plot(
-        run.epochs, run.mean_class_accuracy, "o-", markersize=3, color=COLORS[1], label="mean class accuracy"
-    )
-    accuracies.axvline(result.best_epoch, color=GRAY, linewidth=0.8, linestyle=":", label="selected epoch")
+    for color, name in zip(COLORS, ("accuracy", "mean_class_accuracy"), strict=False):
+        label = name.replace("_", " ")
+        accuracies.plot(run.epochs, getattr(run, name), "o-", markersize=3, color=color, label=label)
+    accuracies.axvline(best_epoch, color=GRAY, linewidth=0.8, linestyle=":", label="selected epoch")
     accuracies.set(title="validation", ylabel="%")
     percent_axis(accuracies.yaxis)
     for axes in (losses, accuracies):
@@ -81,18 +79,19 @@ def history(result: "RunResult") -> Picture:
     return _svg(drawn, f"Training loss, and validation accuracy, by epoch; accuracy {best} % at best")
 
 
-def calibration(result: "RunResult", labels: Array) -> Picture:
+def calibration(
+    unscaled: "Scores", scaled: "Scores", probabilities: Array, labels: Array, *, threshold: float
+) -> Picture:
     """Reliability before and after temperature scaling (Guo et al. 2017), and error over coverage."""
     drawn = Figure(figsize=(8.4, 3.0))
     before, after, abstention = drawn.subplots(1, 3)
-    before_title = f"unscaled, ECE {percent(result.ece_raw)} %"
-    after_title = f"scaled, ECE {percent(result.scores.ece)} %"
-    _reliability(before, metrics.reliability(result.raw, labels), before_title)
-    _reliability(after, result.scores.reliability, after_title)
-    _, selective = metrics.by_confidence(result.probabilities, labels)
+    before_title, after_title = f"unscaled, ECE {percent(unscaled.ece)} %", f"scaled, ECE {percent(scaled.ece)} %"
+    _reliability(before, unscaled.reliability, before_title)
+    _reliability(after, scaled.reliability, after_title)
+    _, selective = metrics.by_confidence(probabilities, labels)
     abstention.plot(np.arange(1, len(labels) + 1) / len(labels), 1 - selective, color=COLORS[0])
     abstention.axhline(1 - metrics.TARGET_ACCURACY, color=GRAY, linestyle="--", linewidth=1)
-    covered = float((result.confidence >= result.threshold).mean())
+    covered = float((probabilities.max(axis=1) >= threshold).mean())
     abstention.axvline(covered, color=COLORS[1], linestyle=":", linewidth=1.4)
     abstention.set(title="with abstention", xlim=(0, 1), ylim=(0, None), xlabel="coverage, %", ylabel="error, %")
     percent_axis(abstention.xaxis)
