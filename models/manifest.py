@@ -298,7 +298,6 @@ class Manifest(StrictModel):
         return shares
 
     def metrics_in(self, precision: str) -> tuple[SplitMetrics, ...]:
-        """Metrics of the graph of one precision."""
         return next((graph.metrics for name, graph in self.graphs.items() if name == precision), ()) or self.metrics
 
     def graph(self, precision: Literal["fp32", "fp16", "int8"]) -> GraphFile:

@@ -42,7 +42,13 @@ class Preprocess(nn.Module):
             pixels = (pixels * self.luminance).sum(dim=-1, keepdim=True)
         elif self.color == "RGB" and pixels.shape[-1] == 1:  # of a student on luminance
             pixels = pixels.expand(-1, -1, -1, 3)
-        return self.normalize(self._resize(pixels.permute(0, 3, 1, 2)))
+        pixels, size = pixels.permute(0, 3, 1, 2), (self.img_size, self.img_size)
+        if self.img_size < CROP_PX and CROP_PX % self.img_size == 0:
+            pixels = functional.avg_pool2d(pixels, CROP_PX // self.img_size)
+        elif self.img_size != CROP_PX:
+            smaller = self.img_size < CROP_PX
+            pixels = functional.interpolate(pixels, size, mode="bilinear", antialias=smaller, align_corners=False)
+        return self.normalize(pixels)
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """Resized pixels from 0 to 1 (B, C, P, P) as the backbone expects them."""
@@ -53,14 +59,6 @@ class Preprocess(nn.Module):
         centered = pixels - pixels.mean(dim=(1, 2, 3), keepdim=True)
         # the constant avoids amplifying the noise of flat images
         return centered / (centered.square().mean(dim=(1, 2, 3), keepdim=True).sqrt() + 0.02)
-
-    def _resize(self, pixels: Tensor) -> Tensor:
-        if self.img_size == CROP_PX:
-            return pixels
-        if CROP_PX % self.img_size == 0:
-            return functional.avg_pool2d(pixels, CROP_PX // self.img_size)
-        size, smaller = (self.img_size, self.img_size), self.img_size < CROP_PX
-        return functional.interpolate(pixels, size=size, mode="bilinear", antialias=smaller, align_corners=False)
 
 
 class FaceNetwork(nn.Module):

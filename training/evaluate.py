@@ -30,7 +30,7 @@ from mien.training.config import DataSource
 from mien.training.faces import Split, in_order, read_split
 from mien.training.run_folder import load_best, read_facts
 from mien.training.runtime import Runtime
-from mien.training.wording import ResultFiles, interval, metric_cells, percent, plain_interval, print_table
+from mien.training.wording import ResultFiles, interval, percent, plain_interval, print_table, scores_table, title_of
 
 _BATCH: Final = 128
 _CPU: Final = Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False))
@@ -228,20 +228,6 @@ def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...]
     loss_before, loss_after = (metrics.negative_log_likelihood(side, labels) for side in (before, after))
     loss = Gain(NLL, float(loss_before.mean()), float(loss_after.mean()), metrics.mean(loss_after - loss_before))
     return [loss, *(Gain(*row) for row in zip(names, *sides, gains, strict=True))]
-
-
-def scores_table(columns: Mapping[str, Scores]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: metrics with their 95 % intervals, shares in percent."""
-    cells = [metric_cells(scores) for scores in columns.values()]
-    for scores, column in zip(columns.values(), cells, strict=True):
-        if scores.kl_to_votes is not None:
-            column["KL to votes (nats)"] = plain_interval(scores.kl_to_votes)
-    return ["metric", *columns], [[name, *(column.get(name, "") for column in cells)] for name in cells[0]]
-
-
-def title_of(scores: Scores) -> str:
-    """Heading of a column: subset, prior and number of faces."""
-    return f"{'clean, ' if scores.clean else ''}{scores.prior}, {scores.faces:,} faces"
 
 
 def run(  # noqa: PLR0913 (options of the command)

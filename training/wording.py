@@ -5,7 +5,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,7 +33,18 @@ def interval(figure: Interval, digits: int = 2, *, sign: str = "") -> str:
     return f"{value} ({low} to {high})"
 
 
-def metric_cells(scored: SplitMetrics) -> dict[str, str]:
+def title_of(scores: SplitMetrics) -> str:
+    """Heading of a column: subset, prior and number of faces."""
+    return f"{'clean, ' if scores.clean else ''}{scores.prior}, {scores.faces:,} faces"
+
+
+def scores_table(columns: Mapping[str, SplitMetrics]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: metrics with their 95 % intervals, shares in percent."""
+    cells = [_metric_cells(scores) for scores in columns.values()]
+    return ["metric", *columns], [[name, *(column.get(name, "") for column in cells)] for name in cells[0]]
+
+
+def _metric_cells(scored: SplitMetrics) -> dict[str, str]:
     """Metrics by display name, shares in percent with their intervals; those that a split lacks are left out."""
     shares = {
         "accuracy": scored.accuracy,
@@ -44,10 +55,12 @@ def metric_cells(scored: SplitMetrics) -> dict[str, str]:
         **{f"recall, {label}": recall for label, recall in scored.recall.items()},
     }
     losses = {"negative log likelihood": scored.nll, "Brier score": scored.brier}
+    votes = {"KL to votes (nats)": getattr(scored, "kl_to_votes", None)}
     return {
         **{name: interval(figure) for name, figure in shares.items() if figure is not None},
         **{name: plain_interval(figure) for name, figure in losses.items() if figure is not None},
         "ECE, 15 bins": percent(scored.ece, 2),
+        **{name: plain_interval(figure) for name, figure in votes.items() if figure is not None},
     }
 
 

@@ -63,7 +63,6 @@ class BackboneConfig(StrictModel):
 
     @property
     def in_chans(self) -> int:
-        """Number of input channels."""
         return 1 if self.color == "luminance" else 3
 
 

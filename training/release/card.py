@@ -11,7 +11,7 @@ import numpy as np
 
 from mien.data.readers.base import readers
 from mien.models.manifest import Interval, Manifest, SplitMetrics
-from mien.training.wording import markdown_table, markdown_template, metric_cells, most_confused
+from mien.training.wording import markdown_table, markdown_template, most_confused, scores_table, title_of
 
 
 def render(manifest: Manifest) -> str:
@@ -60,10 +60,7 @@ def _tables(scored: tuple[SplitMetrics, ...], command: Callable[[str, str], str]
     """One table per split, with one column per prior and subset."""
     tables = []
     for (data, split), group in groupby(scored, key=lambda column: (column.data, column.split)):
-        columns = list(group)
-        heads = [f"{'clean, ' if column.clean else ''}{column.prior}, {column.faces:,} faces" for column in columns]
-        rows = [metric_cells(column) for column in columns]
-        cells = [(name, *(row.get(name, "") for row in rows)) for name in rows[0]]
+        table = markdown_table(*scores_table({title_of(column): column for column in group}))
         title = f"{data}, {split} split, shares in % (95 % interval), by `mien {command(data, split)}`:"
-        tables.append(f"{title}\n\n{markdown_table(('metric', *heads), cells)}")
+        tables.append(f"{title}\n\n{table}")
     return "\n\n".join(tables)
