@@ -39,15 +39,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    sample: Sample
-    pixels: str | None  # hash; None if the image cannot be used
-    missing: bool = False
-    error: str = ""
-
-
-def check(
+def check(  # noqa: C901 (one page, from top to bottom)
     reader: Reader, progress: Callable[[str, int], None], *, face_share: Callable[[Array], float] | None = None
 ) -> Report:
     """Check every image of every split; a malformed annotation is reported like any other problem.
@@ -60,7 +52,7 @@ def check(
     report = Report(reader.kind, reader.title, reader.labels, notes=list(reader.notes))
     for split, published in reader.expected_counts().items():
         report.published[split] = {label: published[label] for label in reader.labels if label in published}
-    checked: list[_Checked] = []
+    pixels: list[tuple[Sample, str]] = []
     for split in reader.splits():
         try:
             samples = reader.samples(split)
@@ -73,31 +65,41 @@ def check(
         if counts[None]:
             report.counts[split][UNLABELED] = counts[None]
         report.problems.extend(_label_problems(split, samples, reader.labels))
-        checked_of_split = []
+        usable: list[tuple[Sample, str]] = []
+        missing: list[Sample] = []
+        broken: list[tuple[Sample, MienError]] = []
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            for image in pool.map(partial(_check_image, reader), samples):
+            for sample, found in zip(samples, pool.map(partial(_pixels_of, reader), samples), strict=True):
                 progress(split, 1)
-                checked_of_split.append(image)
-        report.problems.extend(_file_problems(split, checked_of_split))
+                if found is None:
+                    missing.append(sample)
+                elif isinstance(found, MienError):
+                    broken.append((sample, found))
+                else:
+                    usable.append((sample, found))
+        if missing:
+            report.problems.append(f"{split}: {len(missing)} of {len(samples)} images are missing: {_listed(missing)}")
+        if broken:
+            listed = _listed([sample for sample, _ in broken])
+            report.problems.append(f"{split}: {len(broken)} images are unreadable: {listed} ({broken[0][1]})")
         if face_share is not None and not report.published:
-            usable = [image.sample for image in checked_of_split if image.pixels is not None]
-            report.problems.extend(_photo_problems(split, usable, reader, face_share))
-        checked += checked_of_split
+            report.problems.extend(_photo_problems(split, [sample for sample, _ in usable], reader, face_share))
+        pixels += usable
     report.problems.extend(_count_problems(report))
-    _compare_pixels(report, checked, can_exclude=reader.can_exclude)
+    _compare_pixels(report, pixels, can_exclude=reader.can_exclude)
     return report
 
 
-def _check_image(reader: Reader, sample: Sample) -> _Checked:
+def _pixels_of(reader: Reader, sample: Sample) -> str | MienError | None:
+    """Hash of an image, whatever the format of its file; None if it is missing."""
     if reader.path_of(sample) not in reader.tree:
-        return _Checked(sample, None, missing=True)
+        return None
     try:
         image = reader.image(sample)
         frame(image, sample)
     except MienError as error:
-        return _Checked(sample, None, error=str(error))
-    content = repr(image.shape).encode() + np.ascontiguousarray(image).tobytes()  # whatever the format of the file
-    return _Checked(sample, hashlib.sha256(content).hexdigest())
+        return error
+    return hashlib.sha256(repr(image.shape).encode() + np.ascontiguousarray(image).tobytes()).hexdigest()
 
 
 def _listed(samples: list[Sample]) -> str:
@@ -117,16 +119,6 @@ def _label_problems(split: str, samples: list[Sample], labels: tuple[str, ...]) 
     ]
     if invalid:
         yield f"{split}: {len(invalid)} distributions do not sum to 1 over {len(labels)} labels: {_listed(invalid)}"
-
-
-def _file_problems(split: str, checked: list[_Checked]) -> Iterator[str]:
-    missing = [image.sample for image in checked if image.missing]
-    if missing:
-        yield f"{split}: {len(missing)} of {len(checked)} images are missing: {_listed(missing)}"
-    broken = [image for image in checked if image.error]
-    if broken:
-        samples = [image.sample for image in broken]
-        yield f"{split}: {len(broken)} images are unreadable: {_listed(samples)} ({broken[0].error})"
 
 
 def _photo_problems(
@@ -149,27 +141,25 @@ def _count_problems(report: Report) -> Iterator[str]:
         if split not in report.counts:
             yield f"{split}: split not found, expected {sum(published.values()):,} images"
             continue
-        differing = {label: count for label, count in published.items() if report.counts[split][label] != count}
-        for label, count in differing.items():
-            yield f"{split}: {report.counts[split][label]:,} images of {label}, expected {count:,}"
+        for label, count in published.items():
+            if (found := report.counts[split][label]) != count:
+                yield f"{split}: {found:,} images of {label}, expected {count:,}"
     for split, counts in report.counts.items():
         empty = [label for label, count in counts.items() if not count]
         if empty and UNLABELED not in counts:
             yield f"{split}: no images of {', '.join(empty)}"
 
 
-def _compare_pixels(report: Report, checked: list[_Checked], *, can_exclude: bool) -> None:
+def _compare_pixels(report: Report, pixels: list[tuple[Sample, str]], *, can_exclude: bool) -> None:
     first: dict[str, Sample] = {}
     across: dict[tuple[str, str], list[Sample]] = {}
     within: dict[str, list[tuple[Sample, Sample]]] = {}
-    for image in checked:
-        if image.pixels is None:
-            continue
-        earlier = first.setdefault(image.pixels, image.sample)
-        if earlier.split != image.sample.split:
-            across.setdefault((image.sample.split, earlier.split), []).append(image.sample)
-        elif earlier is not image.sample:
-            within.setdefault(earlier.split, []).append((image.sample, earlier))
+    for sample, sha256 in pixels:
+        earlier = first.setdefault(sha256, sample)
+        if earlier.split != sample.split:
+            across.setdefault((sample.split, earlier.split), []).append(sample)
+        elif earlier is not sample:
+            within.setdefault(earlier.split, []).append((sample, earlier))
     for (split, other), samples in across.items():
         problem = f"{split}: {len(samples)} images have the same pixels as an image of {other}: {_listed(samples)}"
         advice = f". Use the option exclude_near_duplicates_of={split} to leave them out of {other}"

@@ -89,7 +89,6 @@ class FolderTree(FileTree):
         return names
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes. Raises: DatasetError, naming the file."""
         try:
             return (self.path / name).read_bytes()
         except OSError as error:

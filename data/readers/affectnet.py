@@ -81,7 +81,6 @@ class AffectNet(Reader):
         return {"train": train, "test": test} | (held_out_counts(train, VALID_SHARE) if self.hold_out_valid else {})
 
     def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree."""
         return self._path_by_file.get(sample.key, sample.key) if self._from_csv else super().path_of(sample)
 
     def _take(self, samples: list[Sample]) -> None:

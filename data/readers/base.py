@@ -148,20 +148,16 @@ class Reader:
         if split not in self._samples:
             listed = self._read_split(split)
             self._left_out[split].update(sample.label for sample in listed if sample.label in self._others)
-            listed = [sample for sample in listed if sample.label not in self._others]
-            samples = self._without_near_duplicates(split, listed)
+            samples = [sample for sample in listed if sample.label not in self._others]
+            for other in self.exclude_near_duplicates_of:
+                if other not in self.splits():
+                    raise self.error(f"exclude_near_duplicates_of={other}, but {self.root} has no such split")
+                if other != split:
+                    near = self._resembling(samples, other)
+                    self._left_out[split][f"near-duplicates of {other}"] = int(near.sum())
+                    samples = [sample for sample, is_near in zip(samples, near, strict=True) if not is_near]
             self._samples[split] = tuple(sorted(samples, key=lambda sample: sample.key))
         return list(self._samples[split])
-
-    def _without_near_duplicates(self, split: str, samples: list[Sample]) -> list[Sample]:
-        for other in self.exclude_near_duplicates_of:
-            if other not in self.splits():
-                raise self.error(f"exclude_near_duplicates_of={other}, but {self.root} has no such split")
-            if other != split:
-                near = self._resembling(samples, other)
-                self._left_out[split][f"near-duplicates of {other}"] = int(near.sum())
-                samples = [sample for sample, is_near in zip(samples, near, strict=True) if not is_near]
-        return samples
 
     def _resembling(self, samples: Sequence[Sample], split: str) -> Array:
         """Whether each sample resembles an image of a split, (N,) bool."""
@@ -196,7 +192,6 @@ class Reader:
         return self._prefix + sample.key
 
     def read_bytes(self, sample: Sample) -> bytes:
-        """Return the image's bytes. Raises: DatasetError."""
         return self.tree.read(self.path_of(sample))
 
     def image(self, sample: Sample) -> Array:

@@ -65,7 +65,6 @@ class ExpW(Reader):
                 self._by_split[split].append(replace(sample, split=split))
 
     def path_of(self, sample: Sample) -> str:
-        """Return the name of the photo in the tree."""
         name = sample.key.rpartition("#")[0]
         return self._path_by_name.get(name, name)
 

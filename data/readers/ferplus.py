@@ -86,7 +86,6 @@ class FerPlus(Reader):
         self._prefix = next(prefix for prefix in prefixes if prefix is not None)
 
     def splits(self) -> tuple[str, ...]:
-        """Return the splits with a label.csv."""
         return tuple(split for split in _FOLDERS if self._label_file(split) in self.tree)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:

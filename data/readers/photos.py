@@ -43,7 +43,6 @@ class Photos(Reader):
         return ("train",)
 
     def path_of(self, sample: Sample) -> str:
-        """Return the name of the image with the face."""
         return self._prefix + sample.key.rpartition("#")[0]
 
     def _read_split(self, split: str) -> list[Sample]:

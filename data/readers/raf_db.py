@@ -115,12 +115,10 @@ class RafDb(RafDbReader):
         }
 
     def splits(self) -> tuple[str, ...]:
-        """Return the splits that are present."""
         present = set(self._split_by_id.values())
         return tuple(split for split in ("train", "valid", "test") if split in present)
 
     def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree."""
         return self._path_by_name.get(PurePosixPath(sample.key).name, sample.key)
 
     def _read_labels(self, name: str) -> dict[str, str]:
