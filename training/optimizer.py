@@ -33,7 +33,8 @@ def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Opti
         decayed = [p for _, p in trained if id(p) not in chosen]
         groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     else:  # with timm's `lr_scale`, which is 1 for the heads
-        layered: Any = getattr(getattr(network, "backbone", None), "network", None)
+        backbone: Any = getattr(network, "backbone", None)
+        layered: Any = getattr(backbone, "network", backbone)
         if not hasattr(layered, "group_matcher"):
             raise RecipeError("optim.layer_decay: this network has no layer groups; remove it, or choose a timm family")
         names = [name for name, _ in layered.named_parameters() if name.endswith(_NO_DECAY_ENDINGS)]

@@ -130,6 +130,10 @@ class MobileFaceNet(Convolutions):
         self.drop = nn.Dropout(config.drop_rate)
         self.head = nn.Linear(_WIDTH, num_classes)
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Names by layer, from the input to the last map, for `optim.layer_decay`; part of timm's interface."""
+        return {"stem": r"^conv1|^dw_conv", "blocks": [(r"^features\.(\d+)", None), (r"^conv2|^gdconv", (99,))]}
+
     def forward(self, pixels: Tensor) -> Heads:  # (B, 1 or 3, 112, 112)
         features = self.last_map(pixels)
         logits = self.head(self.drop(self.gdconv(features).flatten(1)))  # (B, classes)

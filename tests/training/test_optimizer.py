@@ -36,6 +36,16 @@ def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() ->
     assert rates[inside + "dist_token"] == rates[inside + "pos_embed"] == rates[inside + chain[0]]
 
 
+def test_the_layers_of_mobilefacenet_learn_from_its_last_map_to_its_first() -> None:
+    network = tiny({"family": "mobilefacenet", "name": "mobilefacenet"})
+    rates = rate_of(network, build_optimizer(network, OptimConfig(learning_rate=1e-2, layer_decay=0.5)))
+    steps_from_head = {"head.weight": 0, "conv2.0.weight": 0, "gdconv.1.bias": 0, "features.14.conv.0.0.weight": 1}
+    steps_from_head |= {"features.0.conv.0.0.weight": 15, "dw_conv.0.0.weight": 16, "conv1.0.weight": 16}
+    for name, steps in steps_from_head.items():
+        assert rates[f"backbone.{name}"] == pytest.approx(1e-2 / 2**steps), name
+    assert set(rates) == {name for name, _ in network.named_parameters()}
+
+
 SWIN: dict[str, object] = {
     "family": "swin", "name": "swin_tiny_patch4_window7_224", "img_size": 56,
     "options": {"patch_size": 4, "window_size": 7, "embed_dim": 16, "depths": [1], "num_heads": [2]},
