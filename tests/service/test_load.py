@@ -204,7 +204,7 @@ def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:
     with Image.open(sample_photo()) as photo:
         widths = range(300, 480, 15)
         photos = [encoded(np.asarray(photo.convert("RGB").resize((width, 300))), "JPEG") for width in widths]
-    sequential = [common.ask(photo)["images"][0]["faces"] for photo in photos]
+    sequential = [common.post(photo).json()["images"][0]["faces"] for photo in photos]
     assert all(sequential)
     assert len({json.dumps(faces) for faces in sequential}) == len(photos), "each photo has its own faces"
 

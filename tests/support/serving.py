@@ -16,6 +16,14 @@ import httpx
 from benchmarks.background import SERVER, cpu_s, free_port
 from tests.support import ROOT, environment_of, eventually
 
+# The heads of requests, to which more headers and an empty line are added
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/expressions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/jpeg\r\n"
+UPGRADE = (
+    b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
 
 @dataclass
 class Server:
@@ -59,11 +67,13 @@ class Server:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
 
-    def ask(self, payload: bytes) -> dict[str, Any]:
-        """The response to one JPEG."""
-        headers = {"Content-Type": "image/jpeg"}
-        response = httpx.post(f"{self.url}/v1/expressions", content=payload, headers=headers, timeout=60)
-        return response.raise_for_status().json()
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=60, **options)
+
+    def post(self, image: bytes, **headers: str) -> httpx.Response:
+        """The response to one image."""
+        headers = {"content-type": "image/jpeg"} | headers
+        return httpx.post(f"{self.url}/v1/expressions", content=image, headers=headers, timeout=60)
 
     def send(self, *parts: bytes, pause_s: float = 0) -> bytes:
         """Send raw bytes, with a pause after each part, until the server closes. Returns what it wrote."""

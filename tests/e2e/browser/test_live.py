@@ -79,7 +79,7 @@ def go_live(page: Page) -> None:
 
 
 def test_the_label_of_the_service_is_shown_with_metrics_and_timeline(live: Tab, site: Server) -> None:
-    (image,) = site.ask(live.sent[0])["images"]
+    (image,) = site.post(live.sent[0]).json()["images"]
     (face,) = json.loads(live.results[0])["faces"]
     assert face["label"] == image["faces"][0]["label"]
     assert face["probabilities"] == image["faces"][0]["probabilities"]

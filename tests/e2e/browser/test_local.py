@@ -79,7 +79,7 @@ def agreement(site: Server, found: dict[str, list[dict[str, Any]]], photos: list
     """Numbers of faces, of those at the same place, and with the same label or a tie; largest distance, pixels."""
     faces, same_place, same_label, largest = 0, 0, 0, 0.0
     for photo in photos:
-        expected = site.ask(photo.read_bytes())["images"][0]["faces"]
+        expected = site.post(photo.read_bytes()).json()["images"][0]["faces"]
         assert len(found[photo.name]) == len(expected), photo.name
         for face in expected:
             nearest = min(found[photo.name], key=lambda one: furthest_px(face, one))

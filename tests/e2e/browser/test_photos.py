@@ -69,7 +69,7 @@ def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Server)
     answers = {entry["file"]: entry for entry in json.loads(tab.download("#json")[1])}
     table = list(csv.DictReader(io.StringIO(tab.download("#csv")[1].decode("utf-8-sig"))))
     for photo in PHOTOS:
-        expected = site.ask(photo.read_bytes())["images"][0]["faces"]
+        expected = site.post(photo.read_bytes()).json()["images"][0]["faces"]
         assert answers[photo.name]["images"][0]["faces"] == expected
         rows = [row for row in table if row["file"] == photo.name]
         assert [row["status"] for row in rows] == (["ok"] * len(expected) or ["no_face"])
@@ -302,7 +302,7 @@ def test_the_first_screen_shows_a_labeled_photo_and_every_choice(open_tab: Open,
     tab = open_tab()
     tab.page.wait_for_selector("#example-faces .attention canvas", timeout=WAIT_MS)
     photo = ROOT / "app" / "static" / "page" / "samples" / "photo.jpg"
-    (face,) = site.ask(photo.read_bytes())["images"][0]["faces"]
+    (face,) = site.post(photo.read_bytes()).json()["images"][0]["faces"]
     assert face["label"] in tab.page.inner_text("#example-faces .face-label")
     assert tab.page.is_visible("#example")
     for size in ((1280, 720), (360, 740), (740, 360)):
