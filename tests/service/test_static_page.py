@@ -24,11 +24,9 @@ def folder(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def test_the_folder_has_everything_that_the_page_needs(folder: Path, artifact: Path) -> None:
+def test_the_folder_has_everything_that_the_page_needs(folder: Path) -> None:
     own = {"sw.js", "package.json"}
-    files = [path for path in FILES.rglob("*") if path.is_file() and path.suffix != ".html" and path.name not in own]
-    assert files
-    for path in files:
+    for path in (path for path in FILES.rglob("*.*") if path.suffix != ".html" and path.name not in own):
         assert (folder / "page" / path.relative_to(FILES)).read_bytes() == path.read_bytes()
     assert (folder / "sw.js").read_bytes() == (FILES / "sw.js").read_bytes(), "it controls the folder that it is in"
     assert json.loads((folder / "page" / "package.json").read_text())["version"] == VERSION
@@ -47,21 +45,21 @@ def test_addresses_are_relative_and_the_policy_is_in_the_page(folder: Path, name
     assert f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' in text
     addresses = re.findall(r'(?:href|src)="([^"#]+)"', text)
     assert addresses
-    assert not [address for address in addresses if address.startswith(("/", "http"))]
-    own = [address for address in addresses if address not in {"./", "docs"}]  # the API is hidden without a service
-    assert not [address for address in own if not (folder / address).is_file()]
+    for address in set(addresses) - {"./", "docs"}:  # the API is hidden without a service
+        assert not address.startswith(("/", "http"))
+        assert (folder / address).is_file(), address
 
 
-def test_a_missing_runtime_is_reported_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(static_page, "has_runtime", lambda: False)
-    with pytest.raises(StartupError, match=rf"make runtime.*{re.escape(str(RUNTIME))}"):
-        static_page.write_page(tmp_path / "site", Settings())
-    assert not (tmp_path / "site").exists()
-
-
-def test_files_of_another_page_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(static_page, "has_runtime", lambda: True)
-    (tmp_path / "index.html").write_text("own")
-    with pytest.raises(StartupError, match=r"index\.html would be replaced"):
+@pytest.mark.parametrize(
+    ("runtime", "own", "message"),
+    [(False, [], f"make runtime.*{re.escape(str(RUNTIME))}"), (True, ["index.html"], r"index\.html would be replaced")],
+)
+def test_without_the_runtime_or_over_another_page_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: bool, own: list[str], message: str
+) -> None:
+    monkeypatch.setattr(static_page, "has_runtime", lambda: runtime)
+    for name in own:
+        (tmp_path / name).touch()
+    with pytest.raises(StartupError, match=message):
         static_page.write_page(tmp_path, Settings())
-    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+    assert [path.name for path in tmp_path.iterdir()] == own
