@@ -4,23 +4,20 @@ import json
 import re
 from pathlib import Path
 
-import httpx
-
 from mien.app.inference.runtime.sessions import cuda_unavailable_reason
 from mien.app.service.keys import key_hash
 from tests.service.conftest import Serve
-from tests.support.serving import Server
+from tests.support.serving import UPGRADE, Server
 
 
 def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(common: Server) -> None:
-    server = common
-    earlier = len(server.log.read_text())
-    given = httpx.get(f"{server.url}/nope", headers={"x-request-id": "trace-1"})
-    made = httpx.get(f"{server.url}/v1/models").headers["x-request-id"]
+    earlier = len(common.log.read_text())
+    given = common.get("/nope", headers={"x-request-id": "trace-1"})
+    made = common.get("/v1/models").headers["x-request-id"]
     for path in ("/health", "/ready", "/metrics", "/metrics?a=b"):
-        httpx.get(f"{server.url}{path}")
-    assert "device" not in server.log.read_text(), "a service for the CPU looks for no GPU"
-    log = server.log.read_text()[earlier:]
+        common.get(path)
+    assert "device" not in common.log.read_text(), "a service for the CPU looks for no GPU"
+    log = common.log.read_text()[earlier:]
     assert given.headers["x-request-id"] == "trace-1"
     assert '"GET /nope HTTP/1.1" 404 Not Found [trace-1]' in log
     assert f'"GET /v1/models HTTP/1.1" 200 OK [{made}]' in log
@@ -28,17 +25,14 @@ def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(commo
 
 
 def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(common: Server) -> None:
-    server = common
-    httpx.get(f"{server.url}/nope?key=secret")
-    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    common.get("/nope?key=secret")
     for path, origin in ((b"/v1/stream?key=secret", b"http://localhost"), (b"/v1/stream", b"http://[::1")):
-        response = server.send(b"GET %s HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n%s\r\n" % (path, origin, upgrade))
+        response = common.send(UPGRADE.replace(b"/v1/stream", path) + b"Origin: %s\r\n\r\n" % origin)
         assert b"application/problem+json" in response
         assert b"x-request-id: " in response
-    wrong = server.send(b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % upgrade.replace(b"13", b"12"))
+    wrong = common.send(UPGRADE.replace(b"Version: 13", b"Version: 12") + b"\r\n")
     made = re.findall(rb"x-request-id: (\w+)", wrong)[0].decode()
-    log = server.log.read_text()
+    log = common.log.read_text()
     assert f"connection rejected (400 Bad Request) [{made}]" in log
     assert '"GET /nope HTTP/1.1" 404' in log
     assert '"WebSocket /v1/stream" 422' in log
@@ -46,12 +40,10 @@ def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(common:
     assert "ERROR" not in log
 
 
-def test_json_logs_of_all_processes_are_one_object_per_line_and_name_a_missing_gpu(
-    serve: Serve, tmp_path: Path
-) -> None:
+def test_a_json_log_has_one_object_per_line_and_names_a_missing_gpu(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text(f"[web]\nsha256 = ['{key_hash('secret')}']")
-    server = serve(device="auto", log_format="json", workers=2, api_keys_file=tmp_path / "keys.toml")
-    made = httpx.get(f"{server.url}/v1/models", headers={"x-api-key": "secret"}).headers["x-request-id"]
+    server = serve(device="auto", log_format="json", api_keys_file=tmp_path / "keys.toml")
+    made = server.get("/v1/models", headers={"x-api-key": "secret"}).headers["x-request-id"]
     lines = [json.loads(line) for line in server.log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message", "request_id"} <= line.keys() for line in lines)
     (access,) = [line for line in lines if line["request_id"] == made]

@@ -1,4 +1,4 @@
-"""Options of the uvicorn server, and environment of its worker processes."""
+"""The start of the server: what prevents it, ports, limits, and the environment of worker processes."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from mien.app.errors import SettingsError, StartupError
 from mien.app.inference.detect import weights
 from mien.app.inference.labeler import Labeler, open_labelers
 from mien.app.inference.runtime.sessions import CPU
-from mien.app.service import server
+from mien.app.service import local_page, server
 from mien.app.settings import Settings
 from tests.support import ROOT, environment_of
 
@@ -105,21 +105,19 @@ def test_a_folder_without_yunet_is_a_warning_of_the_start(
 
 @pytest.mark.usefixtures("started")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_port_in_use_ends_the_start_before_models_are_opened(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+def test_a_port_in_use_ends_the_start_before_models_are_opened(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int
+) -> None:
     monkeypatch.setattr(server, "open_labelers", lambda _: pytest.fail("models are opened"))
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"MIEN_PORT={port}: Address already in use. Choose another port"):
+        message = f"MIEN_PORT={port}: Address already in use. Choose another port"
+        with pytest.raises(SettingsError, match=message):
             server.run(Settings(port=port, workers=workers))
-
-
-@pytest.mark.usefixtures("started")
-def test_an_error_that_ends_the_start_is_json_if_the_log_is(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(SystemExit) as ended:
-        server.run(Settings(port=other.getsockname()[1], log_format="json"))
-    assert ended.value.code == 1
-    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("CRITICAL", None)]
-    assert "Address already in use" in caplog.text
+        with pytest.raises(SystemExit, match="1"):
+            server.run(Settings(port=port, workers=workers, log_format="json"))
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info, message in record.message) == ("CRITICAL", None, True)
 
 
 def test_a_wrong_setting_is_json_if_the_log_is() -> None:
@@ -163,3 +161,23 @@ def test_the_limit_of_open_files_is_raised_for_all_connections(
     server.run(Settings(port=0, max_connections=1024))
     assert limits == [(limit, hard)]
     assert caplog.text.count("ulimit") == warnings
+
+
+def test_the_page_is_served_locally_and_a_used_port_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Settings] = []
+    opened: list[str] = []
+    monkeypatch.setattr("mien.app.service.server.run", served.append)
+    monkeypatch.setattr(local_page, "_open_when_ready", lambda address, browser: opened.append(f"{address} {browser}"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = int(taken.getsockname()[1])
+        with pytest.raises(StartupError, match=f"MIEN_PORT={port}"):
+            local_page.serve_page(Settings(port=port), browser=True)
+        busy = Settings().model_copy(update={"port": port, "host": "0.0.0.0"})  # noqa: S104  # must not be taken over
+        busy.model_fields_set.discard("port")
+        local_page.serve_page(busy, browser=True)
+    (chosen,) = served
+    assert chosen.host == "127.0.0.1"
+    assert chosen.port not in {0, port}
+    assert opened == [f"http://127.0.0.1:{chosen.port}/ True"]

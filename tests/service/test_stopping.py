@@ -9,13 +9,12 @@ from collections import Counter
 from pathlib import Path
 
 import filelock
-import httpx
 import pytest
 
 from benchmarks.load import REFUSED, Outcome, open_loop, request_bytes
 from tests.service.conftest import Serve
 from tests.support import encoded, eventually, gradient_image
-from tests.support.serving import Server
+from tests.support.serving import GET, Server
 
 PHOTOS = [encoded(gradient_image(width, 240), "JPEG") for width in (320, 400, 480)]
 
@@ -41,15 +40,6 @@ def test_no_accepted_request_is_lost_when_the_service_stops(serve: Serve, worker
         assert len(logged) == statuses[200], "every request that the server took was answered, to the last byte"
 
 
-def test_readiness_fails_before_the_port_closes(serve: Serve) -> None:
-    server = serve(drain_s=3)
-    server.process.terminate()
-    eventually(lambda: httpx.get(f"{server.url}/ready").status_code == 503)
-    answer = httpx.post(f"{server.url}/v1/expressions", content=PHOTOS[0], headers={"content-type": "image/jpeg"})
-    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
-    assert server.process.wait(20) == 0
-
-
 def _response(client: socket.socket) -> bytes:
     """One response of JSON, headers and body, in lower case."""
     answer = b""
@@ -58,21 +48,27 @@ def _response(client: socket.socket) -> bytes:
     return answer.lower()
 
 
-def test_open_connections_get_their_responses_while_stopping(serve: Serve) -> None:
-    server = serve()
-    ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+def test_readiness_fails_before_the_port_closes_and_open_connections_get_their_responses(serve: Serve) -> None:
+    server = serve(drain_s=2)
+
+    def port_is_closed() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(server.address) != 0
+
     request = request_bytes(PHOTOS[0], "image/jpeg", host="localhost")
     with (
         socket.create_connection(server.address, timeout=10) as kept,
         socket.create_connection(server.address, timeout=10) as half_sent,
     ):
-        kept.sendall(ask)
+        kept.sendall(GET + b"\r\n")
         assert _response(kept).startswith(b"http/1.1 200")
         half_sent.sendall(request[: len(request) // 2])
-        time.sleep(0.2)
         server.process.terminate()
-        time.sleep(0.3)
-        kept.sendall(ask)
+        eventually(lambda: server.get("/ready").status_code == 503)
+        late = server.post(PHOTOS[0])
+        assert (late.status_code, late.headers["connection"]) == (200, "close")
+        eventually(port_is_closed)
+        kept.sendall(GET + b"\r\n")
         answer = _response(kept)
         assert answer.startswith(b"http/1.1 200")
         assert b"connection: close" in answer
