@@ -14,8 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 def admission(**changes: float) -> Admission:
-    limits = {"concurrent": 2, "queue": 7, "per_client": 0, "buffered_bytes": 2000}
-    limits |= {"streams": 3, "streams_per_client": 0} | changes
+    limits = {"concurrent": 2, "queue": 7, "per_client": 0, "buffered_bytes": 2000} | changes
     return Admission(Settings(**{f"max_{name}": value for name, value in limits.items()}), Metrics())
 
 
@@ -82,6 +81,10 @@ async def test_one_client_cannot_fill_the_queue() -> None:
     await requests.finish()
     with requests.gate.admit("a"):
         pass
+    without_queue = Scene(admission(concurrent=2, queue=0))
+    await without_queue.send("a1", "a2", "b1")
+    assert (without_queue.log, without_queue.refused()) == (["a1", "a2"], ["b1"])
+    await without_queue.finish()
 
 
 async def test_one_client_has_as_many_requests_as_its_limit() -> None:
@@ -93,13 +96,6 @@ async def test_one_client_has_as_many_requests_as_its_limit() -> None:
             pass
     with gate.admit("a"):
         pass
-
-
-async def test_without_a_queue_requests_are_served_while_a_slot_is_free() -> None:
-    requests = Scene(admission(concurrent=2, queue=0))
-    await requests.send("a1", "a2", "b1")
-    assert (requests.log, requests.refused()) == (["a1", "a2"], ["b1"])
-    await requests.finish()
 
 
 async def test_uploads_are_not_in_the_queue() -> None:

@@ -1,8 +1,8 @@
 """A thousand malicious files sent to a server: no crash, no 5xx, limited time and memory."""
 
-import asyncio
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from http import HTTPStatus
@@ -17,7 +17,7 @@ from benchmarks.load import request_bytes
 from mien.app.labeling.journal import Journal
 from tests.service.conftest import Serve
 from tests.support import encoded, eventually, gradient_image, sample_photo
-from tests.support.hostile import METADATA, Hostile, corpus
+from tests.support.hostile import METADATA, corpus
 from tests.support.serving import Server
 
 ALLOWED = {HTTPStatus.OK, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, 422}
@@ -29,14 +29,14 @@ def test_no_hostile_file_crashes_stalls_or_bloats_the_service(common: Server) ->
     assert len({case.name for case in files}) == len(files) >= 1000, "every file has a name of its own"
     statuses: Counter[int] = Counter()
     slowest, fattest = (0.0, ""), (0.0, "")
-    with httpx.Client(base_url=common.url, timeout=30) as client:
+    with httpx.Client(base_url=common.url, timeout=20) as client:
         client.post("/v1/expressions", content=files[0].payload, headers={"content-type": "image/jpeg"})
         for case in files:
             before = common.memory_mb()
             common.reset_peak()
             used = common.cpu_s()
-            answer = _post(client, case)
-            assert answer.status_code in ALLOWED, (case.name, answer.text)
+            answer = client.post("/v1/expressions", content=case.payload, headers={"content-type": case.kind})
+            assert answer.status_code in (ALLOWED if case.payload else {422}), (case.name, answer.text)
             slowest = max(slowest, (common.cpu_s() - used, case.name))
             fattest = max(fattest, (common.peak_mb() - before, case.name))
             statuses[answer.status_code] += 1
@@ -47,15 +47,6 @@ def test_no_hostile_file_crashes_stalls_or_bloats_the_service(common: Server) ->
     assert fattest[0] <= 250, f"{fattest[1]} took {fattest[0]:.0f} MB"
     assert common.process.poll() is None
     assert "Traceback" not in common.log.read_text()
-
-
-def _post(client: httpx.Client, case: Hostile) -> httpx.Response:
-    start = time.monotonic()
-    answer = client.post("/v1/expressions", content=case.payload, headers={"content-type": case.kind})
-    assert time.monotonic() - start < 20, case.name
-    if not case.payload:
-        assert answer.status_code == 422
-    return answer
 
 
 def _attacks(results: str) -> dict[str, bytes]:
@@ -99,29 +90,20 @@ def test_attacks_by_four_clients_take_little_time_and_memory_and_honest_requests
     _repeat_result(tmp_path / "jobs" / job["id"] / "out", 96)
     honest = request_bytes(encoded(gradient_image(160, 120), "JPEG"), "image/jpeg", host="localhost", close=True)
 
-    async def exchange(request: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection(*server.address)
-        writer.write(request)
-        try:
-            return await reader.read()
-        except ConnectionResetError:  # while the request was sent
-            return b""
-        finally:
-            writer.close()
+    def attack(request: bytes) -> tuple[float, list[bytes]]:
+        with ThreadPoolExecutor(4) as clients:
+            attackers = [clients.submit(server.send, request) for _ in range(4)]
+            time.sleep(0.1)
+            began = time.monotonic()
+            assert server.send(honest).startswith(b"HTTP/1.1 200")
+            return time.monotonic() - began, [attacker.result() for attacker in attackers]
 
-    async def attack(request: bytes) -> tuple[float, list[bytes]]:
-        attackers = [asyncio.create_task(exchange(request)) for _ in range(4)]
-        await asyncio.sleep(0.1)
-        began = time.monotonic()
-        assert (await exchange(honest)).startswith(b"HTTP/1.1 200")
-        return time.monotonic() - began, await asyncio.gather(*attackers)
-
-    asyncio.run(attack(honest))
+    attack(honest)
     print("| four at once | bytes each | response | processor time each | memory each | an honest request |")
     for name, request in _attacks(f"{url}/results").items():
         server.reset_peak()
         before_s, before_mb = server.cpu_s(), server.memory_mb()
-        waited_s, responses = asyncio.run(attack(request))
+        waited_s, responses = attack(request)
         used_s, grown_mb = (server.cpu_s() - before_s) / 4, max(0, server.peak_mb() - before_mb) / 4
         status = responses[0][9:12].decode() or "reset"
         print(f"| {name} | {len(request):,} | {status} | {used_s:.2f} s | {grown_mb:.0f} MB | {waited_s:.2f} s |")

@@ -7,12 +7,10 @@ import os
 import random
 import re
 import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 
 import httpx
 import numpy as np
@@ -22,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 from websockets.sync.client import connect
 
-from benchmarks.load import Connection, closed_loop, open_loop, percentile, request_bytes
+from benchmarks.load import Connection, Outcome, closed_loop, open_loop, percentile, request_bytes
 from mien.app.service.keys import key_hash
 from tests.service.conftest import Serve
 from tests.support import encoded, eventually, gradient_image, sample_photo
@@ -34,25 +32,41 @@ PHOTOS = [encoded(gradient_image(width, 160), "JPEG") for width in (160, 200, 24
 REQUESTS = [request_bytes(photo, "image/jpeg", host="localhost") for photo in PHOTOS]
 
 
-def _capacity(server: Server, count: int) -> float:
-    outcomes = asyncio.run(closed_loop(server.address, REQUESTS, count=count, concurrency=8))
-    assert {outcome.status for outcome in outcomes} == {200}
-    return count / max(outcome.started_s + outcome.took_s for outcome in outcomes)
-
-
-def _overload(serve: Serve, seconds: float, *, times: float) -> tuple[float, float, float, int]:
+@pytest.mark.parametrize(
+    ("seconds", "times"),
+    # four times is the most that a client on the same cores sends for a minute
+    [pytest.param(3, 10, marks=pytest.mark.slow), pytest.param(60, 4, marks=pytest.mark.soak)],
+)
+def test_overload_is_rejected_and_not_queued(serve: Serve, seconds: float, times: int) -> None:
     """Send more than the service can do; each request gets a result or a rejection, and the queue stays bounded.
 
-    Returns: p99 of accepted requests and recovery time in seconds, sent requests per second in units of the capacity,
-        and the deepest queue.
+    The long form also checks the latency, on an idle machine.
     """
     server = serve(max_queue=QUEUE, max_per_client=0)
-    capacity = _capacity(server, 60)
-    rate = times * capacity
-    with _watched(server) as depths:
-        outcomes = asyncio.run(open_loop(server.address, REQUESTS, count=int(rate * seconds), rate=rate))
+    outcomes = asyncio.run(closed_loop(server.address, REQUESTS, count=60, concurrency=8))
+    assert {outcome.status for outcome in outcomes} == {200}
+    capacity = 60 / max(outcome.started_s + outcome.took_s for outcome in outcomes)
+    rate, depths = times * capacity, [0]
+
+    async def watched_load() -> list[Outcome]:
+        load = asyncio.create_task(open_loop(server.address, REQUESTS, count=int(rate * seconds), rate=rate))
+        async with httpx.AsyncClient(base_url=server.url, timeout=5) as client:
+            while not load.done():
+                with suppress(httpx.HTTPError):  # an overloaded service may refuse this request, too
+                    ready = (await client.get("/ready")).raise_for_status()
+                    depths.append(ready.json()["queue_depth"])
+                await asyncio.sleep(0.2)
+        return load.result()
+
+    def is_calm() -> bool:
+        """Twenty consecutive requests are accepted, and the queue is empty."""
+        calm = asyncio.run(closed_loop(server.address, REQUESTS, count=20, concurrency=2))
+        ready = server.get("/ready").json()
+        return {outcome.status for outcome in calm} == {200} and ready["queue_depth"] == ready["requests_inside"] == 0
+
+    outcomes = asyncio.run(watched_load())
     ended = time.monotonic()
-    _wait_until_served(server)
+    eventually(is_calm)
     recovered_s = time.monotonic() - ended
     statuses = Counter(outcome.status for outcome in outcomes)
     p99_s = percentile([outcome.took_s for outcome in outcomes if outcome.status == 200], 0.99)
@@ -61,70 +75,26 @@ def _overload(serve: Serve, seconds: float, *, times: float) -> tuple[float, flo
     assert set(statuses) <= {200, 503}, "a result or a rejection, and nothing lost"
     assert statuses[503] > statuses[200] > 0
     assert max(depths) <= QUEUE
-    return p99_s, recovered_s, sent, max(depths)
-
-
-@contextmanager
-def _watched(server: Server) -> Iterator[list[int]]:
-    """Depth of the queue, sampled five times per second."""
-    depths: list[int] = []
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.2):
-            with suppress(httpx.HTTPError):  # an overloaded service may refuse this request, too
-                ready = httpx.get(f"{server.url}/ready", timeout=5).raise_for_status()
-                depths.append(ready.json()["queue_depth"])
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield depths
-    finally:
-        ended.set()
-        watcher.join()
-
-
-def _wait_until_served(server: Server) -> None:
-    """Wait until twenty consecutive requests are accepted and the queue is empty."""
-
-    def served() -> bool:
-        calm = asyncio.run(closed_loop(server.address, REQUESTS, count=20, concurrency=2))
-        ready = httpx.get(f"{server.url}/ready").json()
-        return {outcome.status for outcome in calm} == {200} and ready["queue_depth"] == ready["requests_inside"] == 0
-
-    eventually(served)
-
-
-@pytest.mark.slow
-def test_ten_times_overload_is_rejected_and_not_queued(serve: Serve) -> None:
-    """The long form also checks the latency, on an idle machine."""
-    _, recovered_s, *_ = _overload(serve, 3, times=10)
     assert recovered_s <= 15
-
-
-@pytest.mark.soak
-def test_a_minute_of_fourfold_overload(serve: Serve) -> None:
-    p99_s, recovered_s, sent, deepest = _overload(serve, 60, times=4)  # the most that a client on the same cores sends
-    assert sent > 3, "the client sent enough to overload the service"
-    assert deepest > 0, "the queue is used"
-    assert p99_s <= 2
-    assert recovered_s <= 5
+    if seconds == 60:
+        assert sent > 3, "the client sent enough to overload the service"
+        assert max(depths) > 0, "the queue is used"
+        assert p99_s <= 2
+        assert recovered_s <= 5
 
 
 def test_worker_processes_share_the_port_and_count_together_without_those_that_were_killed(serve: Serve) -> None:
-    server = serve(workers=2)
+    server = serve(workers=2, log_format="json")
     workers = [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log.read_text())]
     assert len(workers) == 2
     for _ in range(12):  # each on its own connection, so that both processes get some
-        response = httpx.post(f"{server.url}/v1/expressions", content=PHOTOS[0], headers={"content-type": "image/jpeg"})
-        assert response.status_code == 200
+        assert server.post(PHOTOS[0]).status_code == 200
     for _ in range(4):
-        text = httpx.get(f"{server.url}/metrics").text
-        assert 'mien_images_total{outcome="no_face"} 12.0' in text, text
+        assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
+    assert all(json.loads(line)["level"] == "info" for line in server.log.read_text().splitlines())
 
     def shown() -> set[float]:
-        texts = [httpx.get(f"{server.url}/metrics").text for _ in range(8)]  # any worker responds
+        texts = [server.get("/metrics").text for _ in range(8)]  # any worker responds
         return {float(re.findall(r"^mien_streams (\S+)", text, re.MULTILINE)[0]) for text in texts}
 
     with ExitStack() as streams:
@@ -208,45 +178,11 @@ def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:
     assert all(sequential)
     assert len({json.dumps(faces) for faces in sequential}) == len(photos), "each photo has its own faces"
 
-    async def ask() -> None:
-        limits = httpx.Limits(max_connections=16)  # more bodies at once take longer than the server waits for one
-        async with httpx.AsyncClient(base_url=common.url, timeout=60, limits=limits) as client:
-
-            async def one(step: int) -> None:
-                body = {"content": photos[step], "headers": {"content-type": "image/jpeg"}}
-                response = await client.post("/v1/expressions", **body)
-                assert response.json()["images"][0]["faces"] == sequential[step]
-
-            order = [step for step in range(len(photos)) for _ in range(10)]
-            random.Random(1).shuffle(order)  # noqa: S311  # a repeatable order
-            await asyncio.gather(*(one(step) for step in order))
-
-    asyncio.run(ask())
-
-
-def _form(photo: bytes) -> bytes:
-    part = b'--x\r\nContent-Disposition: form-data; name="images"; filename="a.png"\r\n\r\n'
-    return (part + photo + b"\r\n") * 16 + b"--x--\r\n"
-
-
-def _attack(server: Server, bodies: list[bytes], seconds: float) -> Counter[int]:
-    """Six clients that send these bodies again and again, faster than they can be served."""
-    statuses: Counter[int] = Counter()
-    end = time.monotonic() + seconds
-
-    def send(first: int) -> None:
-        headers = {"Content-Type": "multipart/form-data; boundary=x"}
-        for number in itertools.count(first):
-            if time.monotonic() > end:
-                return
-            with suppress(httpx.HTTPError):
-                url = f"{server.url}/v1/expressions?annotate=true&crops=true"
-                body = bodies[number % len(bodies)]
-                statuses[httpx.post(url, content=body, headers=headers, timeout=60).status_code] += 1
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(send, range(6)))
-    return statuses
+    order = [step for step in range(len(photos)) for _ in range(5)]
+    random.Random(1).shuffle(order)  # noqa: S311  # a repeatable order
+    with ThreadPoolExecutor(16) as clients:  # more bodies at once take longer than the server waits for one
+        responses = list(clients.map(common.post, [photos[step] for step in order]))
+    assert [response.json()["images"][0]["faces"] for response in responses] == [sequential[step] for step in order]
 
 
 @pytest.mark.timeout(300)
@@ -260,7 +196,19 @@ def test_a_mix_of_the_largest_requests_takes_the_stated_memory_and_frees_it(serv
     noise = np.random.default_rng(0).bytes(3_000_000)
     server = serve(model="fast", request_timeout_s=2)
     server.reset_peak()
-    statuses = _attack(server, [_form(large), _form(faces), _form(noise)], 3)
+    statuses, end = Counter[int](), time.monotonic() + 3
+
+    def attack(first: int) -> None:
+        for number in itertools.count(first):
+            if time.monotonic() > end:
+                return
+            with suppress(httpx.HTTPError):
+                url = f"{server.url}/v1/expressions?annotate=true&crops=true"
+                files = [("images", (large, faces, noise)[number % 3])] * 16
+                statuses[httpx.post(url, files=files, timeout=60).status_code] += 1
+
+    with ThreadPoolExecutor(6) as attackers:
+        list(attackers.map(attack, range(6)))
     peak_mb = server.peak_mb()
     print(f"{dict(statuses)}, peak {peak_mb:.0f} MB")
     assert set(statuses) <= {200, 413, 415, 503}

@@ -1,10 +1,10 @@
 """Schemathesis: all checks against a real server, from its API description."""
 
+import json
 import os
+import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,15 +14,7 @@ from tests.support import ROOT, output_of, tiny_artifact
 from tests.support.app import Connect
 
 
-def _references(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from [value["$ref"]] if "$ref" in value else []
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _references(part)
-
-
-@pytest.mark.parametrize("jobs", [False, True])
-@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize(("jobs", "keys"), [(False, False), (True, True)])
 def test_the_description_is_valid_openapi_without_dangling_references(
     connect: Connect, tmp_path: Path, jobs: bool, keys: bool
 ) -> None:
@@ -31,8 +23,8 @@ def test_the_description_is_valid_openapi_without_dangling_references(
     settings = {"jobs_dir": tmp_path} if jobs else {}
     document = connect(api_key_sha256=key_hash("k") if keys else (), **settings).app.openapi()
     schemathesis.openapi.from_dict(document).validate()
-    schemas = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
-    assert set(_references(document)) == schemas, "each is defined and used"
+    references = re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document))
+    assert set(references) == document["components"]["schemas"].keys(), "each is defined and used"
     assert ("/v1/jobs" in document["paths"]) == jobs
     for operation in (operation for path in document["paths"].values() for operation in path.values()):
         assert set(operation["responses"].get("422", {"content": []})["content"]) <= {"application/problem+json"}

@@ -1,6 +1,5 @@
 """The reported provider, its fallback to the CPU in log, `/ready`, `/metrics` and header; the classifying thread."""
 
-import logging
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import CPU, CUDA
 from mien.app.service import state
 from mien.app.settings import Settings
-from mien.data.contract import Array
 from tests.support.app import ONE_PHOTO, Connect
 
 WHY = "no NVIDIA driver was found (libcuda.so.1)"
@@ -40,25 +38,29 @@ def test_every_response_names_the_provider_and_the_fallback(
 
 
 @pytest.mark.parametrize(
-    ("settings", "provider"),
-    [({"device": "auto"}, CUDA), ({"device": "auto", "precision": "int8"}, CPU), ({"device": "cpu"}, CPU), ({}, CPU)],
+    ("settings", "provider", "no_gpu", "expected"),
+    [
+        ({"device": "auto"}, CUDA, None, None),
+        ({"device": "auto", "precision": "int8"}, CPU, None, None),
+        ({"device": "cpu"}, CPU, None, None),
+        ({}, CPU, WHY, None),
+        ({}, CPU, None, WHY),
+    ],
 )
-def test_an_explicit_choice_is_not_a_fallback(settings: dict[str, Any], provider: str) -> None:
-    classifier: Any = SimpleNamespace(provider=provider)
-    assert state.fallback(classifier, Settings(**settings)) is None
-
-
-def test_a_gpu_that_is_not_used_is_a_fallback_also_by_default(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_gpu_that_is_not_used_is_a_fallback_unless_another_choice_is_explicit(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    settings: dict[str, Any],
+    provider: str,
+    no_gpu: str | None,
+    expected: str | None,
 ) -> None:
-    classifier: Any = SimpleNamespace(provider=CPU)
+    monkeypatch.setattr(state, "cuda_unavailable_reason", lambda: WHY)
     for module in (sessions, state):
-        monkeypatch.setattr(module, "gpu_unavailable_reason", lambda: None)
-    monkeypatch.setattr(state, "cuda_unavailable_reason", lambda: "these CUDA 13 libraries are missing")
-    assert state.fallback(classifier, Settings()) == "these CUDA 13 libraries are missing"
-    with caplog.at_level(logging.WARNING):
-        sessions._log_fallback("of this test")
-    assert "using the CPU (of this test)" in caplog.text
+        monkeypatch.setattr(module, "gpu_unavailable_reason", lambda: no_gpu)
+    assert state.fallback(SimpleNamespace(provider=provider), Settings(**settings)) == expected  # type: ignore[arg-type]
+    sessions._log_fallback.__wrapped__(WHY)
+    assert [record.levelname for record in caplog.records] == (["WARNING"] if no_gpu is None else [])
 
 
 def test_doctor_distinguishes_a_failing_gpu_from_an_unrequested_one(
@@ -74,18 +76,12 @@ def test_doctor_distinguishes_a_failing_gpu_from_an_unrequested_one(
 def test_the_thread_of_a_photo_also_classifies_it_and_counts_the_batch(
     connect: Connect, classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = list[str]()
-
-    def classify(crops: Array) -> Array:
-        calls.append(threading.current_thread().name)
-        return logits(crops)
-
-    logits = classifier._infer
-    monkeypatch.setattr(classifier, "_infer", classify)
+    threads, infer = list[str](), classifier._infer
+    named = lambda crops: threads.append(threading.current_thread().name) or infer(crops)  # noqa: E731
+    monkeypatch.setattr(classifier, "_infer", named)
     client = connect()
     assert len(client.post("/v1/expressions", **ONE_PHOTO).json()["images"][0]["faces"]) == 1
+    assert [name.startswith("mien-photo") for name in threads] == [True]
     metrics = client.get("/metrics").text
-    (name,) = calls
-    assert name.startswith("mien-photo")
     assert "mien_batch_faces_sum 1.0" in metrics
     assert "mien_batch_faces_count 1.0" in metrics
