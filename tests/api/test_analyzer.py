@@ -209,24 +209,18 @@ def test_after_a_fork_a_gpu_is_an_error_and_not_silently_replaced_by_the_cpu(
     assert len(_received(forked).analyze(sample_photo())) == 1
 
 
-def test_copies_of_an_analyzer_and_its_results_are_equal(analyzer: Analyzer) -> None:
-    faces = analyzer.analyze(sample_photo())
-    for copy in (_received(analyzer), deepcopy(analyzer)):
-        assert copy.analyze(sample_photo()) == faces
-    copy = _received(faces)
-    assert (copy, copy.width, copy.draw().size) == (faces, faces.width, faces.draw().size)
-
-
-def test_relative_paths_stay_valid_after_a_change_of_the_folder(
-    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_copies_of_an_analyzer_and_its_results_are_equal_also_in_another_folder(
+    analyzer: Analyzer, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (artifact.parent / "photo.jpg").write_bytes(sample_photo().read_bytes())
     monkeypatch.chdir(artifact.parent)
-    analyzer = Analyzer(model=artifact.name, device="cpu", detector="builtin", models_dir=Path("missing"))
-    faces = analyzer.analyze("photo.jpg")
+    relative = Analyzer(model=artifact.name, device="cpu", detector="builtin", models_dir=Path("missing"))
+    faces = relative.analyze("photo.jpg")
     monkeypatch.chdir(tmp_path)
-    assert _received(analyzer).analyze(sample_photo()) == faces
-    assert faces.draw().size == (faces.width, faces.height)
+    for copy in (_received(relative), deepcopy(analyzer)):
+        assert copy.analyze(sample_photo()) == faces
+    copied = _received(faces)
+    assert (copied, copied.width, copied.draw().size) == (faces, faces.width, faces.draw().size)
 
 
 def test_a_variable_counts_unless_an_argument_is_given(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
@@ -255,7 +249,7 @@ def test_a_limit_names_the_argument_that_raises_it(artifact: Path) -> None:
     [
         *(
             (np.zeros(shape, np.uint8), MienError, r"expected .H, W, 3. uint8 in RGB")
-            for shape in [(4, 5), (4, 5, 1), (4, 5, 4), (3, 4, 5), (2, 4, 5, 3), (0, 5, 3), ()]
+            for shape in [(4, 5), (4, 5, 4), (2, 4, 5, 3), (0, 5, 3)]
         ),
         (np.zeros((4, 5, 3)), MienError, r"pixels .4, 5, 3. float64: expected"),
         ("notes.txt", UnsupportedImage, r"notes\.txt: not an image in a supported format"),

@@ -43,11 +43,9 @@ def test_an_example_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program = tmp_path / "program.py"
     callers = [caller for name, caller in _CALLERS.items() if name in text]
     program.write_text("\n".join([text, *callers]), encoding="utf-8")
-    kept = environment_of()
-    if not external:  # starts no process
+    if external:
+        output_of(sys.executable, program, cwd=tmp_path, env=environment_of(), timeout=100)
+    else:  # starts no process
+        monkeypatch.setattr(os, "environ", environment_of())
         monkeypatch.chdir(tmp_path)
-        for name in os.environ.keys() - kept.keys():
-            monkeypatch.delenv(name)
         runpy.run_path(str(program), run_name="__main__")
-        return
-    output_of(sys.executable, program, cwd=tmp_path, env=kept, timeout=100)

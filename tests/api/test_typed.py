@@ -1,8 +1,11 @@
 """Types of the Python API in a program outside of the repository, checked by mypy."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.support import ROOT
 
 _RIGHT = """
 from pathlib import Path
@@ -20,14 +23,13 @@ def label(photos: list[Image]) -> list[str]:
     analyzer = Analyzer(model=Path("models/mine"), device="cpu", min_face_px=24)
     faces = analyzer.analyze(Path("photo.jpg"))
     assert_type(faces, Faces)
-    assert_type(faces.draw(), PIL.Image.Image)
     assert_type(faces[:2], Faces)
-    assert_type(faces[0], Face)
+    assert_type(faces.draw(), PIL.Image.Image)
     assert_type(faces.to_dict(), dict[str, Any])
     analyzer.analyze("photo.jpg", boxes=[(1, 2, 30, 40), Box(1, 2, 30, 40), np.zeros((5, 2))])
     for face in faces:
+        assert_type(face, Face)
         assert_type(face.box, Box)
-        assert_type(face.box.width, float)
         assert_type(face.landmarks, dict[str, tuple[float, float]])
         assert_type(face.probabilities[LABELS[0]], float)
         assert_type(face.reasons, tuple[str, ...])
@@ -59,9 +61,9 @@ Analyzer().analyze("photo.jpg")[0].emotion
 def test_a_users_program_passes_mypy_strict_and_mistakes_are_found(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(_RIGHT, encoding="utf-8")
     (tmp_path / "wrong.py").write_text(_WRONG, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}", "."]
+    cache = ROOT / ".mypy_cache" / "program"  # kept: NumPy and Pillow take most of the time
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}", "."]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
-    errors = [line for line in result.stdout.splitlines() if ": error: " in line]
-    expected = {2: "attr-defined", 5: "arg-type", 6: "arg-type", 7: "attr-defined"}
-    assert [line.split(": error: ")[0] for line in errors] == [f"wrong.py:{line}" for line in expected], result.stdout
-    assert all(line.endswith(f"[{code}]") for line, code in zip(errors, expected.values(), strict=True)), result.stdout
+    errors = re.findall(r"^(\S+): error: .*\[([\w-]+)\]$", result.stdout, re.MULTILINE)
+    kinds = {2: "attr-defined", 5: "arg-type", 6: "arg-type", 7: "attr-defined"}
+    assert errors == [(f"wrong.py:{line}", kind) for line, kind in kinds.items()], result.stdout
