@@ -25,8 +25,7 @@ from mien.data.contract.decode import formats
 from tests.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image, sample_photo
 from tests.support.albums import face_photo, rows_of, write_video
-from tests.support.camera_raw import dng
-from tests.support.tiffs import tiff
+from tests.support.tiffs import dng, tiff
 from tests.support.videos import ffmpeg, with_index_first
 
 
