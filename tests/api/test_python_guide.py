@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import re
 import runpy
 import shutil
 import sys
@@ -10,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, environment_of, output_of
+from tests.support import ROOT, code_blocks, environment_of, output_of
 
-_GUIDE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-_EXAMPLES = re.findall(r"^```python test\n(.*?)^```", _GUIDE, flags=re.MULTILINE | re.DOTALL)
+_EXAMPLES = [text for _, text in code_blocks("docs/python.md", "test")]
 _EXTERNAL = {"from celery": "celery", "from torch": "torch"}
 # The program that a framework would be: it calls what the example defines, and shows the result.
 _CALLERS = {

@@ -13,16 +13,11 @@ import pytest
 from benchmarks.background import free_port
 from mien.models.manifest import ArtifactError, artifact_dir, load_artifact
 from tests.e2e.conftest import new_user
-from tests.support import ROOT, output_of
+from tests.support import ROOT, code_blocks, output_of
 from tests.support.serving import wait_until_ready
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVED_AT = "127.0.0.1:8000"
-
-
-def _blocks(document: str, mark: str) -> list[tuple[str, str]]:
-    """Language and text of the fenced code blocks with a mark, as in "```sh test"."""
-    return re.findall(rf"^```(\w+) {mark}\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
 
 
 def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> str:
@@ -58,12 +53,12 @@ def address(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
             service.terminate()
 
 
-@pytest.mark.parametrize(("language", "text"), _blocks(README, "test"))
+@pytest.mark.parametrize(("language", "text"), code_blocks("README.md", "test"))
 def test_commands_run(language: str, text: str, clone: Path, empty_home: dict[str, str]) -> None:
     _run(language, text, cwd=clone, env=empty_home)
 
 
-@pytest.mark.parametrize(("language", "text"), _blocks(README, "test-with-service"))
+@pytest.mark.parametrize(("language", "text"), code_blocks("README.md", "test-with-service"))
 def test_requests_succeed(language: str, text: str, address: str, clone: Path, empty_home: dict[str, str]) -> None:
     assert SERVED_AT in text
     said = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=empty_home)

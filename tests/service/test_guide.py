@@ -10,36 +10,23 @@ import pytest
 from mien.app.service.metrics import Metrics
 from mien.app.service.problems import INTERNAL, PROBLEMS
 from mien.app.settings import Settings
-from tests.support import ROOT, output_of
+from tests.support import ROOT, code_blocks, output_of
 from tests.support.serving import Server
 
-_GUIDES = ("api.md", "deployment.md")
-_SERVED_AT = "127.0.0.1:8000"
+_COMMANDS = {"sh": ["sh", "-eu", "-c"], "python": [sys.executable, "-c"], "js": ["node", "--input-type=module", "-e"]}
 _NEEDED = {"sh": "curl", "js": "node"}
+_EXAMPLES = [block for name in ("api", "deployment") for block in code_blocks(f"docs/{name}.md", "test")]
 
 
-def _examples() -> list[tuple[str, str]]:
-    documents = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in _GUIDES)
-    return [
-        block
-        for document in documents
-        for block in re.findall(r"^```(\w+) test\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
-    ]
-
-
-@pytest.mark.parametrize(("language", "text"), _examples())
+@pytest.mark.parametrize(("language", "text"), _EXAMPLES)
 def test_an_example_runs(language: str, text: str, common: Server) -> None:
     program = _NEEDED.get(language)
     if program and not shutil.which(program):
         pytest.skip(f"this example needs {program}, which is not installed here")
-    run = {
-        "sh": ["sh", "-eu", "-c"],
-        "python": [sys.executable, "-c"],
-        "js": ["node", "--input-type=module", "-e"],
-    }[language]
-    text = text.replace(_SERVED_AT, f"127.0.0.1:{common.port}")
+    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{common.port}")
     environment = os.environ | {"PYTHONPATH": ""}
-    assert output_of(*run, text, cwd=ROOT, env=environment, timeout=90).strip(), "an example shows something"
+    output = output_of(*_COMMANDS[language], text, cwd=ROOT, env=environment, timeout=90)
+    assert output.strip(), "an example shows something"
 
 
 def test_every_problem_of_the_service_is_in_the_guide() -> None:

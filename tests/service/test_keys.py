@@ -10,10 +10,7 @@ from fastapi.testclient import TestClient
 from mien.app.errors import SettingsError
 from mien.app.service import keys
 from mien.app.service.keys import key_hash
-from tests.support import encoded, gradient_image
-from tests.support.app import Connect
-
-PHOTO = encoded(gradient_image(1000, 1000), "JPEG")
+from tests.support.app import PHOTO, Connect
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -59,6 +60,12 @@ def output_of(*command: str | Path, **options: Any) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def code_blocks(document: str, mark: str) -> list[tuple[str, str]]:
+    """Language and text of the fenced code blocks of a document with a mark, as in "```sh test"."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```(\w+) {mark}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def tiny_graph(*, half: bool = False, explain: bool = False) -> onnx.ModelProto:
