@@ -38,12 +38,14 @@ def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() ->
 
 def test_the_layers_of_mobilefacenet_learn_from_its_last_map_to_its_first() -> None:
     network = tiny({"family": "mobilefacenet", "name": "mobilefacenet"})
-    rates = rate_of(network, build_optimizer(network, OptimConfig(learning_rate=1e-2, layer_decay=0.5)))
-    steps_from_head = {"head.weight": 0, "conv2.0.weight": 0, "gdconv.1.bias": 0, "features.14.conv.0.0.weight": 1}
-    steps_from_head |= {"features.0.conv.0.0.weight": 15, "dw_conv.0.0.weight": 16, "conv1.0.weight": 16}
-    for name, steps in steps_from_head.items():
-        assert rates[f"backbone.{name}"] == pytest.approx(1e-2 / 2**steps), name
-    assert set(rates) == {name for name, _ in network.named_parameters()}
+    optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))
+    scale_of = {id(p): group["lr_scale"] for group in optimizer.param_groups for p in group["params"]}
+    found = {name: scale_of[id(p)] for name, p in network.named_parameters()}
+    steps_from_head = {"head.weight": 0, "conv2.0.weight": 1, "gdconv.1.bias": 1, "features.14.conv.0.0.weight": 2}
+    steps_from_head |= {"features.0.conv.0.0.weight": 16, "dw_conv.0.0.weight": 17, "conv1.0.weight": 17}
+    assert {name: found[f"backbone.{name}"] for name in steps_from_head} == pytest.approx(
+        {name: 0.5**steps for name, steps in steps_from_head.items()}
+    )
 
 
 SWIN: dict[str, object] = {
