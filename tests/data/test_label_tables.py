@@ -51,20 +51,16 @@ def test_ferplus_columns(tmp_path: Path, box: str) -> None:
 AFFECTNET = ["neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt"]
 
 
-def test_affectnet_numbers(tmp_path: Path) -> None:
+def test_affectnet_numbers_and_folders(tmp_path: Path) -> None:
     marks = landmarks_68(np.array([[10.0, 20.0], [40.0, 21.0], [25.0, 35.0], [14.0, 50.0], [37.0, 51.0]]))
     rows = [(f"1/{number}.jpg", marks, number) for number in range(11)]
     write_csv(tmp_path / "validation.csv", [("subDirectory_filePath", "facial_landmarks", "expression"), *rows])
     reader = open_reader("affectnet", tmp_path, classes=8)
     assert _labels(reader) == {f"{number}.jpg": label for number, label in enumerate(AFFECTNET)}
     assert reader.left_out("test") == {"none": 1, "uncertain": 1, "no face": 1}
-
-
-def test_affectnet_folders(tmp_path: Path) -> None:
     for number in range(8):
-        write_image(tmp_path / "val" / str(number) / f"{number}.png", FACE)
-    found = _labels(open_reader("affectnet", tmp_path, classes=8))
-    assert found == {f"{number}.png": label for number, label in enumerate(AFFECTNET)}
+        write_image(tmp_path / "folders" / "val" / str(number) / f"{number}.jpg", FACE)
+    assert _labels(open_reader("affectnet", tmp_path / "folders", classes=8)) == _labels(reader)
 
 
 def test_expw_numbers(tmp_path: Path) -> None:
@@ -75,16 +71,12 @@ def test_expw_numbers(tmp_path: Path) -> None:
     assert found == {f"{number}.jpg#0": label for number, label in enumerate(expected)}
 
 
-def test_raf_db_numbers(tmp_path: Path) -> None:
+def test_raf_db_numbers_and_folders(tmp_path: Path) -> None:
     (tmp_path / "EmoLabel").mkdir()
     lines = "".join(f"test_000{number}.jpg {number}\n" for number in range(1, 8))
     (tmp_path / "EmoLabel" / "list_patition_label.txt").write_text(lines, encoding="utf-8")
-    found = _labels(open_reader("raf_db", tmp_path))
-    assert found == {f"test_000{number}_aligned.jpg": label for number, label in enumerate(SEVEN, start=1)}
-
-
-def test_raf_db_folders(tmp_path: Path) -> None:
-    for number in range(1, 8):
-        write_image(tmp_path / "DATASET" / "test" / str(number) / f"test_000{number}_aligned.jpg", FACE)
-    found = _labels(open_reader("raf_db_kaggle", tmp_path))
-    assert found == {f"test_000{number}_aligned.jpg": label for number, label in enumerate(SEVEN, start=1)}
+    expected = {f"test_000{number}_aligned.jpg": label for number, label in enumerate(SEVEN, start=1)}
+    assert _labels(open_reader("raf_db", tmp_path)) == expected
+    for number, name in enumerate(expected, start=1):
+        write_image(tmp_path / "kaggle" / "DATASET" / "test" / str(number) / name, FACE)
+    assert _labels(open_reader("raf_db_kaggle", tmp_path / "kaggle")) == expected

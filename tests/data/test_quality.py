@@ -42,12 +42,13 @@ def of(photo: Array, points: Array = POINTS) -> Quality:
     return measure(align(photo, points), points)
 
 
-def test_the_size_is_that_in_the_photo_and_explains_the_blur_of_a_small_face() -> None:
+def test_size_and_brightness_are_those_of_the_photo_and_the_size_explains_the_blur_of_a_small_face() -> None:
     large, small = of(PHOTO), of(cv2.resize(PHOTO, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA), POINTS * 0.15)
     assert small.width_px == pytest.approx(0.15 * large.width_px)
     assert 70 < large.width_px < 110
     assert small.softness_px > large.softness_px + 1
     assert small.blur_px < 0.8
+    assert of(PHOTO // 10).brightness == pytest.approx(large.brightness / 10, abs=0.01)
 
 
 @pytest.mark.parametrize("sigma", [2.0, 3.0, 5.0])
@@ -60,10 +61,6 @@ def test_the_blur_of_a_face_is_measured_whatever_its_contrast(sigma: float) -> N
 
 def test_a_face_without_edges_is_as_blurred_as_can_be() -> None:
     assert measure(np.full((112, 112, 3), 90, np.uint8), np.array(TEMPLATE_PX)).softness_px == quality.MAX_BLUR_PX
-
-
-def test_brightness_is_the_mean_luminance() -> None:
-    assert of(PHOTO // 10).brightness == pytest.approx(of(PHOTO).brightness / 10, abs=0.01)
 
 
 def covered(part: str) -> Array:
