@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mien.data.atomic import write_atomic
 from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW, Quality
 from mien.models import manifest as module
 from mien.models.manifest import ArtifactError, Softening, artifact_dir, load_artifact, read_manifest
@@ -40,43 +41,37 @@ def test_a_changed_file_of_an_artifact_is_refused(tmp_path: Path, name: str) -> 
         load_artifact(folder)
 
 
-def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def artifacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three released models, two of which have names."""
     monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
-    (tmp_path / "ACCURATE").write_text("accurate_112.v1\n", encoding="utf-8")
-    (tmp_path / "DEFAULT").write_text("tiny.v1\n", encoding="utf-8")
-    assert artifact_dir("accurate") == tmp_path / "accurate_112.v1"
-    assert artifact_dir("fast") == artifact_dir(None) == tmp_path / "tiny.v1"
-    assert artifact_dir(tmp_path / "mine") == tmp_path / "mine"
-    (tmp_path / "tiny.v1").mkdir()
-    (tmp_path / "tiny.v1" / "manifest.json").touch()
-    assert artifact_dir("tiny.v1") == tmp_path / "tiny.v1"
-    with pytest.raises(ArtifactError, match=r"model .fsat.: not an artifact folder.*one of fast, accurate, tiny\.v1"):
-        artifact_dir("fsat")
-    (tmp_path / "ACCURATE").unlink()
-    with pytest.raises(ArtifactError, match=r"model 'accurate': not in this release .*ACCURATE is missing.*tiny\.v1"):
+    for name in ("tiny.set_v2", "tiny.set_v3", "large.set_v3"):
+        write_atomic(tmp_path / name / "manifest.json", "")
+    (tmp_path / "ACCURATE").write_text("large.set_v3\n", encoding="utf-8")
+    (tmp_path / "DEFAULT").write_text("tiny.set_v3\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_models_have_names_of_which_the_end_suffices_if_only_one_has_it(artifacts: Path) -> None:
+    assert artifact_dir("accurate") == artifacts / "large.set_v3"
+    assert artifact_dir("fast") == artifact_dir(None) == artifact_dir("tiny.set_v3") == artifacts / "tiny.set_v3"
+    assert artifact_dir("v2") == artifact_dir("set_v2") == artifacts / "tiny.set_v2"
+    assert artifact_dir(artifacts / "mine") == artifacts / "mine"
+    for name in ("fsat", "v3", "set_v3", "2", "t_v2"):
+        with pytest.raises(ArtifactError, match=f"model '{name}': not an artifact folder.*one of fast, accurate"):
+            artifact_dir(name)
+    (artifacts / "ACCURATE").unlink()
+    with pytest.raises(ArtifactError, match=r"model 'accurate': not in this release .*ACCURATE is missing.*tiny\.set"):
         artifact_dir("accurate")
 
 
-def test_the_end_of_a_name_suffices_if_only_one_model_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
-    for name in ("tiny.set_v2", "tiny.set_v3", "large.set_v3"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "manifest.json").touch()
-    assert artifact_dir("v2") == artifact_dir("set_v2") == tmp_path / "tiny.set_v2"
-    for name in ("v3", "set_v3", "2", "t_v2"):
-        with pytest.raises(ArtifactError, match=f"model '{name}': not an artifact folder"):
-            artifact_dir(name)
-
-
 def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    artifacts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
-    (tmp_path / "DEFAULT").write_text("tiny.v1\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(artifacts)
     for name in ("fast", "mine"):
-        (tmp_path / name).mkdir()
-    assert artifact_dir("fast") == tmp_path / "tiny.v1"
+        (artifacts / name).mkdir()
+    assert artifact_dir("fast") == artifacts / "tiny.set_v3"
     assert artifact_dir("./fast") == artifact_dir(Path("fast")) == Path("fast")
     assert artifact_dir("mine") == Path("mine")
 
