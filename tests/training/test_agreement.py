@@ -52,9 +52,8 @@ def test_fit_finds_the_temperature_and_the_offsets_of_the_raters(logits: Array) 
 
 
 def test_served_votes_do_not_depend_on_the_prior(manifest: Manifest, logits: Array) -> None:
-    faces = voted(drawn_votes(logits[:300]))
     plain = manifest.model_copy(update={"conditions": None})
-    fitted = measure_agreement(plain, lambda crops: logits[: len(crops)], faces)
+    fitted = measure_agreement(plain, lambda crops: logits[: len(crops)], voted(drawn_votes(logits[:300])))
     balanced, natural = (
         fitted.votes(fitted.probabilities(logits[:300], prior), prior) for prior in ("balanced", "natural")
     )
@@ -66,9 +65,8 @@ def test_served_votes_do_not_depend_on_the_prior(manifest: Manifest, logits: Arr
 
 def test_results_are_of_the_served_label_and_cross_fitted(manifest: Manifest, logits: Array) -> None:
     votes = drawn_votes(logits[:40])
-    fitted = measure_agreement(
-        manifest.model_copy(update={"conditions": None}), lambda crops: logits[: len(crops)], voted(votes)
-    )
+    plain = manifest.model_copy(update={"conditions": None})
+    fitted = measure_agreement(plain, lambda crops: logits[: len(crops)], voted(votes))
     assert fitted.agreement is not None
     labels = manifest.probabilities(logits[:40], "balanced").argmax(axis=1)
     assert (labels != logits[:40].argmax(axis=1)).any()  # the correction changes some
