@@ -41,28 +41,7 @@ SMILING_PX = np.array(((204, 102), (247, 105), (223, 127), (204, 142), (241, 145
 NEUTRAL_PX = np.array(((220, 196), (307, 193), (264, 244), (230, 280), (303, 277)), np.float32)
 HEAD = (slice(30, 240), slice(150, 360))  # of the astronaut
 CHANGE_FRAMES = 90
-# Milliseconds from each change of the expressions, which the corner of the picture tells, to new labels on all cards.
-DELAYS = """(changes) => new Promise((done) => {
-  const [video, canvas] = [document.getElementById("video"), document.createElement("canvas")];
-  const context = canvas.getContext("2d", { willReadFrequently: true });
-  const delays = [];
-  let mark, change;
-  const look = (now) => {
-    context.drawImage(video, 0, 0, 8, 8, 0, 0, 1, 1);
-    const white = context.getImageData(0, 0, 1, 1).data[0] > 128;
-    if (mark !== undefined && mark !== white) delays.push((change = { at: now }));
-    mark = white;
-    const cards = [...document.querySelectorAll("#faces .face:not(.away) .face-label")];
-    const label = white ? "happiness" : "neutral";
-    if (change && cards.length === 3 && cards.every(({ dataset }) => dataset.label === label)) {
-      change.shown ??= now - change.at;
-      if (!cards.some(({ classList }) => classList.contains("uncertain"))) change.certain ??= now - change.at;
-    }
-    if (delays.length > changes) done(delays.slice(0, changes));
-    else requestAnimationFrame(look);
-  };
-  requestAnimationFrame(look);
-})"""
+DELAYS = Path(__file__).with_name("page_delays.js")
 
 
 class Meter:
@@ -156,7 +135,7 @@ def three_faces(page: Page, seconds: float) -> dict[str, Any]:
     """Frame rate of local mode with three faces, and its delay after a change of their expressions, milliseconds."""
     start_camera(page, ".face:nth-child(3)")
     rates = frame_rates(page, seconds)
-    delays = page.evaluate(DELAYS, max(4, round(seconds / 3)))
+    delays = page.evaluate(DELAYS.read_text(encoding="utf-8"), max(4, round(seconds / 3)))
     found: dict[str, Any] = {"frames_per_s": round(mean(rates), 1), "latency": page.inner_text("#latency")}
     for kind in ("shown", "certain"):
         times = [change[kind] for change in delays if kind in change]

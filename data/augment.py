@@ -6,8 +6,7 @@ A recipe sets the strengths under `augment`.
 import os
 import random
 import re
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 # otherwise, albumentations contacts a server at import to look for a newer version
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
@@ -16,38 +15,41 @@ import albumentations as A
 import cv2
 import numpy as np
 from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mien.data.contract import Array
 
+Share = Annotated[float, Field(ge=0, le=1)]
+Degrees = Annotated[float, Field(ge=0, le=180)]
 _RAND_AUGMENT: Final = re.compile(r"rand(-((m|n|inc)\d+|(p|mstd)\d+(\.\d+)?))*")
 
 
-@dataclass(frozen=True, slots=True)
-class AugmentConfig:
+class AugmentConfig(BaseModel):
     """Strengths; a probability or range of 0 turns a step off."""
 
-    flip: float = 0.5  # probability
-    scale: float = 0.15  # +- share of the size, of both sides alike: their ratio carries the label
-    shift: float = 0.08  # +- share of the side
-    rotate_degrees: float = 15.0
-    shear_degrees: float = 5.0
-    brightness: float = 0.2
-    contrast: float = 0.2
-    gamma: float = 0.2
-    blur: float = 0.1  # probability
-    noise: float = 0.1  # probability
-    compression: float = 0.1  # probability
-    erase: float = 0.25  # probability
-    color_jitter: float = 0.0  # hue, saturation and brightness; for RGB crops only
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    flip: Share = 0.5  # probability
+    scale: Share = 0.15  # +- share of the size, of both sides alike: their ratio carries the label
+    shift: Share = 0.08  # +- share of the side
+    rotate_degrees: Degrees = 15.0
+    shear_degrees: Degrees = 5.0
+    brightness: Share = 0.2
+    contrast: Share = 0.2
+    gamma: Share = 0.2
+    blur: Share = 0.1  # probability
+    noise: Share = 0.1  # probability
+    compression: Share = 0.1  # probability
+    erase: Share = 0.25  # probability
+    color_jitter: Share = 0.0  # hue, saturation and brightness; for RGB crops only
     rand_augment: str = ""  # RandAugment before all steps, in timm's notation: rand-m9-mstd0.5-inc1 is DeiT's
 
-    def __post_init__(self) -> None:
-        strengths = {name: value for name, value in asdict(self).items() if name != "rand_augment"}
-        wrong = [name for name, value in strengths.items() if not 0 <= value <= (180 if "degrees" in name else 1)]
-        if wrong:
-            raise ValueError(f"{', '.join(wrong)}: expected 0 to 1, or to 180 degrees")
-        if self.rand_augment and not _RAND_AUGMENT.fullmatch(self.rand_augment):
-            raise ValueError(f"rand_augment {self.rand_augment!r}: expected timm's notation, e.g. rand-m9-mstd0.5-inc1")
+    @field_validator("rand_augment")
+    @classmethod
+    def _is_timms_notation(cls, notation: str) -> str:
+        if notation and not _RAND_AUGMENT.fullmatch(notation):
+            raise ValueError(f"{notation!r}: expected timm's notation, e.g. rand-m9-mstd0.5-inc1")
+        return notation
 
 
 class Augment:

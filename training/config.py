@@ -433,7 +433,7 @@ def _index(items: list[Any], text: str, override: str) -> int:
 
 def _explain(schema: type[BaseModel], problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
+    if problem["type"] != "extra_forbidden":
         return ": ".join(filter(None, (where, problem["msg"].removeprefix("Value error, "))))
     *parents, name = map(str, problem["loc"])
     place: Any = schema
@@ -443,7 +443,7 @@ def _explain(schema: type[BaseModel], problem: Any) -> str:
             place = next(iter(get_args(annotation)), annotation)
     if name in getattr(place, "removed", ()):
         return f"key {where!r} was removed: leave it out"
-    known = sorted(place.model_fields if hasattr(place, "model_fields") else place.__dataclass_fields__)
+    known = sorted(place.model_fields)
     nearest = difflib.get_close_matches(_SYNONYMS.get(name, name), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
     return f"unknown key {where!r}: {hint}"

@@ -135,8 +135,8 @@ def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.Mon
         ("epochs=", "no value after the equals sign"),
         ("epochs=[", "override 'epochs=[': '[' is not a YAML value"),
         ("optim.learning_rate=inf", "finite number"),
-        ("augment.flip=7", "flip: expected 0 to 1"),
-        ("augment.rotate_degrees=400", "rotate_degrees: expected 0 to 1, or to 180 degrees"),
+        ("augment.flip=7", "augment.flip: Input should be less than or equal to 1"),
+        ("augment.rotate_degrees=400", "rotate_degrees: Input should be less than or equal to 180"),
     ],
 )
 def test_an_invalid_override_is_one_clear_line(trial: Path, override: str, expected: str) -> None:

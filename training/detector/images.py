@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -11,7 +12,6 @@ import cv2
 import numpy as np
 from rich.progress import track
 
-from mien.data.atomic import atomic_path
 from mien.data.contract import Array
 from mien.data.tree import DatasetError
 from mien.models.detector.decode import detect_rows
@@ -20,6 +20,7 @@ from mien.models.manifest import sha256_of
 from mien.training.detector.config import DetectorData, ImageFolder
 from mien.training.detector.teacher import VERSION, Teacher, box_iou
 from mien.training.evaluate import open_graph
+from mien.training.faces import cache_file
 
 logger = logging.getLogger("mien.training")
 Split = Literal["train", "valid", "test"]
@@ -108,18 +109,26 @@ def _labels(
     folder: ImageFolder, files: list[tuple[Path, str]], cache_dir: Path, *, key: str, teacher_path: Path
 ) -> list[Array]:
     """Labels of each file, from the cache if it has them."""
-    cached = cache_dir / f"faces_{folder.name.replace('/', '_')}_{key}.npz"
-    if cached.is_file():
-        with np.load(cached) as stored:
-            return np.split(stored["faces"], np.cumsum(stored["counts"])[:-1])
-    teacher = Teacher(teacher_path)
-    named = track(files, description=f"labeling {folder.name}", disable=len(files) < 200)
-    labels = [teacher.faces(read_bgr(path)) for path, _ in named]
-    faces = np.concatenate(labels)
-    with atomic_path(cached) as part, part.open("wb") as file:
-        np.savez(file, faces=faces, counts=np.array([len(rows) for rows in labels]))
-    logger.info("%s: %d faces in %d images", folder.name, len(faces), len(files))
-    return labels
+
+    def label() -> dict[str, Array]:
+        teacher = Teacher(teacher_path)
+        named = track(files, description=f"labeling {folder.name}", disable=len(files) < 200)
+        labels = [teacher.faces(read_bgr(path)) for path, _ in named]
+        return {"faces": np.concatenate(labels), "counts": np.array([len(rows) for rows in labels])}
+
+    stored = _cached(cache_dir / f"faces_{folder.name.replace('/', '_')}_{key}.npz", label)
+    logger.info("%s: %d faces in %d images", folder.name, len(stored["faces"]), len(files))
+    return np.split(stored["faces"], np.cumsum(stored["counts"])[:-1])
+
+
+def _cached(path: Path, compute: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+    """Read arrays of the cache, or compute and write them. Raises: DatasetError, if the disk is full."""
+    if not path.is_file():
+        arrays = compute()
+        with cache_file(path, path.stem, size=sum(array.nbytes for array in arrays.values())) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes them for allow_pickle
+    with np.load(path) as stored:
+        return dict(stored)
 
 
 _SCALES: Final = (0.5, 1.0, 2.0)
@@ -136,23 +145,20 @@ def false_positives(artifact: Path, images: LabeledImages, cache_dir: Path) -> l
     graph = load_detector(artifact).graph
     labels = b"".join(item.faces.tobytes() for item in images.items)
     key = hashlib.sha256(f"{graph.sha256} {images.index_sha256}".encode() + labels).hexdigest()[:16]
-    cached = cache_dir / f"false_{artifact.name}_{key}.npz"
-    if not cached.is_file():
+
+    def search() -> dict[str, Array]:
         detect = partial(detect_rows, open_graph(artifact / graph.file, threads=1).run, threshold=_MIN_SCORE)
         numbers: list[int] = []
-        found: list[Array] = []
+        found = [np.empty((0, 15), np.float32)]
         for number, item in enumerate(track(images.items, description="hard negatives", disable=len(images) < 200)):
             image = read_bgr(item.path)
             for scale in _SCALES:
                 if scale * max(image.shape) <= _MAX_SIDE_PX:
                     rows = detect(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
                     rows[:, :14] /= scale
-                    rows = rows[~(box_iou(rows[:, :4], item.faces[:, :4]) > _MAX_IOU).any(axis=1)]
-                    numbers += [number] * len(rows)
-                    found.append(rows)
-        with atomic_path(cached) as part, part.open("wb") as file:
-            rows = np.concatenate([np.empty((0, 15), np.float32), *found])
-            np.savez(file, numbers=np.array(numbers, np.int64), rows=rows)
-    with np.load(cached) as stored:
-        pairs = zip(stored["numbers"], stored["rows"], strict=True)
-        return [(images.items[number], row[None]) for number, row in pairs]
+                    found.append(rows[~(box_iou(rows[:, :4], item.faces[:, :4]) > _MAX_IOU).any(axis=1)])
+                    numbers += [number] * len(found[-1])
+        return {"numbers": np.array(numbers, np.int64), "rows": np.concatenate(found)}
+
+    stored = _cached(cache_dir / f"false_{artifact.name}_{key}.npz", search)
+    return [(images.items[number], row[None]) for number, row in zip(stored["numbers"], stored["rows"], strict=True)]
