@@ -47,6 +47,9 @@ class Faces:
     crops: list[Array]
     parts: Array
 
+    def of(self, part: str) -> list[Array]:
+        return [crop for crop, of_crop in zip(self.crops, self.parts, strict=True) if of_crop == part]
+
 
 def part_of(name: str) -> str:
     """Part of a photo by its name: the same for both detectors and on every machine."""
@@ -85,7 +88,7 @@ def fit(sources: Sequence[Faces], rng: np.random.Generator) -> tuple[Array, floa
     """Weights and bias: above `COVERED_LIMIT`, at most `_FALSE` of the other faces of each source for the limit."""
     features, targets = [], []
     for faces in sources:
-        for crop in (crop for crop, part in zip(faces.crops, faces.parts, strict=True) if part == "fit"):
+        for crop in faces.of("fit"):
             for seen in (crop, np.ascontiguousarray(crop[:, ::-1])):
                 changed = seen
                 if rng.random() < 0.5:
@@ -104,11 +107,7 @@ def fit(sources: Sequence[Faces], rng: np.random.Generator) -> tuple[Array, floa
     weights = np.round(model.coef_[0], 3).astype(np.float32)
     limits = [
         np.quantile([float(cover_features(crop) @ weights) for crop in crops], 1 - _FALSE)
-        for crops in (
-            [crop for crop, part in zip(faces.crops, faces.parts, strict=True) if part == "limit"]
-            for faces in sources
-            if not faces.masked
-        )
+        for crops in (faces.of("limit") for faces in sources if not faces.masked)
         if crops
     ]
     return weights, round(COVERED_LIMIT - float(max(limits)), 3)
@@ -127,12 +126,8 @@ def measure_covered(
         covered = [float(cover_features(crop) @ weights) + bias > COVERED_LIMIT for crop in crops]
         return {"faces": len(covered), "covered": round(float(np.mean(covered)), 4)}
 
-    tested = {
-        faces.name: [crop for crop, part in zip(faces.crops, faces.parts, strict=True) if part == "test"]
-        for faces in sources
-    }
-    results = {name: share(crops) for name, crops in tested.items() if crops}
-    uncovered = [crop for faces in sources if not faces.masked for crop in tested[faces.name]]
+    results = {faces.name: share(crops) for faces in sources if (crops := faces.of("test"))}
+    uncovered = [crop for faces in sources if not faces.masked for crop in faces.of("test")]
     for part in ("eyes", "mouth") if uncovered else ():
         chosen = rng.permutation(len(uncovered))[:1000]
         results[f"drawn object over the {part}"] = share([cover(uncovered[index], part, rng) for index in chosen])
