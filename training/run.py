@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import timeit
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
@@ -84,28 +84,16 @@ class TrainingDiverged(MienError):
     """A loss that is not finite."""
 
 
-class MetricsLogger:
-    """Logger to `metrics.jsonl` and to the trackers of the recipe; every line has a `step`."""
-
-    def __init__(self, path: Path, *, step: int, trackers: Sequence[Tracker] = ()) -> None:
-        self.path, self.trackers = path, trackers
-        if path.exists():  # drop lines after `step`, which a resumed run will write again, and a truncated last line
-            kept = []
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    if json.loads(line)["step"] <= step:
-                        kept.append(line + "\n")
-                except json.JSONDecodeError:
-                    break
-            write_atomic(path, "".join(kept))
-
-    def add(self, values: dict[str, Any]) -> None:
-        """Append one line."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
-        numbers = {name: value for name, value in values.items() if name != "step" and isinstance(value, int | float)}
-        for tracker in self.trackers:
-            tracker.add(numbers, values["step"])
+def drop_lines_after(step: int, path: Path) -> None:
+    """Drop metrics after a step, which a resumed run will write again, and a truncated last line."""
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except json.JSONDecodeError:
+            break
+    write_atomic(path, "".join(kept))
 
 
 class Clock:
@@ -208,7 +196,7 @@ class Run:
         self.world, self.device = runtime.world, runtime.device
         self.epochs, self.steps_per_epoch, self.sample_names = epochs, steps_per_epoch, sample_names
         self.step, self.best_score, self.best_epoch = 0, -math.inf, -1
-        self._metrics: MetricsLogger | None = None
+        self._trackers: list[Tracker] | None = None  # of the process that logs
         self._clock = Clock()
         self._note = ""
         self._printed_at = time.monotonic()
@@ -239,10 +227,11 @@ class Run:
                 for part in self.out.glob(".*.part.*"):  # a checkpoint during which the run was killed
                     part.unlink()
                 record_run(self.out, self.recipe, self.facts, device=self.device, processes=self.world.size)
-                trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
-                self._metrics = MetricsLogger(self.out / METRICS_NAME, step=self.step, trackers=trackers)
-                for tracker in trackers:
+                self._trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
+                for tracker in self._trackers:
                     cleanup.callback(tracker.close)
+                if (metrics := self.out / METRICS_NAME).exists():
+                    drop_lines_after(self.step, metrics)
             if not self.finished and self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
                 warn_of_slow_bf16()
             self._cleanup = cleanup.pop_all()
@@ -254,7 +243,7 @@ class Run:
         """Finish and unlock. Raises: OutOfMemory, in place of the error of a device whose memory is full."""
         self._loaded = None  # ends the worker processes
         with self._cleanup:
-            if error is None and self._metrics is not None:
+            if error is None and self._trackers is not None:
                 self.finish()
         # of CUDA a subclass, of the CPU's allocator not
         if isinstance(error, torch.OutOfMemoryError) or (
@@ -352,8 +341,13 @@ class Run:
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add a line of metrics at the current step; only rank 0 writes."""
-        if self._metrics is not None:
-            self._metrics.add({"step": self.step, **values})
+        if self._trackers is None:
+            return
+        with (self.out / METRICS_NAME).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": self.step, **values}) + "\n")
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        for tracker in self._trackers:
+            tracker.add(numbers, self.step)
 
     def keep_best(self, score: float, epoch: int, state: Mapping[str, Any]) -> None:
         """Save weights as `best.pt` if they are the best so far; only rank 0 writes."""
