@@ -72,7 +72,7 @@ class FaceBatches(Dataset[FaceBatch]):
         crops = []
         for face, repeat in zip(chosen.tolist(), repeats.tolist(), strict=True):
             seed = np.random.SeedSequence([self.recipe.seed, epoch, face, repeat]).generate_state(1)[0]
-            crops.append(self._augment(self.faces.crops[face], seed=int(seed)))
+            crops.append(self._augment(np.asarray(self.faces.crops[face]), seed=int(seed)))
         logits = self.teacher_logits
         return FaceBatch(
             torch.from_numpy(np.stack(crops)),

@@ -11,6 +11,7 @@ from typing import IO, Any, Final
 
 import cv2
 import numpy as np
+from torch.utils.data import ConcatDataset
 
 from mien.data.atomic import atomic_file
 from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id
@@ -113,26 +114,16 @@ class Split:
         return f"{self.kind}, {self.name} split, {len(self):,} faces"
 
 
-class JoinedCrops:
+class JoinedCrops(ConcatDataset[Array]):
     """The crops of several splits, in order, without copying them."""
-
-    def __init__(self, parts: Sequence[Array]) -> None:
-        self._parts, self._starts = parts, np.cumsum([0, *map(len, parts)])
-        self.shape: tuple[int, ...] = (int(self._starts[-1]), *parts[0].shape[1:])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, index: int) -> Array:
-        part = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return np.asarray(self._parts[part][index - self._starts[part]])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the file of a memory map instead of its pixels, for spawned workers."""
-        return _joined, ([part.filename if isinstance(part, np.memmap) else part for part in self._parts],)
+        parts: list[Any] = self.datasets
+        return _joined, ([part.filename if isinstance(part, np.memmap) else part for part in parts],)
 
 
-def _joined(parts: Sequence[Array | Path]) -> JoinedCrops:
+def _joined(parts: Sequence[Any]) -> JoinedCrops:
     return JoinedCrops([np.load(part, mmap_mode="r") if isinstance(part, Path) else part for part in parts])
 
 
@@ -149,7 +140,8 @@ def join(parts: Sequence[Split]) -> Split:
     ]
     targets, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "labels"))
     votes = [part.votes for part in parts if part.votes is not None]
-    crops: Any = JoinedCrops([part.crops for part in parts])
+    joined: list[Any] = [part.crops for part in parts]
+    crops: Any = JoinedCrops(joined)
     return replace(
         parts[0],
         crops=crops,

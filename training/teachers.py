@@ -89,7 +89,7 @@ def fixed_logits(teachers: Teachers, faces: Split, *, runtime: Runtime, cache_di
     Cached in `cache_dir` until the teachers, their heads, the precision, the faces, their color or the contract change;
     in parts until all are there.
     """
-    data = f"{faces.index_sha256} {faces.crops.shape[-1]}"
+    data = f"{faces.index_sha256} {faces.crops[0].shape[-1]}"
     precision = runtime.autocast.fast_dtype if runtime.autocast._enabled else torch.float32
     state = hashlib.sha256("".join([contract_id(), str(precision), *teachers.heads, data, *faces.keys]).encode())
     state.update(" ".join(faces.classes).encode())
