@@ -76,30 +76,21 @@ def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(tmp_path
     assert sum(labeled(blurred).probabilities.values()) == pytest.approx(1)
 
 
-def test_a_blurred_face_just_above_the_threshold_becomes_uncertain(tmp_path: Path) -> None:
+def test_a_label_below_the_threshold_of_the_manifest_is_uncertain_also_by_softening(tmp_path: Path) -> None:
     photo = contract.decode(sample_photo().read_bytes())
     settings = load_settings(detector="builtin", model=tiny_artifact(tmp_path / "plain.test"), device="cpu")
     (detection,) = Labeler.open(settings).prepare(photo).detections
     blurred = cv2.GaussianBlur(photo, (0, 0), 9)
-    (hard,) = drawn(tmp_path / "plain.test", detection).label(blurred).faces
+    plain = drawn(tmp_path / "plain.test", detection)
+    (hard,) = plain.label(blurred).faces
+    (at_threshold,) = plain.label(blurred, threshold=hard.confidence).faces
+    assert not at_threshold.uncertain
     for per_px, uncertain in ((0.0, False), (0.5, True)):
         fields = {"conditions": drawn_conditions(per_px=per_px), "confidence_threshold": hard.confidence - 1e-3}
         labeler = drawn(tiny_artifact(tmp_path / f"tiny.softened_{per_px}", **fields), detection)
         (face,) = labeler.label(blurred).faces
         assert (face.label, face.uncertain) == (hard.label, uncertain)
         assert labeler.label(blurred, threshold=0.0).faces[0].uncertain is False
-
-
-@pytest.mark.parametrize(("threshold", "uncertain"), [(0.0, False), (1.0, True)])
-def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
-    tmp_path: Path, threshold: float, uncertain: bool
-) -> None:
-    artifact = tiny_artifact(tmp_path / "tiny.threshold", confidence_threshold=threshold)
-    labeler = drawn(artifact, upright_face(60, 60, 100))
-    (labeled,) = labeler.label(gradient_image()).faces
-    assert labeled.uncertain is uncertain
-    (at_threshold,) = labeler.label(gradient_image(), threshold=labeled.confidence).faces
-    assert not at_threshold.uncertain
 
 
 @cache
