@@ -1,6 +1,5 @@
 """Session options, verified providers, and reasons why CUDA cannot run."""
 
-import contextlib
 import ctypes
 from typing import Any
 from unittest.mock import Mock
@@ -124,8 +123,7 @@ def test_a_cuda_session_uses_a_small_arena_and_no_tf32(
     assert (session.device, session.provider) == ("cuda", CUDA)
     (name, options), last = fake.call_args.kwargs["providers"]
     assert (name, last[0]) == (CUDA, CPU)
-    assert options["arena_extend_strategy"] == "kSameAsRequested"
-    assert options["use_tf32"] == "0"
+    assert {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}.items() <= options.items()
     assert options.get("enable_cuda_graph") == extra.get("enable_cuda_graph"), "only on request"
     (run,) = fake.return_value.run.call_args_list
     assert run.args[2].get_run_config_entry(GRAPH_ID) == NO_GRAPH, "the warm-up run must not be captured"
@@ -140,22 +138,18 @@ def test_a_detector_runs_on_the_cpu_of_a_machine_with_a_gpu(monkeypatch: pytest.
     assert [call.kwargs["providers"] for call in session.call_args_list] == [[(CPU, {})]]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize(("device", "events"), [("cuda", ["severity 4", "run", "severity 3"]), ("cpu", ["run"])])
 def test_messages_of_cudnn_are_hidden_only_while_a_gpu_session_runs_first(
-    monkeypatch: pytest.MonkeyPatch, device: str, fails: bool
+    monkeypatch: pytest.MonkeyPatch, device: str, events: list[str]
 ) -> None:
-    machine(monkeypatch, driver_of(1))
-    fake = fake_session(monkeypatch, nodes={CUDA: 9, CPU: 1})
-    events = list[str]()
-
     def run(*_: object) -> None:
-        events.append("run")
-        if fails:
-            raise RuntimeError("out of memory")
+        seen.append("run")
+        raise RuntimeError("out of memory")
 
-    fake.return_value.run = run
-    monkeypatch.setattr(onnxruntime, "set_default_logger_severity", lambda level: events.append(f"severity {level}"))
-    with pytest.raises(ProviderUnavailable, match="out of memory") if fails else contextlib.nullcontext():
+    machine(monkeypatch, driver_of(1))
+    fake_session(monkeypatch, nodes={CUDA: 9, CPU: 1}).return_value.run = run
+    seen = list[str]()
+    monkeypatch.setattr(onnxruntime, "set_default_logger_severity", lambda level: seen.append(f"severity {level}"))
+    with pytest.raises(ProviderUnavailable, match="out of memory"):
         opened(device)
-    assert events == (["severity 4", "run", "severity 3"] if device == "cuda" else ["run"])
+    assert seen == events
