@@ -65,7 +65,7 @@ def test_a_leaning_face_is_found_with_its_roll(detector: Detector, photo: Array,
     assert roll_error(detector, photo, leaning, degrees) < 6
 
 
-@pytest.mark.parametrize("times", [0.5, 3, 5])
+@pytest.mark.parametrize("times", [0.5, 5])
 def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: Detector, photo: Array, times: float) -> None:
     face = the_face(detector, photo)
     same = the_face(detector, cv2.resize(photo, None, fx=times, fy=times, interpolation=cv2.INTER_AREA))
@@ -74,7 +74,7 @@ def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: Detector, pho
     assert same.landmarks_px / times == pytest.approx(face.landmarks_px, abs=0.1 * side)
 
 
-@pytest.mark.parametrize("side", [48, 350, 1500])
+@pytest.mark.parametrize("side", [48, 1500])
 def test_a_face_that_fills_the_image_is_found(detector: Detector, photo: Array, side: int) -> None:
     x, y, width, height = (round(value) for value in the_face(detector, photo).box)
     close_up = cv2.resize(photo[y : y + height, x : x + width], (side, side), interpolation=cv2.INTER_AREA)

@@ -16,9 +16,9 @@ def face(person: int = 1, **shares: float) -> Face:
     return replace(labeled_face(**shares), track=person, votes=votes)
 
 
-def found(*happiness: float | None, rules: EpisodeRules | None = None) -> list[tuple[float, float]]:
+def found(*happiness: float | None) -> list[tuple[float, float]]:
     """Onsets and offsets of happiness, with these probabilities every tenth of a second; None: the person is gone."""
-    episodes = Episodes(rules or EpisodeRules())
+    episodes = Episodes(EpisodeRules(gap_s=0.25))
     ended = []
     for number, probability in enumerate(happiness):
         faces = [] if probability is None else [face(happiness=probability)]
@@ -29,22 +29,20 @@ def found(*happiness: float | None, rules: EpisodeRules | None = None) -> list[t
     ]
 
 
-def test_an_episode_begins_at_the_upper_and_ends_below_the_lower_threshold() -> None:
-    assert found(0.59, 0.6, 0.5, 0.4, 0.39, 0.59) == [(0.1, 0.4)]
-
-
-def test_the_last_frame_lasts_as_long_as_the_one_before() -> None:
-    assert found(0.2, 0.8, 0.8) == [(0.1, 0.3)]
-
-
-def test_short_episodes_are_left_out() -> None:
-    assert found(0.8, 0.2, 0.8, 0.8, 0.2) == [(0.2, 0.4)]
-
-
-def test_a_missed_frame_does_not_end_an_episode_but_a_person_who_leaves_does() -> None:
-    rules = EpisodeRules(gap_s=0.25)
-    assert found(0.8, 0.8, None, 0.8, 0.8, rules=rules) == [(0.0, 0.5)]
-    assert found(0.8, 0.8, None, None, None, None, 0.8, 0.8, 0.8, rules=rules) == [(0.0, 0.2), (0.6, 0.9)]
+@pytest.mark.parametrize(
+    ("happiness", "expected"),
+    [
+        ((0.59, 0.6, 0.5, 0.4, 0.39, 0.59), [(0.1, 0.4)]),  # begins at the upper and ends below the lower threshold
+        ((0.2, 0.8, 0.8), [(0.1, 0.3)]),  # the last frame lasts as long as the one before
+        ((0.8, 0.2, 0.8, 0.8, 0.2), [(0.2, 0.4)]),  # a short one is left out
+        ((0.8, 0.8, None, 0.8, 0.8), [(0.0, 0.5)]),  # a missed frame does not end it, but a person who leaves does
+        ((0.8, 0.8, None, None, None, None, 0.8, 0.8, 0.8), [(0.0, 0.2), (0.6, 0.9)]),
+    ],
+)
+def test_an_episode_lasts_from_its_onset_to_its_offset(
+    happiness: tuple[float | None, ...], expected: list[tuple[float, float]]
+) -> None:
+    assert found(*happiness) == expected
 
 
 def test_peak_agreement_and_shares_of_time_are_of_each_person() -> None:

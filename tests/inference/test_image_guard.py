@@ -60,8 +60,12 @@ def jpeg(*, progressive: bool = False) -> bytes:
 
 def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
     assert pixels(with_scans(MAX_SCANS)) == 64 * 64
-    with pytest.raises(DecodeError, match=f"JPEG with {MAX_SCANS + 1} scans"):
-        check(with_scans(MAX_SCANS + 1))
+    photo = with_scans(MAX_SCANS + 1)
+    second = photo.index(b"\xff\xda", photo.index(b"\xff\xda") + 2)
+    disguised = photo[:second] + b"\xff\xfe\x00\x04\xff\xd9" + photo[second:]  # a comment that looks like the end
+    for rejected in (photo, disguised):
+        with pytest.raises(DecodeError, match=f"JPEG with {MAX_SCANS + 1} scans"):
+            check(rejected)
 
 
 def test_scans_count_by_the_pixels_they_pass_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,14 +73,6 @@ def test_scans_count_by_the_pixels_they_pass_over(monkeypatch: pytest.MonkeyPatc
     assert pixels(with_scans(50)) == 64 * 64
     with pytest.raises(DecodeError, match="with 51 scans at 64x64 px"):
         check(with_scans(51))
-
-
-def test_scans_cannot_hide_behind_a_comment_that_looks_like_the_end() -> None:
-    photo = with_scans(MAX_SCANS + 1)
-    second = photo.index(b"\xff\xda", photo.index(b"\xff\xda") + 2)
-    disguised = photo[:second] + b"\xff\xfe\x00\x04\xff\xd9" + photo[second:]
-    with pytest.raises(DecodeError, match="scans"):
-        check(disguised)
 
 
 @pytest.mark.parametrize("progressive", [False, True])
@@ -114,12 +110,7 @@ def test_as_much_metadata_as_real_photos_carry_is_accepted(kind: str) -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        b"\xff\xd8",
-        b"\x89PNG\r\n\x1a\n",
-        b"GIF89a",
-        b"II\x2b\0",
-        b"MM\0\x2b",
-        b"\xff\xd8\xff\xda",
+        *(b"\xff\xd8", b"\xff\xd8\xff\xda", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"II\x2b\0", b"MM\0\x2b"),
         b"II\x2b\0\x08\0\0\0" + b"\xff" * 16,  # its directory is beyond any file
     ],
 )
