@@ -71,10 +71,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_kind_of_addition_has_an_example() -> None:
+def test_every_kind_of_addition_has_an_example_that_is_found_and_runs(tree: Path) -> None:
     assert _examples().keys() == PLACES.keys() == TRIALS.keys()
-
-
-def test_every_example_is_found_and_runs(tree: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", "".join(map(textwrap.dedent, TRIALS.values()))]
     output_of(*command, cwd=tree, timeout=250)
