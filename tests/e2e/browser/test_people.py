@@ -8,12 +8,6 @@ from tests.e2e.browser.test_access import violations
 from tests.support.browser import Tab
 
 pytestmark = pytest.mark.timeout(240)
-# Compact cards that are not one line, or whose label meets the bar or the edge.
-SQUEEZED = """[...document.querySelectorAll('#faces .face')].filter((card) => {
-  const [all, label, arrow, bar] = ['', '.face-label', '.more', '.lead .track'].map((part) =>
-    (part ? card.querySelector(part) : card).getBoundingClientRect());
-  return all.height > 70 || label.bottom > bar.top + 1 || arrow.right > all.right || label.right > arrow.left;
-}).map((card) => card.dataset.person)"""
 # The numbers of cards after a person has been seen, 9 s later, and 11 s later.
 CARDS = """async (face) => {
   const { People } = await import('/page/ui/people.js');
@@ -34,29 +28,27 @@ def test_more_than_four_people_have_compact_cards(open_tab: Open) -> None:
     tab.wait_until("document.querySelectorAll('#faces.compact .face').length === 12")
     assert tab.page.get_by_role("heading", name="Person 12").count() == 1, "screen readers say whose card it is"
     assert violations(tab.page) == []
-    for width, height in ((1280, 800), (768, 1024), (640, 360), (360, 740)):
-        tab.page.set_viewport_size({"width": width, "height": height})
-        tab.wait_until(f"!{SQUEEZED}.length")
     tab.page.click("[data-person='1'] .more")
     assert tab.page.locator("[data-person='1'] .bars li:visible").count() == 7
 
 
-def test_the_card_of_a_person_who_returns_has_its_old_place(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
+def test_the_card_of_a_person_who_left_shrinks_and_has_its_old_place_after_a_return(scene: Tab) -> None:
+    tab = start_scene(scene, person(1, 60, 100, happiness=0.6), TWO[1])
     tab.wait_until(heading(2))
+    tall = tab.box("[data-person='1']")["height"]
     show(tab, TWO[1])
-    tab.wait_until("document.querySelector('#faces .face:last-child').dataset.person === '1'")
+    tab.page.wait_for_selector("#faces .face:last-child[data-person='1'].away")
+    assert tab.box("[data-person='1']")["height"] < tall / 2.5
+    assert "left" in tab.page.inner_text("[data-person='1']")
+    assert tab.page.locator("[data-person='1'] .uncertain").count() == 0
     show(tab, *TWO)
-    tab.wait_until("document.querySelector('#faces .face:first-child').dataset.person === '1'")
-
-
-def test_cards_do_not_look_live_while_nothing_arrives(scene: Tab) -> None:
-    tab = start_scene(scene, TWO[0])
-    stale = "document.getElementById('faces').classList.contains('stale')"
-    assert not tab.page.evaluate(stale)
-    tab.page.evaluate("() => window.socket.fail()")
-    assert tab.page.evaluate(stale)
-    tab.wait_until(f"!{stale}")
+    tab.page.wait_for_selector("#faces .face:first-child[data-person='1']")
+    show(tab)
+    tab.wait_until("document.getElementById('badge').textContent === 'No face in view'")
+    assert tab.page.is_visible("#badge")
+    show(tab, *TWO)
+    tab.wait_until("document.getElementById('badge').hidden")
+    assert tab.page.evaluate(CARDS, TWO[0]) == [1, 1, 0]
 
 
 def test_a_resting_face_is_neutral_after_a_correction_that_can_be_undone(scene: Tab) -> None:
@@ -87,44 +79,20 @@ def test_the_card_says_what_a_person_can_do_for_a_better_label(scene: Tab) -> No
     scene.wait_until("document.querySelector('.hint').hidden")
 
 
-def test_the_card_of_a_person_who_left_shrinks_and_disappears(scene: Tab) -> None:
-    tab = start_scene(scene, TWO[0], person(2, 400, 100, anger=0.6))
-    tab.wait_until(heading(2))
-    tall = tab.box("[data-person='2']")["height"]
-    show(tab, TWO[0])
-    tab.page.wait_for_selector("[data-person='2'].away")
-    assert tab.box("[data-person='2']")["height"] < tall / 2.5
-    assert "left" in tab.page.inner_text("[data-person='2']")
-    assert tab.page.locator("[data-person='2'] .uncertain").count() == 0
-    assert tab.page.evaluate(CARDS, TWO[0]) == [1, 1, 0]
-
-
-def test_the_stage_reports_that_no_face_is_in_view(scene: Tab) -> None:
-    tab = start_scene(scene, TWO[0])
-    show(tab)
-    tab.wait_until("document.getElementById('badge').textContent === 'No face in view'")
-    assert tab.page.is_visible("#badge")
-    show(tab, TWO[0])
-    tab.wait_until("document.getElementById('badge').hidden")
-
-
 def test_controls_stay_on_screen_and_the_stage_does_not_jump(open_tab: Open) -> None:
     tab = open_tab(script=SCENE)
-    for width, height in ((1920, 1080), (1280, 720), (768, 1024), (360, 740), (740, 360)):
+    for width, height in ((1280, 720), (768, 1024), (360, 740), (740, 360)):
         tab.page.set_viewport_size({"width": width, "height": height})
         start_scene(tab, *TWO)
         before = tab.box("#stage")
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing overflows sideways"
         for name in ("#pause", "#stop", "#settings" if width > 700 and height > 500 else "#more"):
             box = tab.box(name)
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= width
+            assert 0 <= box["x"] <= width - box["width"]
             assert box["y"] + box["height"] <= height, f"{name} is below the fold"
-        tab.page.click("#pause")
-        assert tab.box("#stage") == before
-        tab.page.click("#pause")
-        assert tab.box("#stage") == before
-        tab.page.click("#stop")
+        for _ in ("pause", "resume"):
+            tab.page.click("#pause")
+            assert tab.box("#stage") == before
 
 
 def test_a_card_shows_three_expressions_and_all_seven_on_demand(scene: Tab) -> None:
@@ -151,17 +119,17 @@ def test_labels_below_the_threshold_of_the_settings_are_uncertain(scene: Tab) ->
     assert tab.page.inner_text("#threshold-value") == "10%"
 
 
-@pytest.mark.parametrize("how", ["connection", "pause"])
-def test_people_keep_their_numbers_over_a_new_connection_or_a_pause(scene: Tab, how: str) -> None:
+def test_people_keep_their_numbers_over_a_new_connection_and_a_pause(scene: Tab) -> None:
     tab = start_scene(scene, *TWO)
     tab.wait_until(heading(2))
     before = tab.page.evaluate("window.connections")
-    if how == "pause":
-        tab.page.click("#pause")
+    stale = "document.getElementById('faces').classList.contains('stale')"
+    assert not tab.page.evaluate(stale)
+    tab.page.evaluate("() => window.socket.fail()")
+    assert tab.page.evaluate(stale), "cards do not look live while nothing arrives"
+    tab.wait_until(f"!{stale}")
+    tab.page.click("#pause")
     show(tab, person(1, *(400, 100), sadness=0.9))  # the second person, whom the new connection calls number 1
-    if how == "pause":
-        tab.page.click("#pause")
-    else:
-        tab.page.evaluate("() => window.socket.fail()")
-    tab.wait_until(f"window.connections === {before + 1} && document.querySelector('[data-person=\"1\"].away')")
+    tab.page.click("#pause")
+    tab.wait_until(f"window.connections === {before + 2} && document.querySelector('[data-person=\"1\"].away')")
     tab.wait_until("document.querySelector('[data-person=\"2\"] .face-label').textContent.includes('sadness')")
