@@ -94,9 +94,9 @@ def scene(open_shared: Open) -> Tab:
 
 
 @contextmanager
-def served(out: Path, *options: str, port: str = "0") -> Iterator[str]:
+def served(out: Path, *options: str) -> Iterator[str]:
     """Address of the review page of an output folder."""
-    command = [sys.executable, "-m", "mien", "review", out, "--port", port, *options]
+    command = [sys.executable, "-m", "mien", "review", out, "--port", "0", *options]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
