@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from mien.app.settings import Settings
 from tests.e2e.browser.conftest import Open
@@ -21,29 +21,19 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base / "out"
 
 
-@pytest.fixture
-def people(open_tab: Open, address: str) -> Page:
-    return open_tab("/people", at=address).page
-
-
-def test_people_are_named_and_the_timeline_follows(people: Page, out: Path) -> None:
-    people.get_by_label("name of person 1").fill("Anna")
-    people.get_by_label("name of person 1").press("Enter")
-    expect(people.locator("h3")).to_have_text(["Anna"])
-    found = Axe().run(people)
+def test_people_are_named_by_keyboard_and_the_timeline_follows(open_tab: Open, address: str, out: Path) -> None:
+    page = open_tab("/people", at=address).page
+    page.route("**/api/people", lambda route: (time.sleep(0.3), route.continue_()))
+    page.get_by_label("name of person 1").fill("Anna")
+    with page.expect_response("**/api/people"):
+        page.get_by_label("name of person 1").press("Enter")
+    expect(page.locator("h3")).to_have_text(["Anna"])
+    expect(page.get_by_label("name of person 1")).to_be_focused()
+    found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
-    people.get_by_role("button", name="Update the timeline").click()
-    expect(people.locator("#message")).to_contain_text("timeline.csv")
+    page.get_by_role("button", name="Update the timeline").click()
+    expect(page.locator("#message")).to_contain_text("timeline.csv")
     assert {row["name"] for row in rows_of(out, "timeline.csv")} == {"Anna"}
-
-
-def test_the_keyboard_stays_where_it_is_while_a_name_is_saved(people: Page) -> None:
-    people.route("**/api/people", lambda route: (time.sleep(0.5), route.continue_()))
-    people.get_by_label("name of person 1").fill("Berta")
-    with people.expect_response("**/api/people"):
-        people.get_by_label("name of person 1").press("Enter")
-    expect(people.locator("h3")).to_have_text(["Berta"])
-    expect(people.get_by_label("name of person 1")).to_be_focused()
 
 
 def test_the_slider_of_the_timeline_shows_the_frame(open_tab: Open, out: Path) -> None:
