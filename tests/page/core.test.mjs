@@ -284,11 +284,6 @@ test("a stream says that nobody is in view after a moment, and a person is where
   assert.deepEqual([scene.motion.at(2150), at(2200, face), scene.tracker.people], [[], 1, 1]);
 });
 
-test("the package is imported where there is no document", async () => {
-  const { label, labeler } = await import("../../app/static/page/index.js");
-  assert.deepEqual([typeof label, typeof labeler], ["function", "function"]);
-});
-
 test("in a stream, a face is classified again after a while or if it looks different", async () => {
   const [one, other] = aligned.cases.slice(0, 2).map(({ crop }) =>
     ({ width: 112, data: crop.flatMap((value, at) => (at % 3 === 2 ? [value, 255] : [value])) }));

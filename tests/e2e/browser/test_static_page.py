@@ -1,5 +1,6 @@
 """The page as static files: without a service, in local mode, and as a package for other pages."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -41,10 +42,6 @@ STOPPED_AT_ONCE = """async () => {
   camera.stop();
   played();
   await started;
-}"""
-BLANK = """() => {
-  const { canvas } = window.camera;
-  return canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.every((value) => value === 0);
 }"""
 VITE_PAGE = """<!doctype html><link rel="icon" href="data:,"><output></output><mien-camera base="mien/"></mien-camera>
 <script type="module">
@@ -92,11 +89,13 @@ def files_at(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def other_project(site_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the packed package is installed."""
+    """A folder with the packed package, which is unpacked as npm does it but without its time."""
     folder = tmp_path_factory.mktemp("project")
     npm(folder, "pack", str(site_folder / "people" / "mien" / "page"))
     (tarball,) = folder.glob("*.tgz")
-    npm(folder, "install", "--offline", "--no-audit", "--no-fund", f"./{tarball.name}")
+    (folder / "package.json").write_text(json.dumps({"dependencies": {"mien-page": f"file:./{tarball.name}"}}))
+    (package := folder / "node_modules" / "mien-page").mkdir(parents=True)
+    output_of("tar", "--extract", "--gzip", "--strip-components=1", "--file", tarball, "--directory", package)
     return folder
 
 
@@ -191,7 +190,6 @@ def test_the_example_page_labels_with_the_installed_package(
         tab.page.evaluate(STOPPED_AT_ONCE)
         assert tab.page.evaluate("window.camera.feed === window.before"), "it takes no frames"
         assert tab.page.evaluate("window.camera.button.textContent") == "Start camera"
-        assert tab.page.evaluate(BLANK)
         tab.page.evaluate("() => window.camera.setAttribute('src', './node_modules/mien-page/samples/clip.webm')")
         tab.page.evaluate("() => { window.seen = null; delete window.camera.video.play; }")
         tab.page.click("mien-camera >> text=Play video")
