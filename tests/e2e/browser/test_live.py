@@ -37,6 +37,8 @@ IN_VIEW = """(() => {
 })()"""
 LEAVE = "dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))"
 BADGE = "document.getElementById('badge')"
+# Waits of the page take a tenth of their time.
+HURRY = "{ const wait = setTimeout; window.setTimeout = (done, ms, ...given) => wait(done, ms / 10, ...given); }"
 ANNOUNCED = """
 window.announced = [];
 addEventListener("DOMContentLoaded", () => {
@@ -92,28 +94,24 @@ def test_the_label_of_the_service_is_shown_with_metrics_and_timeline(live: Tab, 
     assert live.page.inner_text("#count") == "1"
     live.wait_until("announced.some((text) => text.startsWith('Person 1: '))")  # once for an unchanged face
     live.wait_until(f"document.querySelector('.timeline').ariaLabel.includes('{live.faces()[0]['label']} ')")
-
-
-def test_the_footer_says_how_often_the_model_is_right(live: Tab) -> None:
     model = live.page.evaluate("fetch('v1/models').then((response) => response.json())")["models"][0]
     shares = {round(100 * score["accuracy"]["value"]) for score in model["metrics"] if score["prior"] == model["prior"]}
-    found = re.search(r"(\d+)% right on", live.page.inner_text("#card"))
-    assert int(found[1]) in shares if found else not shares
+    footer = re.search(r"(\d+)% right on", live.page.inner_text("#card"))
+    assert int(footer[1]) in shares if footer else not shares
 
 
 def test_boxes_follow_the_face_and_the_mirror(live: Tab) -> None:
     live.wait_for_results(3)
-    assert live.page.is_checked("#mirror")
-    mirrored = live.page.evaluate(DRAWN_AT)
     live.page.click("#settings")
-    live.page.uncheck("#mirror")
-    live.page.wait_for_timeout(100)
-    plain = live.page.evaluate(DRAWN_AT)
+    drawn_at = []
+    for mirrored in (False, True):
+        live.page.set_checked("#mirror", mirrored)
+        live.page.wait_for_timeout(100)
+        drawn_at.append(live.page.evaluate(DRAWN_AT))
+    live.page.click("#settings")
     box = live.faces()[0]["box"]
-    assert plain == pytest.approx((box["x"] + box["width"] / 2) / 640, abs=0.12)
-    assert mirrored == pytest.approx(1 - plain, abs=0.12)
-    live.page.check("#mirror")
-    live.page.click("#settings")
+    assert drawn_at[0] == pytest.approx((box["x"] + box["width"] / 2) / 640, abs=0.12)
+    assert drawn_at[1] == pytest.approx(1 - drawn_at[0], abs=0.12)
 
 
 def test_fullscreen_shows_people_and_controls_which_hide_while_nobody_moves(live: Tab) -> None:
@@ -136,10 +134,11 @@ def test_fullscreen_shows_people_and_controls_which_hide_while_nobody_moves(live
     live.wait_until(f"{BADGE}.textContent.includes('not allowed here')")
 
 
-def test_a_video_is_searched_with_its_slider_and_paused_with_the_space_bar(open_tab: Open) -> None:
+def test_the_sample_plays_from_memory_is_searched_paused_and_reported_when_it_breaks(open_tab: Open) -> None:
     tab = open_tab()
     tab.page.click("#sample-clip")
     wait_for_state(tab.page, "live")
+    assert tab.page.evaluate("document.getElementById('video').currentSrc").startswith("blob:")
     tab.wait_until("!document.getElementById('seek').hidden")
     tab.page.fill("#seek", "5")
     tab.wait_until("document.getElementById('video').currentTime >= 5")
@@ -147,8 +146,16 @@ def test_a_video_is_searched_with_its_slider_and_paused_with_the_space_bar(open_
     tab.page.keyboard.press("Space")
     wait_for_state(tab.page, "paused")
     assert tab.page.get_attribute("#seek", "aria-valuetext").startswith("0:0")
-    tab.page.click("#stop")
+    tab.page.keyboard.press("Space")
+    wait_for_state(tab.page, "live")
+    tab.page.evaluate("() => document.getElementById('video').dispatchEvent(new Event('error'))")
+    wait_for_state(tab.page, "unplayable")
     assert tab.page.is_hidden("#seek")
+    tab.page.context.route("**/clip.webm", lambda route: route.abort())
+    tab.page.reload()
+    tab.page.click("#sample-clip")
+    wait_for_state(tab.page, "unplayable")
+    tab.ignore_errors("ERR_FAILED")
 
 
 @pytest.mark.parametrize("how", ["pause", "hidden", "photos"])
@@ -179,15 +186,6 @@ def test_a_camera_without_a_picture_is_reported_while_results_arrive(live: Tab) 
     live.wait_until(f"{BADGE}.textContent === 'The camera sends no picture'")
     live.page.evaluate(mute, False)
     live.wait_until(f"{BADGE}.hidden")
-
-
-def test_a_disconnected_camera_leaves_the_focus_on_a_button(live: Tab) -> None:
-    live.page.focus("#snapshot")
-    live.page.evaluate(
-        "() => document.getElementById('video').srcObject.getVideoTracks()[0].dispatchEvent(new Event('ended'))"
-    )
-    wait_for_state(live.page, "lost")
-    assert live.page.evaluate("document.activeElement.id") == "start"
 
 
 @pytest.mark.parametrize("act", ["document.getElementById('stop').click()", LEAVE], ids=["stop", "leave"])
@@ -223,7 +221,7 @@ def test_the_page_reconnects_to_a_restarted_service(live: Tab, site: Server) -> 
 
 
 def test_a_service_that_was_not_ready_is_asked_again(open_tab: Open) -> None:
-    tab = open_tab()
+    tab = open_tab(script=HURRY)
     runs = tab.page.inner_text("#runs")
     for path in ("ready", "page/facts.json"):
         tab.page.route(f"**/{path}", lambda route: route.fulfill(status=503, json={}))
@@ -310,8 +308,10 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
         tab.wait_until_ready()
         go_live(page)
         assert page.evaluate(USED) == second, "after a reload"
+        page.focus("#snapshot")
         page.evaluate(UNPLUG)
         wait_for_state(page, "lost")
+        assert page.evaluate("document.activeElement.id") == "start", "the focus is not lost with the controls"
         page.click("#start")
         wait_for_state(page, "missing")
         page.evaluate(
@@ -370,22 +370,6 @@ def test_the_whole_picture_of_a_camera_is_shown_and_sent(open_tab: Open, width: 
     assert Image.open(BytesIO(tab.sent[0])).size == ((640, 360) if width > height else (360, 640))
     stage = tab.box("#stage")
     assert stage["width"] / stage["height"] == pytest.approx(width / height, rel=0.01), "no black bands"
-    controls = tab.box("#controls")
-    assert controls["y"] + controls["height"] <= tab.page.viewport_size["height"], "they fit below it"
-
-
-def test_the_sample_plays_from_memory_and_a_video_that_breaks_is_reported(open_tab: Open) -> None:
-    tab = open_tab()
-    tab.page.click("#sample-clip")
-    wait_for_state(tab.page, "live")
-    assert tab.page.evaluate("document.getElementById('video').currentSrc").startswith("blob:")
-    tab.page.evaluate("() => document.getElementById('video').dispatchEvent(new Event('error'))")
-    wait_for_state(tab.page, "unplayable")
-    tab.page.context.route("**/clip.webm", lambda route: route.abort())
-    tab.page.reload()
-    tab.page.click("#sample-clip")
-    wait_for_state(tab.page, "unplayable")
-    tab.ignore_errors("ERR_FAILED")
 
 
 def test_a_browser_that_hides_pixels_from_pages_is_reported(open_tab: Open) -> None:
@@ -423,7 +407,7 @@ def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> No
 
 
 def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
-    tab = open_tab(viewport={"width": 360, "height": 740})
+    tab = open_tab()
     states = {"NotAllowedError": "refused", "NotFoundError": "none", "NotReadableError": "busy", "TypeError": "failed"}
     titles = set()
     for name, state in states.items():
@@ -435,8 +419,6 @@ def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
         assert title(tab.page) in tab.page.inner_text("#announce")
         assert tab.page.inner_text("#start") == "Try again"
         assert tab.page.evaluate("document.activeElement.id") == "start"
-        stage, button = tab.box("#stage"), tab.box("#start")
-        assert button["y"] + button["height"] < stage["y"] + stage["height"], "the button is not cut off"
     assert len(titles) == len(states)
 
 
@@ -453,7 +435,7 @@ def test_a_busy_service_and_a_missing_one_are_reported(open_tab: Open) -> None:
     script = (
         "window.WebSocket = class extends WebSocket { constructor(url) { super(url.replace('stream', 'nothing')); } };"
     )
-    tab = open_tab(script=script)
+    tab = open_tab(script=script + HURRY)
     tab.page.click("#start")
     tab.wait_until(f"{BADGE}.textContent.includes('no free streams')")
     assert "proxy" in tab.page.inner_text("#badge")

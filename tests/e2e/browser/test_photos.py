@@ -16,6 +16,7 @@ from playwright.sync_api import Route
 
 from mien.data.contract import LABELS, decode
 from tests.e2e.browser.conftest import Open
+from tests.e2e.browser.test_live import HURRY
 from tests.support import ROOT
 from tests.support.browser import WAIT_MS, Tab
 from tests.support.serving import Server
@@ -61,7 +62,7 @@ def labeled(open_tab: Open, *photos: Path, respond: Callable[[Route], None] | No
     return tab
 
 
-def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Server) -> None:
+def test_photos_are_labeled_drawn_downloadable_filtered_and_stepped_through(open_tab: Open, site: Server) -> None:
     tab = labeled(open_tab, *PHOTOS)
     assert tab.page.evaluate(DRAWN) == len(PHOTOS)
     assert tab.page.locator(".tile canvas").count() == 0, "each would keep a megabyte"
@@ -77,6 +78,28 @@ def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Server)
             assert float(row["x"]) == face["box"]["x"]
             assert row["label"] == face["top"][0]["label"]
             assert [float(row[f"p_{label}"]) for label in LABELS] == [face["probabilities"][label] for label in LABELS]
+
+    names = [button.split()[0] for button in tab.page.locator("#filter button:visible").all_inner_texts()]
+    assert names[0] == "all"
+    assert names[-1] == "no", "the cat has no face"
+    tab.page.click("[data-kind='no face']")
+    assert tab.page.locator(".tile:visible h3").all_inner_texts() == ["chelsea.jpg"]
+    tab.page.click("[data-kind=happiness]")
+    assert "astronaut.jpg" in tab.page.locator(".tile:visible h3").all_inner_texts()
+    tab.page.click("[data-kind=all]")
+    tab.page.locator(".tile .open").first.click()
+    assert tab.page.inner_text("#detail-title") == "astronaut.jpg"
+    tab.page.keyboard.press("ArrowRight")
+    assert tab.page.inner_text("#detail-title") == "chelsea.jpg"
+    tab.page.focus("#detail-after")
+    for _ in PHOTOS:
+        tab.page.keyboard.press("ArrowRight")
+    assert tab.page.inner_text("#detail-title") == PHOTOS[-1].name
+    tab.page.keyboard.press("ArrowLeft")
+    assert tab.page.inner_text("#detail-title") == PHOTOS[-2].name
+    tab.page.keyboard.press("Escape")
+    focused = tab.page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused.startswith("astronaut.jpg"), "focus goes back to the tile that was opened"
 
 
 def test_the_downloaded_image_is_the_photo_with_its_boxes(open_tab: Open) -> None:
@@ -99,17 +122,17 @@ def test_the_downloaded_image_is_the_photo_with_its_boxes(open_tab: Open) -> Non
     assert np.median(rows) < 250
 
 
-@pytest.mark.parametrize("kind", ["drop", "paste"])
-def test_a_photo_can_be_dropped_and_pasted_from_either_tab(open_tab: Open, kind: str) -> None:
+def test_a_photo_can_be_dropped_and_pasted_from_either_tab(open_tab: Open) -> None:
     tab = open_tab()
     payload = base64.b64encode(ASTRONAUT.read_bytes()).decode()
-    tab.page.evaluate(GIVE, ["dragover", "a.jpg", payload] if kind == "drop" else [kind, "a.jpg", payload])
-    if kind == "drop":
-        tab.page.evaluate(GIVE, [kind, "a.jpg", payload])
-    assert tab.page.is_visible("#panel-photos")
-    wait_until_done(tab, 1)
-    assert "happiness" in tab.page.inner_text(".tile .labels")
-    assert "1 photo done. 1 face" in tab.page.inner_text("#announce")
+    for count, events in enumerate((("dragover", "drop"), ("paste",)), 1):
+        tab.page.click("#tab-live")
+        for event in events:
+            tab.page.evaluate(GIVE, [event, "a.jpg", payload])
+        assert tab.page.is_visible("#panel-photos")
+        wait_until_done(tab, count)
+        assert "happiness" in tab.page.locator(".tile .labels").last.inner_text()
+        assert f"{count} photo{'s' * (count > 1)} done. 1 face" in tab.page.inner_text("#announce")
 
 
 def test_a_broken_file_is_reported_and_does_not_stop_the_others(open_tab: Open, tmp_path: Path) -> None:
@@ -155,28 +178,25 @@ def test_a_file_that_cannot_be_read_is_not_blamed_on_the_service(open_tab: Open,
     assert "cannot be read" in tab.page.inner_text(".tile .error")
 
 
-def test_a_refusal_of_a_proxy_is_told_with_its_status(open_tab: Open) -> None:
-    tab = labeled(open_tab, ASTRONAUT, respond=lambda route: route.fulfill(status=413, body="<html>Too large</html>"))
-    assert "413" in tab.page.inner_text(".tile .error")
-    assert tab.page.locator("text=Try again").count() == 0, "it would fail again"
-    tab.ignore_errors("status of 413")
-
-
-def test_a_photo_waits_once_to_be_tried_again_and_its_pixels_are_released(open_tab: Open) -> None:
+def test_a_refused_photo_tells_its_status_or_waits_once_to_be_tried_again(open_tab: Open) -> None:
     script = """
       window.released = 0;
       const close = ImageBitmap.prototype.close;
       ImageBitmap.prototype.close = function () { window.released++; close.call(this); };
     """
     tab = labeled(open_tab, *PHOTOS[:3], respond=lambda route: route.fulfill(status=500, body="down"), script=script)
-    assert tab.page.evaluate("window.released") >= 3
-    tab.page.unroute("**/v1/expressions*")
+    assert tab.page.evaluate("window.released") >= 3, "their pixels do not stay in memory"
+    tab.page.route("**/v1/expressions*", lambda route: route.fulfill(status=413, body="<html>Too large</html>"))
+    tab.page.set_input_files("#files", ASTRONAUT)
+    wait_until_done(tab, 4)
+    assert "413" in tab.page.locator(".tile .error").last.inner_text()
+    assert tab.page.locator("text=Try again").count() == 3, "not where it would fail again"
     tab.page.route("**/v1/expressions*", lambda _route: None)  # two are busy
     for _ in range(3):
         tab.page.click("text=Try again")
     assert tab.page.locator("text=Waiting…").count() == 1
     assert tab.page.locator("text=Try again").count() == 0
-    tab.ignore_errors("status of 500")
+    tab.ignore_errors("status of 500", "status of 413")
 
 
 def test_a_photo_that_the_browser_cannot_read_is_shown_as_it_was_labeled(open_tab: Open, tmp_path: Path) -> None:
@@ -191,12 +211,11 @@ def test_a_photo_that_the_browser_cannot_read_is_shown_as_it_was_labeled(open_ta
     assert tuple(size) == upright.size
 
 
-@pytest.mark.parametrize("suffix", ["webp", "jpeg"])
-def test_photos_are_turned_as_their_exif_data_say(open_tab: Open, suffix: str) -> None:
+def test_photos_are_turned_as_their_exif_data_say(open_tab: Open) -> None:
     tab = open_tab("/#photos")
     with Image.open(ASTRONAUT) as photo:
         stored = photo.crop((60, 0, 420, 300)).resize((48, 40))
-    for orientation in range(1, 9):
+    for suffix, orientation in [("jpeg", 6), *(("webp", orientation) for orientation in range(1, 9))]:
         exif, payload = Image.Exif(), io.BytesIO()
         exif[0x0112] = orientation
         stored.save(payload, suffix, exif=exif, quality=95)
@@ -220,7 +239,7 @@ def test_the_three_samples_can_be_tried(open_tab: Open) -> None:
 
 def test_photos_are_labeled_by_a_service_that_restarts_meanwhile(open_tab: Open) -> None:
     answers = chain([Route.abort] * 3, repeat(Route.continue_))
-    tab = labeled(open_tab, ASTRONAUT, respond=lambda route: next(answers)(route))  # noqa: PLW0108 - for each request
+    tab = labeled(open_tab, ASTRONAUT, respond=lambda route: next(answers)(route), script=HURRY)  # noqa: PLW0108
     assert "happiness" in tab.page.inner_text(".tile .labels")
     tab.page.click("#clear")
     assert tab.page.inner_text("#announce") == "1 photo removed."
@@ -245,31 +264,6 @@ def test_the_attention_map_is_shown_if_the_model_has_one(open_tab: Open, site: S
     tab.page.click("#look")
     tab.page.wait_for_selector(".face .attention canvas", timeout=WAIT_MS)
     tab.page.click("#stop")
-
-
-def test_photos_are_filtered_by_expression_and_stepped_through(open_tab: Open) -> None:
-    tab = labeled(open_tab, *PHOTOS)
-    names = [button.split()[0] for button in tab.page.locator("#filter button:visible").all_inner_texts()]
-    assert names[0] == "all"
-    assert names[-1] == "no", "the cat has no face"
-    tab.page.click("[data-kind='no face']")
-    assert tab.page.locator(".tile:visible h3").all_inner_texts() == ["chelsea.jpg"]
-    tab.page.click("[data-kind=happiness]")
-    assert "astronaut.jpg" in tab.page.locator(".tile:visible h3").all_inner_texts()
-    tab.page.click("[data-kind=all]")
-    tab.page.locator(".tile .open").first.click()
-    assert tab.page.inner_text("#detail-title") == "astronaut.jpg"
-    tab.page.keyboard.press("ArrowRight")
-    assert tab.page.inner_text("#detail-title") == "chelsea.jpg"
-    tab.page.focus("#detail-after")
-    for _ in PHOTOS:
-        tab.page.keyboard.press("ArrowRight")
-    assert tab.page.inner_text("#detail-title") == PHOTOS[-1].name
-    tab.page.keyboard.press("ArrowLeft")
-    assert tab.page.inner_text("#detail-title") == PHOTOS[-2].name
-    tab.page.keyboard.press("Escape")
-    focused = tab.page.evaluate("document.activeElement.getAttribute('aria-label')")
-    assert focused.startswith("astronaut.jpg"), "focus goes back to the tile that was opened"
 
 
 def test_an_open_photo_has_arrows_to_those_that_are_labeled_later(open_tab: Open) -> None:
@@ -304,15 +298,10 @@ def test_the_first_screen_shows_a_labeled_photo_and_every_choice(open_tab: Open,
     photo = ROOT / "app" / "static" / "page" / "samples" / "photo.jpg"
     (face,) = site.post(photo.read_bytes()).json()["images"][0]["faces"]
     assert face["label"] in tab.page.inner_text("#example-faces .face-label")
-    assert tab.page.is_visible("#example")
-    for size in ((1280, 720), (360, 740), (740, 360)):
-        tab.page.set_viewport_size({"width": size[0], "height": size[1]})
-        stage = tab.box("#stage")
-        for name in ("#start", "#choose", "#sample-clip"):
-            button = tab.box(name)
-            assert button["y"] + button["height"] <= min(stage["y"] + stage["height"], size[1]), (name, size)
-        arrow, heading = tab.box("#example-faces .more"), tab.box("#example-faces h3")
-        assert arrow["y"] < heading["y"] + heading["height"], "the arrow stays on the line of the name"
+    for width, height in ((1280, 720), (360, 740), (740, 360)):
+        tab.page.set_viewport_size({"width": width, "height": height})
+        for button in map(tab.box, ("#start", "#choose", "#sample-clip")):
+            assert button["y"] + button["height"] <= height
     with tab.page.expect_file_chooser() as chooser:
         tab.page.click("#choose")
     chooser.value.set_files(ASTRONAUT)
