@@ -70,7 +70,7 @@ def test_explain_returns_the_normalized_attention_map_of_each_crop(tmp_path: Pat
 
 
 @pytest.mark.parametrize("graphs", [True, False])
-def test_a_gpu_runs_faces_and_attention_maps_in_the_sizes_of_its_start(
+def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graphs: bool
 ) -> None:
     folder = tiny_artifact(tmp_path / "tiny.explains", explain=True)
@@ -86,20 +86,9 @@ def test_a_gpu_runs_faces_and_attention_maps_in_the_sizes_of_its_start(
     monkeypatch.setattr(classifier_module, "FixedBatches", on_the_cpu)
     on_gpu = opened(folder, device="cuda", precision="fp32", cuda_graphs=graphs)
     assert on_gpu.max_batch == (256 if graphs else PLAIN_SIZE)
-    sizes, run = set(), onnxruntime.InferenceSession.run
-
-    def recorded(session: Any, names: Any, feed: dict[str, Any], *options: Any) -> Any:
-        sizes.update(len(values) for values in feed.values())
-        return run(session, names, feed, *options)
-
     for count in (0, 3, 70):
-        expected = on_cpu.classify(crops[:count]), on_cpu.explain(crops[:count])
-        with monkeypatch.context() as patched:
-            patched.setattr(onnxruntime.InferenceSession, "run", recorded)
-            rows, maps = on_gpu.classify(crops[:count]), on_gpu.explain(crops[:count])
-        assert rows == pytest.approx(expected[0], abs=1e-5)
-        assert maps == pytest.approx(expected[1], abs=1e-5)
-    assert sizes == {PLAIN_SIZE}
+        assert on_gpu.classify(crops[:count]) == pytest.approx(on_cpu.classify(crops[:count]), abs=1e-5)
+        assert on_gpu.explain(crops[:count]) == pytest.approx(on_cpu.explain(crops[:count]), abs=1e-5)
 
 
 def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:
