@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,9 +19,12 @@ import pytest
 from click.testing import Result
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from mien.app.cli.program import app
+from mien.app.inference.detect import create_detector
+from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.review.server import create_review_app
 from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings
@@ -35,9 +39,10 @@ ALL = (
 
 @dataclass(frozen=True, slots=True)
 class Mien:
-    """Starts `mien` with a test's artifact and the embedded detector."""
+    """Starts `mien` with a test's artifact and the embedded detector, and labels into `out`."""
 
     environment: dict[str, str]
+    out: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *arguments: str | Path, stdin: int | None = None) -> subprocess.Popen[bytes]:
@@ -61,33 +66,56 @@ class Mien:
         with patch.object(sys, "argv", ["mien", *given_arguments]):
             return runner.invoke(app, given_arguments, input=given, catch_exceptions=False)
 
-    def label(
-        self, *arguments: str | Path, out: Path, exit_code: int = 0, given: bytes | None = None
-    ) -> list[dict[str, str]]:
-        """Label into `out` without messages; returns the rows of its `labels.csv`, if it has one."""
-        done = self("label", *arguments, "--out", out, "--quiet", given=given)
-        assert done.exit_code == exit_code, done.stderr
-        return rows_of(out) if (out / "labels.csv").exists() else []
+    def run(self, *arguments: str | Path, out: Path | None = None, given: bytes | None = None) -> Result:
+        """Label with messages."""
+        return self("label", *arguments, "--out", out or self.out, given=given)
 
-    def summary(self, *arguments: str | Path, out: Path, exit_code: int = 0) -> dict[str, Any]:
-        """Label into `out`; returns the last line of its log."""
-        done = self("label", *arguments, "--out", out, "--json-log")
+    def label(
+        self, *arguments: str | Path, out: Path | None = None, exit_code: int = 0, given: bytes | None = None
+    ) -> list[dict[str, str]]:
+        """Label without messages; returns the rows of `labels.csv`, if there is one."""
+        done = self.run(*arguments, "--quiet", out=out, given=given)
+        assert done.exit_code == exit_code, done.stderr
+        folder = out or self.out
+        return rows_of(folder) if (folder / "labels.csv").exists() else []
+
+    def summary(self, *arguments: str | Path, out: Path | None = None, exit_code: int = 0) -> dict[str, Any]:
+        """Label; returns the last line of its log."""
+        done = self.run(*arguments, "--json-log", out=out)
         assert done.exit_code == exit_code, done.stderr
         summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
         return summary
 
 
+_command, _detector = cache(get_command), cache(create_detector)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def command_and_detector_are_made_once() -> Iterator[None]:
+    """They take a third of the time of a run in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", _command)
+        patch.setattr("mien.app.inference.labeler.create_detector", _detector)
+        yield
+
+
 @pytest.fixture
-def mien(artifact: Path) -> Iterator[Mien]:
-    program = Mien(environment_of(model=artifact, detector="builtin", device="cpu"))
+def mien(artifact: Path, tmp_path: Path) -> Iterator[Mien]:
+    program = Mien(environment_of(model=artifact, detector="builtin", device="cpu"), tmp_path / "out")
     yield program
     program.end()
 
 
+@pytest.fixture(scope="session")
+def settings(artifact: Path) -> Settings:
+    """The settings of `mien`, for the functions that it calls."""
+    return Settings(model=artifact, detector="builtin", device="cpu")
+
+
 @pytest.fixture
-def released_mien() -> Mien:
+def released_mien(tmp_path: Path) -> Mien:
     """`mien` with the released model, and with YuNet if `MIEN_MODELS_DIR` is set."""
-    return Mien(environment_of(device="cpu", models_dir=os.environ.get("MIEN_MODELS_DIR")))
+    return Mien(environment_of(device="cpu", models_dir=os.environ.get("MIEN_MODELS_DIR")), tmp_path / "out")
 
 
 @pytest.fixture
@@ -105,7 +133,15 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_album(tmp_path_factory.mktemp("album"), 40)
+    return make_album(tmp_path_factory.mktemp("albums") / "album", 40)
+
+
+@pytest.fixture(scope="session")
+def labeled_album(settings: Settings, album: Path) -> Path:
+    """The default outputs of the album, labeled on one thread."""
+    out = album.with_name("labeled album")
+    label_folder(album, out, settings, *DEFAULT_OUTPUTS)
+    return out
 
 
 def tree(out: Path) -> dict[str, str]:
@@ -152,14 +188,13 @@ class Labeled:
 
 
 @pytest.fixture(scope="session")
-def finished(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
+def finished(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
     base = tmp_path_factory.mktemp("finished")
     photos = write_photos(base / "photos", count=5)
     (photos / "none.png").write_bytes(encoded(gradient_image(), "PNG"))
     (photos / "<b>&amp;.jpg").write_bytes(b"broken")
     (photos / "notes.txt").write_text("words")
     write_video(photos / "clip.avi", frames=2)
-    settings = Settings(model=artifact, detector="builtin", device="cpu")
     return Labeled(photos, base / "out", settings, label_folder(photos, base / "out", settings, *ALL))
 
 

@@ -15,31 +15,24 @@ from tests.support import encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 
 NAMES = (
-    "plain.jpg",
-    "carriage\rreturn.jpg",
-    "new\nline.jpg",
-    "both\r\n.jpg",
-    'quo"te, comma;.jpg',
-    "=1+1.jpg",
-    " space .jpg",
-    "tab\t.jpg",
-    "two.dots.jpg",
-    "ünï 名前.jpg",
-    "percent%20&?#.jpg",
-    "<b>&amp;.jpg",
-)
+    "plain.jpg", "carriage\rreturn.jpg", "new\nline.jpg", "both\r\n.jpg", 'quo"te, comma;.jpg', "=1+1.jpg",
+    " space .jpg", "tab\t.jpg", "two.dots.jpg", "ünï 名前.jpg", "percent%20&?#.jpg", "<b>&amp;.jpg",
+)  # fmt: skip
 ALL = sorted([*NAMES, "two.dots.png"])
 
 
 @pytest.fixture(scope="module")
-def written(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("consumers")
     photos = write_photos(base / "photos", *NAMES)
     (photos / "two.dots.png").write_bytes(encoded(face_photo(), "PNG"))
     outputs = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "fiftyone", "classes")
-    settings = Settings(model=artifact, detector="builtin", device="cpu")
     label_folder(photos, base / "out", settings, *outputs)
     return base / "out"
+
+
+def installed(program: str) -> Any:
+    return pytest.importorskip(program, reason=f"{program} is not installed: its reader is not tested")
 
 
 def duckdb_names(duckdb: Any, path: Path) -> list[str]:
@@ -64,21 +57,18 @@ def arrow_names(csv: Any, path: Path) -> list[str]:
     ],
 )
 def test_the_tables_are_read(written: Path, library: str, table: str, read: Callable[[Any, Path], list[str]]) -> None:
-    module = pytest.importorskip(library, reason=f"{library} is not installed: its reader is not tested")
-    assert sorted(read(module, written / table)) == ALL
+    assert sorted(read(installed(library), written / table)) == ALL
 
 
 def test_pycocotools_reads_boxes_and_keypoints(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    coco = pytest.importorskip("pycocotools.coco", reason="pycocotools is not installed: its reader is not tested")
-    read = coco.COCO(str(written / "coco.json"))
+    read = installed("pycocotools.coco").COCO(str(written / "coco.json"))
     assert {image["file_name"] for image in read.loadImgs(read.getImgIds())} == set(ALL)
     assert len(read.loadAnns(read.getAnnIds())) == len(ALL)
     assert read.loadCats(read.getCatIds())[0]["keypoints"][3:] == ["mouth_left", "mouth_right"]
 
 
 def test_label_studio_converts_the_tasks(written: Path, tmp_path: Path) -> None:
-    reason = "label-studio-sdk is not installed: its converter is not tested"
-    converter = pytest.importorskip("label_studio_sdk.converter", reason=reason)
+    converter = installed("label_studio_sdk.converter")
     tasks = json.loads((written / "label_studio.json").read_text(encoding="utf-8"))
     for number, task in enumerate(tasks):  # a person accepts every prediction
         task["id"] = number
@@ -91,12 +81,11 @@ def test_label_studio_converts_the_tasks(written: Path, tmp_path: Path) -> None:
 
 
 def test_torchvision_reads_the_class_folders(written: Path) -> None:
-    datasets = pytest.importorskip("torchvision.datasets", reason="torchvision is not installed: it is not tested")
-    assert len(datasets.ImageFolder(str(written / "classes" / "train"))) == len(ALL)
+    assert len(installed("torchvision.datasets").ImageFolder(str(written / "classes" / "train"))) == len(ALL)
 
 
 def test_fiftyone_imports_the_detections(written: Path) -> None:
-    importers = pytest.importorskip("fiftyone.utils.data.importers", reason="fiftyone is not installed: not tested")
+    importers = installed("fiftyone.utils.data.importers")
     importer = importers.FiftyOneImageDetectionDatasetImporter(
         dataset_dir=str(written / "fiftyone"), data_path="data.json"
     )

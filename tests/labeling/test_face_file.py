@@ -13,18 +13,13 @@ from PIL import Image
 from mien.app.labeling.face_file import read_face_file
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.records import Input
-from mien.app.settings import Settings, load_settings
+from mien.app.settings import Settings
 from mien.data.contract import LANDMARKS
 from mien.data.contract.align import TEMPLATE_PX
 from tests.support import sample_photo
 from tests.support.albums import face_photo, label_folder, rows_of, write_video
 
 BOX = (180, 50, 90, 120)  # around the face of the sample
-
-
-@pytest.fixture(scope="module")
-def settings(artifact: Path) -> Settings:
-    return load_settings(model=artifact, detector="builtin", device="cpu")
 
 
 @pytest.fixture
@@ -40,6 +35,12 @@ def write_boxes(path: Path, *rows: tuple[object, ...]) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("file", "x", "y", "width", "height", "frame"), *rows])
     return path
+
+
+def faces_of(folder: Path, text: str) -> list[Any]:
+    """The faces of a.jpg in a file with this text."""
+    (folder / "boxes").write_text(text, encoding="utf-8", newline="")
+    return list(read_face_file(folder / "boxes").of(Input("a.jpg", "file", b"a.jpg", 1)))
 
 
 def labeled(photos: Path, settings: Settings, **options: Any) -> list[dict[str, str]]:
@@ -164,17 +165,13 @@ POINTS = {
     ids=["windows", "semicolons", "bars", "tabs", "points of others", "spaces", "coco", "coco with other keypoints"],
 )
 def test_boxes_are_read_as_other_programs_write_them(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "boxes"
-    path.write_text(text, encoding="utf-8", newline="")
-    assert [tuple(box) for box in read_face_file(path).of(Input("a.jpg", "file", b"a.jpg", 1))] == [BOX]
+    assert [tuple(box) for box in faces_of(tmp_path, text)] == [BOX]
 
 
 @pytest.mark.parametrize("columns", ["file", "file,x,y,width,height"])
 def test_a_row_with_landmarks_needs_no_box(tmp_path: Path, columns: str) -> None:
-    (path := tmp_path / "faces.csv").write_text(
-        f"{columns},{','.join(POINTS)}\na.jpg{',' * columns.count(',')},{','.join(map(str, POINTS.values()))}\n"
-    )
-    (face,) = read_face_file(path).of(Input("a.jpg", "file", b"a.jpg", 1))
+    row = f"a.jpg{',' * columns.count(',')},{','.join(map(str, POINTS.values()))}"
+    (face,) = faces_of(tmp_path, f"{columns},{','.join(POINTS)}\n{row}\n")
     np.testing.assert_allclose(face.landmarks_px, TEMPLATE_PX, atol=1e-4)
     assert tuple(face.box) == pytest.approx((11, -3.5, 89.5, 118), abs=0.1)
 
@@ -196,17 +193,13 @@ def test_a_row_with_landmarks_needs_no_box(tmp_path: Path, columns: str) -> None
     ],
 )
 def test_a_file_without_boxes_is_refused_with_what_is_expected(tmp_path: Path, text: str, reason: str) -> None:
-    path = tmp_path / "boxes.csv"
-    path.write_text(text, encoding="utf-8")
     with pytest.raises(LabelingError, match=f"{reason}.*Expected a CSV with the columns file, x, y, width, height, or"):
-        read_face_file(path)
+        faces_of(tmp_path, text)
 
 
 @pytest.mark.parametrize("bbox", ["", ', "bbox": null', ', "bbox": [180, 50]', ', "bbox": "180,50,90,120"'])
 def test_a_coco_annotation_without_a_box_is_a_message_of_its_image(tmp_path: Path, bbox: str) -> None:
-    path = tmp_path / "boxes.json"
-    path.write_text(ONE % f'{{"image_id": 1{bbox}}}, {{"image_id": 1, "bbox": [180, 50, 90, 120]}}', encoding="utf-8")
-    bad, good = read_face_file(path).of(Input("a.jpg", "file", b"a.jpg", 1))
+    bad, good = faces_of(tmp_path, ONE % f'{{"image_id": 1{bbox}}}, {{"image_id": 1, "bbox": [180, 50, 90, 120]}}')
     assert (np.isnan(bad).all(), tuple(good)) == (True, BOX)
 
 

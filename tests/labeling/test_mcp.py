@@ -17,8 +17,8 @@ from tests.support import sample_photo
 from tests.support.albums import write_photos
 
 
-def test_photos_and_folders_are_labeled_and_summarized(artifact: Path, tmp_path: Path) -> None:
-    photo, folder, summarize = tools(Settings(model=artifact, detector="builtin", device="cpu"))
+def test_photos_and_folders_are_labeled_and_summarized(settings: Settings, tmp_path: Path) -> None:
+    photo, folder, summarize = tools(settings)
     (face,) = photo(str(sample_photo()))
     assert (face["label"] in LABELS, set(face["votes"])) == (True, set(LABELS))
     photos, out = write_photos(tmp_path / "photos", "a.jpg", "b.jpg"), tmp_path / "out"
@@ -32,7 +32,7 @@ def test_photos_and_folders_are_labeled_and_summarized(artifact: Path, tmp_path:
         summarize(str(tmp_path))
     with pytest.raises(NotAFile):  # which would never end
         photo("/dev/zero")
-    small = tools(Settings(model=artifact, detector="builtin", device="cpu", max_bytes=1024))[0]
+    small, *_ = tools(settings.model_copy(update={"max_bytes": 1024}))
     with pytest.raises(PayloadTooLarge):
         small(str(sample_photo()))
 

@@ -22,7 +22,7 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def counts(mien: Mien, photos: Path, out: Path) -> tuple[int, int]:
+def counts(mien: Mien, photos: Path, out: Path | None = None) -> tuple[int, int]:
     """Numbers of labeled images and of those with the result of a moved input."""
     summary = mien.summary(photos, "--write", "csv,files,annotated,crops,report", out=out)
     return summary["new"], summary["reused"]
@@ -51,9 +51,9 @@ def renamed(photos: Path) -> Path:
 def test_moved_inputs_keep_their_results(
     mien: Mien, photos: Path, tmp_path: Path, move: Callable[[Path], Path], reused: int
 ) -> None:
-    assert counts(mien, photos, tmp_path / "out") == (11, 0)
+    assert counts(mien, photos) == (11, 0)
     photos = move(photos)
-    out = shutil.move(tmp_path / "out", tmp_path / "another disk")
+    out = shutil.move(mien.out, tmp_path / "another disk")
     new, kept = counts(mien, photos, out)
     assert (new <= 1, kept >= reused) == (True, True), (new, kept)
     assert counts(mien, photos, tmp_path / "fresh") == (11, 0)
@@ -63,10 +63,8 @@ def test_moved_inputs_keep_their_results(
     assert counts(mien, photos, out) == (0, 0)
 
 
-def test_a_kept_result_has_its_reason(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    before, after = (
-        mien.label(copied_with_new_times(photos), "--write", "csv,anonymized", out=tmp_path / "out") for _ in range(2)
-    )
+def test_a_kept_result_has_its_reason(mien: Mien, photos: Path) -> None:
+    before, after = (mien.label(copied_with_new_times(photos), "--write", "csv,anonymized") for _ in range(2))
     assert {"clip.avi", "some.zip/in/a.jpg"} <= {row["file"] for row in before if row["reason"] == "doubtful_faces"}
     assert after == before
 
@@ -79,22 +77,20 @@ def test_an_archive_and_a_video_that_were_away_are_complete_again(
 ) -> None:
     (photos / "clip.avi").rename(photos / "a.avi")
     containers = [photos / "a.avi", photos / "some.zip"]
-    mien.label(photos, "--write", "annotated" if meanwhile else "csv", *first, out=tmp_path / "out")
+    mien.label(photos, "--write", "annotated" if meanwhile else "csv", *first)
     for container in containers:
         container.rename(tmp_path / container.name)
-    mien.label(photos, "--write", "csv", *meanwhile, out=tmp_path / "out")
+    mien.label(photos, "--write", "csv", *meanwhile)
     for container in containers:
         (tmp_path / container.name).rename(container)
-    names = [row["file"] for row in mien.label(photos, "--write", "csv", *meanwhile, out=tmp_path / "out")]
+    names = [row["file"] for row in mien.label(photos, "--write", "csv", *meanwhile)]
     assert names.count("a.avi") == 5
     assert names.count("some.zip/in/a.jpg") == 1
 
 
-def test_other_bytes_with_the_name_and_size_of_a_moved_photo_are_labeled(
-    mien: Mien, photos: Path, tmp_path: Path
-) -> None:
+def test_other_bytes_with_the_name_and_size_of_a_moved_photo_are_labeled(mien: Mien, photos: Path) -> None:
     payload = (photos / "a.jpg").read_bytes()
     (photos / "a.jpg").write_bytes(payload + b"\0")  # after the end of the image
-    counts(mien, photos, tmp_path / "out")
+    counts(mien, photos)
     (photos / "a.jpg").write_bytes(payload + b"\1")
-    assert counts(mien, photos, tmp_path / "out") == (1, 0)
+    assert counts(mien, photos) == (1, 0)

@@ -76,8 +76,8 @@ def workers_of(driver: int) -> Iterator[int]:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
 def test_killed_workers_and_drivers_leave_the_files_of_a_local_run(mien: Mien, album: Path, tmp_path: Path) -> None:
-    out, local = tmp_path / "out", tmp_path / "local"
-    assert mien("label", album, "--out", local, "--write", OUTPUTS, "--quiet").exit_code == 3
+    out, local = mien.out, tmp_path / "local"
+    mien.label(album, "--write", OUTPUTS, out=local, exit_code=3)
     total = labeled(local)
 
     driver = mien.start("label", album, "--out", out, *RAY)
@@ -102,26 +102,25 @@ def test_killed_workers_and_drivers_leave_the_files_of_a_local_run(mien: Mien, a
 def test_options_of_a_cluster_and_a_missing_library_are_named(
     mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    photos, out = write_photos(tmp_path / "photos", count=1), tmp_path / "out"
-    assert "--engine ray" in mien("label", photos, "--out", out, "--ray-address", "auto").stderr
+    photos = write_photos(tmp_path / "photos", count=1)
+    assert "--engine ray" in mien.run(photos, "--ray-address", "auto").stderr
     monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda _name: None)
-    missing = mien("label", photos, "--out", out, "--engine", "ray")
+    missing = mien.run(photos, "--engine", "ray")
     assert missing.exit_code == 1
     assert "pip install ray" in missing.stderr
-    assert not out.exists()
+    assert not mien.out.exists()
 
 
 def test_a_missing_cluster_is_named(mien: Mien, tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", count=1)
-    process = mien.start("label", photos, "--out", tmp_path / "out", "--engine", "ray", "--ray-address", "127.0.0.1:1")
+    process = mien.start("label", photos, "--out", mien.out, "--engine", "ray", "--ray-address", "127.0.0.1:1")
     _, stderr = process.communicate()
     assert process.returncode == 1
     assert "cannot reach the cluster at 127.0.0.1:1" in stderr.decode()
     assert "Traceback" not in stderr.decode()
 
 
-def test_a_machine_without_the_folders_is_reported(artifact: Path, tmp_path: Path) -> None:
-    settings = Settings(model=artifact, detector="builtin", device="cpu")
+def test_a_machine_without_the_folders_is_reported(settings: Settings, tmp_path: Path) -> None:
     elsewhere = pickle.dumps((LabelOptions(inputs=[str(tmp_path / "elsewhere")], out=tmp_path), settings))
     with pytest.raises(NotReady, match="cannot find the input"):
         open_on_worker(elsewhere)

@@ -15,7 +15,7 @@ from PIL import Image
 from mien.app.labeling import store
 from tests.labeling.conftest import Mien, tree
 from tests.support import encoded
-from tests.support.albums import face_photo, parquet_rows, rows_of, write_photos, write_video
+from tests.support.albums import face_photo, parquet_rows, write_photos, write_video
 from tests.support.stores import (
     BUCKET,
     Faulty,
@@ -94,9 +94,9 @@ def assert_labels_as_a_folder(mien: Mien, remote: Mien, url: str, folder: Path, 
     new, files = label(mien, folder, place / "local")
     assert label(remote, url, place / "out") == (new, files)
     assert label(remote, url, place / "out") == (0, files)
-    listed = remote("label", "--files-from", "-", "--out", place / "list", given=f"{url}/gone.jpg\n".encode())
-    assert listed.exit_code == 3
-    assert rows_of(place / "list")[0]["reason"] == "not_found"
+    given = f"{url}/gone.jpg\n".encode()
+    (row,) = remote.label("--files-from", "-", out=place / "list", exit_code=3, given=given)
+    assert row["reason"] == "not_found"
 
 
 def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
@@ -107,9 +107,9 @@ def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
     assert_labels_as_a_folder(mien, remote, f"s3://{BUCKET}/2026", photos, tmp_path)
     assert s3.requests[f"/{BUCKET}"] > 2, "the objects come in pages"
     assert {s3.requests[path] for path in s3.requests if path.endswith((".jpg", ".avi", ".zip"))} == {1}
-    for path in (tmp_path / "out" / "crops").rglob("*.png"):
+    for path in (mien.out / "crops").rglob("*.png"):
         path.unlink()
-    exported = remote("review", tmp_path / "out", "--export", tmp_path / "faces", "--all")
+    exported = remote("review", mien.out, "--export", tmp_path / "faces", "--all")
     assert exported.stdout.startswith("10 faces"), exported.stdout
 
 
@@ -146,14 +146,14 @@ def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(
     s3.failures |= {f"{base}/a.jpg": 2, f"{base}/b c.jpg": 100}
     s3.slow.add(f"{base}/deep/d.jpg")
     given = "".join(f"s3://{BUCKET}/faults/{name}\n" for name in ("a.jpg", "b c.jpg", "deep/d.jpg", "gone.jpg"))
-    rows = remote.label("--files-from", "-", out=tmp_path / "out", exit_code=3, given=given.encode())
+    rows = remote.label("--files-from", "-", exit_code=3, given=given.encode())
     reasons = {"a.jpg": "", "b c.jpg": "unreadable", "d.jpg": "unreadable", "gone.jpg": "not_found"}
     assert reasons_of(rows) == reasons
     assert s3.requests[f"{base}/b c.jpg"] == 3, "two retries"
     s3.failures.clear()
     s3.slow.clear()
     put(moto, "faults/gone.jpg", (photos / "a.jpg").read_bytes())
-    rows = remote.label("--files-from", "-", out=tmp_path / "out", given=given.encode())
+    rows = remote.label("--files-from", "-", given=given.encode())
     assert reasons_of(rows) == dict.fromkeys(reasons, "")
 
 
@@ -165,29 +165,29 @@ def test_a_list_of_web_addresses_is_labeled_and_its_signatures_are_not_written(
     web.slow.add("/d.jpg")
     names = ("a.jpg?signature=secret", "b c.jpg", "c.jpg", "d.jpg", "gone.jpg")
     (tmp_path / "list.txt").write_text("".join(f"{web.url}/{name}\n" for name in names))
-    rows = mien.label("--files-from", tmp_path / "list.txt", *OUTPUTS, out=tmp_path / "out", exit_code=3)
+    rows = mien.label("--files-from", tmp_path / "list.txt", *OUTPUTS, exit_code=3)
     labeled, failed = dict.fromkeys(("a.jpg", "b c.jpg"), ""), dict.fromkeys(("c.jpg", "d.jpg"), "unreadable")
     assert reasons_of(rows) == labeled | failed | {"gone.jpg": "not_found"}
     assert web.requests["/c.jpg"] == 3
-    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and ".mien" not in path.parts]
+    written = [path for path in mien.out.rglob("*") if path.is_file() and ".mien" not in path.parts]
     assert not [path for path in written if b"secret" in path.read_bytes()]
 
 
-def test_addresses_that_no_request_can_have_are_rows(mien: Mien, tmp_path: Path) -> None:
+def test_addresses_that_no_request_can_have_are_rows(mien: Mien) -> None:
     given = b"http://[::1/a.zip\nhttps://cdn..example.com/b.mp4\nhttps://cdn..example.com/c.jpg\n"
-    rows = mien.label("--files-from", "-", out=tmp_path / "out", exit_code=3, given=given)
+    rows = mien.label("--files-from", "-", exit_code=3, given=given)
     assert reasons_of(rows) == dict.fromkeys(("a.zip", "b.mp4", "c.jpg"), "unreadable")
 
 
 def test_an_unknown_bucket_and_a_missing_library_are_named(
-    mien: Mien, tmp_path: Path, s3: Faulty, monkeypatch: pytest.MonkeyPatch
+    mien: Mien, s3: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = s3_mien(mien, s3.url)("label", "s3://nowhere/at-all", "--out", tmp_path / "out")
+    refused = s3_mien(mien, s3.url).run("s3://nowhere/at-all")
     assert refused.exit_code == 1
     assert "s3://nowhere/at-all" in refused.stderr.replace("\n", "")
     store._bucket.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
-    missing = mien("label", "s3://photos", "--out", tmp_path / "out")
+    missing = mien.run("s3://photos")
     assert missing.exit_code == 1
     assert "pip install obstore" in missing.stderr
 
@@ -197,7 +197,7 @@ def test_an_unknown_bucket_and_a_missing_library_are_named(
 def test_workers_of_a_cluster_read_from_the_store_and_keep_results_of_renamed_objects(
     mien: Mien, photos: Path, tmp_path: Path, moto: str
 ) -> None:
-    url, remote, out = f"s3://{BUCKET}/cluster", s3_mien(mien, moto), tmp_path / "out"
+    url, remote, out = f"s3://{BUCKET}/cluster", s3_mien(mien, moto), mien.out
     for name in ("a.jpg", "deep/d.jpg"):
         put(moto, f"cluster/{name}", (photos / name).read_bytes())
     assert remote.summary(url, "--write", "parquet", out=out)["new"] == 2

@@ -47,9 +47,9 @@ def view(*images: Result, out: Path = Path("nowhere"), min_face_px: float = 0) -
 def test_persons_keep_their_number_and_a_video_begins_with_person_1() -> None:
     images = [image(frame, frame / 10, face(0, LEFT, HAPPY), face(1, RIGHT, SAD)) for frame in range(5)]
     images += [image(frame, frame / 10, face(0, RIGHT, SAD), name="other.mp4") for frame in range(2)]
-    found = [(row["file"], row["frame"], row["face"], row["person"], row["label"]) for row in rows(view(*images))]
-    assert [one[2:] for one in found if one[0] == "clip.mp4"] == [(0, 1, "happiness"), (1, 2, "sadness")] * 5
-    assert [one[3] for one in found if one[0] == "other.mp4"] == [1, 1]
+    found = [(row["file"], row["face"], row["person"], row["label"]) for row in rows(view(*images))]
+    assert found[:10] == [("clip.mp4", 0, 1, "happiness"), ("clip.mp4", 1, 2, "sadness")] * 5
+    assert found[10:] == [("other.mp4", 0, 1, "sadness")] * 2
 
 
 def test_people_are_named_by_a_face_and_not_by_their_number(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_gaps_stay_empty_and_long_sections_are_thinned() -> None:
     later = [image(number, number / 10, face(0, LEFT, HAPPY)) for number in range(25, 35)]
     away = [image(number, number / 10) for number in range(10, 25)]
     assert len(corners(page_of(*here, *away, *later))) == 7, "1.6 s are no gap"
-    long = [image(number, number / 25, face(0, LEFT, HAPPY)) for number in range(5000)]
+    long = [image(number, number / 25, face(0, LEFT, HAPPY)) for number in range(1500)]
     assert max(len(area) for area in corners(page_of(*long))) <= 2 * 400
 
 

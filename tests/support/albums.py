@@ -11,6 +11,7 @@ import os
 import tarfile
 import zipfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,18 @@ SIDE_PX = 112  # small, so that the detector is fast
 BROKEN = {"empty.jpg": b"", "text.jpg": b"not an image", "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40}
 
 
-def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
-    """The face of the sample portrait, mirrored and brightened by variant; (side, side, 3) uint8 RGB."""
+@cache
+def _portrait() -> Array:
+    """The face of the sample portrait with a margin."""
     with Image.open(sample_photo()) as image:
         face = np.asarray(image.convert("RGB"))
     height, width = face.shape[:2]
-    face = face[: height * 6 // 10, width // 5 : width // 5 + height * 6 // 10]
-    face = cv2.resize(face, (side_px, side_px), interpolation=cv2.INTER_AREA)
+    return face[: height * 6 // 10, width // 5 : width // 5 + height * 6 // 10]
+
+
+def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
+    """The face of the sample portrait, mirrored and brightened by variant; (side, side, 3) uint8 RGB."""
+    face = cv2.resize(_portrait(), (side_px, side_px), interpolation=cv2.INTER_AREA)
     if variant % 2:
         face = np.ascontiguousarray(face[:, ::-1])
     return cv2.convertScaleAbs(face, alpha=0.7 + 0.1 * (variant % 6), beta=float(variant % 5))
@@ -70,6 +76,11 @@ def rows_of(out: Path, table: str = "labels.csv") -> list[dict[str, str]]:
     """Rows of a table that `mien label` wrote."""
     with (out / table).open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def by_file(rows: Iterable[dict[str, str]], *columns: str) -> dict[str, Any]:
+    """The value of a column, or a tuple of those of several, for each file of a table."""
+    return {row["file"]: row[columns[0]] if len(columns) == 1 else tuple(map(row.get, columns)) for row in rows}
 
 
 def parquet_rows(path: Path) -> list[dict[str, Any]]:
