@@ -2,18 +2,25 @@
 
 import json
 import os
+import pkgutil
 import random
 import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from mien.app.labeling.options import DEFAULT_OUTPUTS
+from mien.app.settings import Settings
 from tests.labeling.conftest import ROOT, Mien, tree
-from tests.support.albums import make_album
+from tests.support.albums import label_folder, make_album, write_photos
 
 # The program sends itself SIGTERM when a module is imported.
 AT_IMPORT = """
@@ -29,79 +36,88 @@ main()
 """
 
 
-# The program sends itself SIGTERM when a function is called.
-AT_CALL = """
-import importlib, os, signal, weakref
-module = importlib.import_module({module!r})
-real = getattr(module, {function!r})
-def kill():
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("typer", ["--json-log"]),
+        ("filelock", []),
+        ("cv2", []),
+        ("onnxruntime.capi._pybind_state", ["--json-log"]),
+        ("mien.app.labeling.run", []),
+    ],
+)
+def test_a_signal_while_the_program_is_imported_exits_with_4(
+    mien: Mien, photos: Path, name: str, options: list[str]
+) -> None:
+    command = [sys.executable, "-c", AT_IMPORT.format(name=name), "label", photos, "--out", mien.out, *options]
+    done = subprocess.run(command, cwd=ROOT, env=mien.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 4, done.stderr
+    assert "SIGTERM" in done.stderr
+    if options:
+        assert [json.loads(line)["code"] for line in done.stderr.splitlines()] == [4]
+
+
+def kill() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
-def kill_within_an_import():  # a native library raises ImportError instead
+
+
+def kill_within_an_import() -> None:
+    """A native library raises ImportError instead."""
     try:
         kill()
     except BaseException as error:
         raise ImportError("initialization failed") from error
-def kill_within_a_callback():  # Python loses its exception
-    weakref.finalize(type("Thing", (), {{}})(), kill)
-def killing(*arguments, **options):
-    setattr(module, {function!r}, real)  # a second signal would end the run at once
-    {kill}()
-    return real(*arguments, **options)
-setattr(module, {function!r}, killing)
-from mien.app.cli import main
-main()
-"""
 
 
-def stopped(mien: Mien, program: str, photos: Path, *options: str) -> tuple[str, str]:
-    """Standard output and error of a run that sends itself SIGTERM; checks its exit code."""
-    command = [sys.executable, "-c", program, "label", photos, "--out", photos.parent / "out", *options]
-    done = subprocess.run(command, cwd=ROOT, env=mien.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 4, done.stderr
-    return done.stdout, done.stderr
+def kill_within_a_callback() -> None:
+    """Python loses the exception."""
+    weakref.finalize(type("Thing", (), {})(), kill)
+
+
+@pytest.fixture(scope="module")
+def whole(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Hashes of the files of a run that is not stopped."""
+    base = tmp_path_factory.mktemp("whole")
+    label_folder(write_photos(base / "photos", count=5), base / "out", settings, *DEFAULT_OUTPUTS)
+    return tree(base / "out")
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("function", "kill"),
     [
-        ("typer", ("--json-log",)),
-        ("filelock", ()),
-        ("cv2", ()),
-        ("onnxruntime.capi._pybind_state", ("--json-log",)),
-        ("mien.app.labeling.run", ()),
-    ],
-)
-def test_a_signal_while_the_program_is_imported_exits_with_4(
-    mien: Mien, photos: Path, name: str, options: tuple[str, ...]
-) -> None:
-    _, said = stopped(mien, AT_IMPORT.format(name=name), photos, *options)
-    assert "SIGTERM" in said
-    if options:
-        assert [json.loads(line)["code"] for line in said.splitlines()] == [4]
-
-
-@pytest.mark.parametrize(
-    ("module", "function", "kill", "message"),
-    [
-        ("mien.app.labeling.batch", "open_pipeline", "kill", '"stopped": "SIGTERM"'),
-        ("mien.app.labeling.batch", "open_pipeline", "kill_within_an_import", "stopped by SIGTERM"),
-        ("mien.app.labeling.run", "clear_parts", "kill_within_a_callback", '"stopped": "SIGTERM"'),
-        ("mien.app.labeling.run", "scan", "kill", '"stopped": "SIGTERM"'),
-        ("mien.app.labeling.batch", "annotate", "kill", "Stopped by SIGTERM"),
-        ("mien.app.labeling.outputs.report", "render_page", "kill", '"stopped": "SIGTERM"'),
-        ("mien.app.labeling.run", "write_atomic", "kill", '"stopped": "SIGTERM"'),
+        ("batch.open_pipeline", kill),
+        ("batch.open_pipeline", kill_within_an_import),
+        ("run.clear_parts", kill_within_a_callback),
+        ("run.scan", kill),
+        ("batch.annotate", kill),
+        ("outputs.report.render_page", kill),
+        ("run.write_atomic", kill),
     ],
 )
 def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_ends_in_the_same_files(
-    mien: Mien, photos: Path, tmp_path: Path, module: str, function: str, kill: str, message: str
+    mien: Mien,
+    photos: Path,
+    whole: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    kill: Callable[[], None],
 ) -> None:
-    options = ["--json-log"] if '"' in message else []
-    said, log = stopped(mien, AT_CALL.format(module=module, function=function, kill=kill), photos, *options)
-    assert message in said + log
-    assert all(json.loads(line) for line in log.splitlines() if options)
-    for out in (tmp_path / "out", tmp_path / "whole"):
-        assert len(mien.label(photos, out=out)) == 5
-    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+    function = f"mien.app.labeling.{function}"
+    real = pkgutil.resolve_name(function)
+
+    def killing(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(function, real)  # a second signal would end the run at once
+        kill()
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(sys, "unraisablehook", Mock())
+    monkeypatch.setattr(function, killing)
+    stopped = mien.run(photos, "--json-log")
+    assert stopped.exit_code == 4, stopped.stderr
+    last = json.loads(stopped.stderr.splitlines()[-1])
+    assert "SIGTERM" in last["error" if last["event"] == "failed" else "stopped"]
+    assert len(mien.label(photos)) == 5
+    assert tree(mien.out) == whole
 
 
 EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,fiftyone,report,timeline"
@@ -164,7 +180,7 @@ def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(released_m
     assert tree(broken) == files
 
 
-def test_labeling_with_other_threads_gives_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
-    for workers in ("1", "3"):
-        mien.label(album, "--workers", workers, out=tmp_path / workers, exit_code=3)
-    assert tree(tmp_path / "1") == tree(tmp_path / "3")
+def test_labeling_with_other_threads_gives_the_same_bytes(mien: Mien, album: Path, labeled_album: Path) -> None:
+    out = album.with_name("three threads")
+    mien.label(album, "--workers", "3", out=out, exit_code=3)
+    assert tree(out) == tree(labeled_album)
