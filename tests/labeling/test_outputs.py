@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ET
 import zipfile
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 from urllib.parse import unquote
 
@@ -33,7 +34,7 @@ from mien.data.contract import LABELS, LANDMARKS, Array, decode
 from mien.data.readers.folders import Folders
 from tests.labeling.conftest import ALL, Labeled, Mien
 from tests.support import ROOT
-from tests.support.albums import face_photo, label_folder, rows_of, write_photos, write_video
+from tests.support.albums import by_file, face_photo, label_folder, rows_of, write_photos, write_video
 from tests.support.videos import ffmpeg
 
 GUIDE = ROOT / "docs" / "labeling.md"
@@ -42,47 +43,39 @@ GUIDE = ROOT / "docs" / "labeling.md"
 def test_the_table_has_the_documented_columns_and_one_row_per_face_or_file(finished: Labeled) -> None:
     rows = rows_of(finished.out)
     assert list(rows[0]) == [column.name for column in FACE_COLUMNS]
-    promised = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence"]
-    assert list(rows[0])[:9] == promised
-    assert [f"p_{label}" for label in LABELS] == list(rows[0])[9:16]
     assert {(row["file"], row["status"]) for row in rows if row["face"] == ""} == {
         ("none.png", "no_face"),
         ("<b>&amp;.jpg", "error"),
         ("notes.txt", "skipped"),
     }
     assert sum(row["face"] != "" for row in rows) == 7
-    assert {row["precision"] for row in rows} == {"fp32"}
 
 
-def test_annotated_copies_keep_the_color_profile_of_rgb_images(mien: Mien, folder: Path, tmp_path: Path) -> None:
+def test_annotated_copies_keep_the_color_profile_of_rgb_images(mien: Mien, folder: Path) -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     gray = profile[:16] + b"GRAY" + profile[20:]
     profiles = {"a.jpg": profile, "b.png": profile, "c.webp": profile, "d.tif": profile, "e.jpg": gray, "f.jpg": b""}
     for name, own in profiles.items():
         Image.fromarray(face_photo()).save(folder / name, icc_profile=own)
-    mien.label(folder, "--write", "csv,annotated,anonymized", out=tmp_path / "out")
+    mien.label(folder, "--write", "csv,annotated,anonymized")
     for name, own in profiles.items():
-        with Image.open(tmp_path / "out" / annotated_path(name, STILL)) as drawn:
+        with Image.open(mien.out / annotated_path(name, STILL)) as drawn:
             assert drawn.info.get("icc_profile", b"") == (own if own == profile else b""), name
-        with Image.open(tmp_path / "out" / anonymized_path(name, STILL)) as anonymous:
+        with Image.open(mien.out / anonymized_path(name, STILL)) as anonymous:
             assert "icc_profile" not in anonymous.info, "a profile can name a person's device"
 
 
+def lines_of(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
-    lines = [json.loads(line) for line in (finished.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = lines_of(finished.out)
     assert parquet.read_table(finished.out / "labels.parquet").to_pylist() == lines
+    texts = {type(None): lambda _: "", bool: lambda value: str(value).lower(), float: lambda value: value}
     for row, line in zip(rows_of(finished.out), lines, strict=True):
-        assert list(row) == list(line)
-        for name, text in row.items():
-            value = line[name]
-            if value is None:
-                assert text == ""
-            elif isinstance(value, bool):
-                assert text == str(value).lower()
-            elif isinstance(value, float):
-                assert float(text) == value
-            else:
-                assert text == str(value)
+        read = {name: float(row[name]) if isinstance(value, float) else row[name] for name, value in line.items()}
+        assert read == {name: texts.get(type(value), str)(value) for name, value in line.items()}
 
 
 def sheet_of(workbook: Path, number: int) -> list[list[object]]:
@@ -105,7 +98,7 @@ def sheet_of(workbook: Path, number: int) -> list[list[object]]:
 def test_the_workbook_has_the_rows_of_both_tables_as_numbers_and_texts(
     finished: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [json.loads(line) for line in (finished.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = lines_of(finished.out)
     header, *faces = sheet_of(finished.out / "labels.xlsx", 1)
     assert [dict(zip(header, row, strict=True)) for row in faces] == [
         {name: value or None if isinstance(value, str) else value for name, value in line.items()} for line in lines
@@ -132,28 +125,25 @@ def test_a_workbook_that_does_not_fit_on_the_disk_is_an_error_of_the_disk(
 def test_csv_tables_have_the_separator_and_the_decimal_sign_of_a_country(
     mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
-    plain = mien.label(photos, "--write", "csv", out=tmp_path / "plain")
     options = ("--write", "csv,files,jsonl", "--csv-separator", ";", "--csv-decimal", ",")
-    mien.label(photos, *options, out=tmp_path / "out")
-    with (tmp_path / "out" / "labels.csv").open(encoding="utf-8", newline="") as file:
+    mien.label(photos, *options)
+    with (mien.out / "labels.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter=";"))
-    assert [row["confidence"].replace(",", ".") for row in rows] == [row["confidence"] for row in plain]
+    lines = lines_of(mien.out)
+    assert [float(row["confidence"].replace(",", ".")) for row in rows] == [line["confidence"] for line in lines]
     assert all("," in row["x"] and "." not in row["x"] for row in rows)
-    assert (tmp_path / "out" / "files.csv").read_text(encoding="utf-8").startswith("file;status;")
-    again = mien.label(photos, "--boxes", tmp_path / "out" / "labels.csv", out=tmp_path / "again")
-    assert [row["x"] for row in again] == [row["x"] for row in plain], "such a table is read back"
-    wrong = mien("label", photos, "--csv-decimal", ",", "--out", tmp_path / "no")
-    assert wrong.exit_code == 2
+    assert (mien.out / "files.csv").read_text(encoding="utf-8").startswith("file;status;")
+    again = mien.label(photos, "--boxes", mien.out / "labels.csv", "--write", "csv", out=tmp_path / "again")
+    assert [float(row["x"]) for row in again] == [line["x"] for line in lines], "such a table is read back"
+    assert mien.run(photos, "--csv-decimal", ",", out=tmp_path / "no").exit_code == 2
 
 
 def test_the_files_table_has_one_row_per_file_and_aggregates_videos(finished: Labeled) -> None:
-    rows = {row["file"]: row for row in rows_of(finished.out, "files.csv")}
+    rows = by_file(rows_of(finished.out, "files.csv"), "frames", "faces")
     assert set(rows) == {path.name for path in finished.photos.iterdir()}
-    assert (rows["clip.avi"]["frames"], rows["clip.avi"]["faces"]) == ("2", "2")
-    assert rows["none.png"]["faces"] == "0"
+    assert (rows["clip.avi"], rows["none.png"]) == (("2", "2"), ("", "0"))
     table = parquet.read_table(finished.out / "files.parquet")
-    assert table.column_names == [column.name for column in FILE_COLUMNS]
-    assert table.num_rows == len(rows)
+    assert (table.column_names, table.num_rows) == ([column.name for column in FILE_COLUMNS], len(rows))
 
 
 def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(
@@ -164,13 +154,12 @@ def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(
         image[60:172, left : left + 112] = face_photo()
         return image
 
-    out = tmp_path / "out"
     silent = write_video(tmp_path / "silent.avi", images=[portrait_at(20 + 8 * number) for number in range(17)], rate=8)
     ffmpeg("-i", silent, "-f", "lavfi", "-t", "2", "-i", "sine", "-c:v", "copy", "-c:a", "mp2", folder / "clip.avi")
-    rows = mien.label(folder, "--write", "csv,video", out=out)
+    rows = mien.label(folder, "--write", "csv,video")
     left = {int(row["frame"]): float(row["x"]) for row in rows}
     assert list(left) == [0, 4, 8, 12, 16], "two per second"
-    video = out / "video" / "clip.avi.mp4"
+    video = mien.out / "video" / "clip.avi.mp4"
     with Video(str(folder / "clip.avi")) as source, Video(str(video)) as drawn:
         pairs = list(zip(source, drawn, strict=True))
     for before, after in pairs:
@@ -184,29 +173,20 @@ def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(
     assert sum(block.shape[1] for block in blocks) / 44_100 == pytest.approx(2, abs=0.1)
     assert np.hstack(blocks).std() > 0.05
     written = video.stat().st_mtime_ns
-    mien.label(folder, out=out)
+    mien.label(folder)
     assert video.stat().st_mtime_ns == written, "nothing has changed"
-    mien.label(folder, "--start", "0.5", "--end", "1.5", out=out)
+    mien.label(folder, "--start", "0.5", "--end", "1.5")
     with Video(str(video)) as drawn:
         assert [frame.time_s for frame in drawn] == pytest.approx([number / 8 for number in range(8)], abs=0.03)
     (folder / "clip.avi").rename(folder / "other.avi")
-    mien.label(folder, out=out)
-    assert [path.name for path in (out / "video").iterdir()] == ["other.avi.mp4"]
+    mien.label(folder)
+    assert [path.name for path in (mien.out / "video").iterdir()] == ["other.avi.mp4"]
 
 
 def test_copies_of_different_names_have_different_names() -> None:
-    photos = (
-        "a",
-        "a.img",
-        "a.img.jpg",
-        "a.jpg",
-        "a.jpg.img.jpg",
-        "a.png",
-        "a.png.jpg",
-        "a.png.img.jpg",
-        "a.png.jpg.jpg",
-    )
-    videos = ("b", "b.mp4", "b.mov", "b.mov.mp4", "b.video", "b.video.mp4", "b.mov.video.mp4")
+    suffixes = ("", ".img", ".img.jpg", ".jpg", ".jpg.img.jpg", ".png", ".png.jpg", ".png.img.jpg", ".png.jpg.jpg")
+    photos = [f"a{suffix}" for suffix in suffixes]
+    videos = ["b", "b.mp4", "b.mov", "b.mov.mp4", "b.video", "b.video.mp4", "b.mov.video.mp4"]
     assert len({annotated_path(name, STILL) for name in photos}) == len(photos)
     assert len({video_path(name) for name in videos}) == len(videos)
 
@@ -268,44 +248,51 @@ def test_annotated_copies_keep_the_image_and_show_the_box(finished: Labeled) -> 
     assert (finished.out / "annotated" / "clip.avi" / "frame_00000001.jpg").is_file()
 
 
-def test_the_report_escapes_markup_and_needs_no_network(finished: Labeled) -> None:
-    page = (finished.out / "report.html").read_text(encoding="utf-8")
-    assert "&lt;b&gt;&amp;amp;.jpg" in page
-    assert "<b>&amp;.jpg" not in page
-    assert "http://" not in page
-    assert "https://" not in page
-    assert re.search(r">photos, labeled <time>20\d\d-\d\d-\d\d \d\d:\d\d.*</time>, model tiny.test in fp32", page)
-    for path in (finished.photos.parent, Path.home()):
-        assert str(path) not in page + (finished.out / "timeline.html").read_text(encoding="utf-8")
-    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
-    assert len(data["faces"]) == 7
-    assert all(decode(base64.b64decode(card["thumb"])).shape == (96, 96, 3) for card in data["faces"])
+@pytest.fixture(scope="module")
+def report(finished: Labeled) -> str:
+    return (finished.out / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled) -> None:
-    page = (finished.out / "report.html").read_text(encoding="utf-8")
-    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
-    for card in data["faces"]:
-        assert (finished.out / unquote(card["link"])).is_file()
+@pytest.fixture(scope="module")
+def cards(report: str) -> list[dict[str, Any]]:
+    """The faces in the data of the report."""
+    data = json.loads(report.partition('type="application/json">')[2].partition("</script>")[0])
+    return list(data["faces"])
+
+
+def test_the_report_escapes_markup_and_needs_no_network(
+    finished: Labeled, report: str, cards: list[dict[str, Any]]
+) -> None:
+    assert "&lt;b&gt;&amp;amp;.jpg" in report
+    assert not [text for text in ("<b>&amp;.jpg", "http://", "https://") if text in report]
+    assert re.search(r">photos, labeled <time>20\d\d-\d\d-\d\d \d\d:\d\d.*</time>, model tiny.test in fp32", report)
+    timelines = (finished.out / "timeline.html").read_text(encoding="utf-8")
+    assert not [path for path in (finished.photos.parent, Path.home()) if str(path) in report + timelines]
+    assert len(cards) == 7
+    assert all(decode(base64.b64decode(card["thumb"])).shape == (96, 96, 3) for card in cards)
+    assert all((finished.out / unquote(card["link"])).is_file() for card in cards)
+    assert all("small" in card["reasons"] for card in cards)
+
+
+def test_the_report_counts_like_the_terminal(finished: Labeled, report: str) -> None:
     console = Console(file=io.StringIO(), width=200)
     print_summary(finished.outcome, console)
     said = console.file.getvalue()
     for hint in (f"{finished.out}/report.html", f"mien review {finished.out}", "see why 1 file failed"):
         assert hint in said
     assert "--sample" not in said, "7 faces are too few"
-    tiles = {name: count for count, name in re.findall(r"<div class=tile><b>([\d,]+)</b>([\w ]+)</div>", page)}
+    tiles = {name: count for count, name in re.findall(r"<div class=tile><b>([\d,]+)</b>([\w ]+)</div>", report)}
     for words in ("faces in", "images;", "without a face", "with an error", "file skipped"):
         (count,) = re.findall(rf"([\d,]+) {words}", said)
         assert tiles[words.removesuffix(" in").removesuffix(";")] == count, words
     assert "1 file skipped (1 not_an_image)" in said
     assert "images/s with 1 worker: read" in said
     assert "7 of 7 faces are small; such labels are right about 71% of the time" in " ".join(said.split())
-    assert "<option value=small>small (7)" in page
-    assert all("small" in card["reasons"] for card in data["faces"])
+    assert "<option value=small>small (7)" in report
     for label, count in finished.outcome.labels.items():
-        assert f"#label={label}" in page
+        assert f"#label={label}" in report
         assert re.search(rf"{label} +{count} ", said)
-        assert f"<option value={label}>{label} ({count})" in page
+        assert f"<option value={label}>{label} ({count})" in report
 
 
 def test_every_output_has_a_line_of_help_and_is_in_the_guide() -> None:

@@ -8,31 +8,23 @@ from rich.console import Console
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Bar, JsonLog, Lines, Reporter, reporter
 
-BAD = (1, 0, [("a.jpg", "corrupt", "cut off")])
-
 
 def test_a_log_without_a_terminal_gets_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=200)
     report = Lines(console)
     report.start(10, 3)
-    report.labeled(*BAD)  # not due yet
+    report.labeled(1, 0, [("a.jpg", "corrupt", "cut off")])  # not due yet
     monkeypatch.setattr(Lines, "every_s", 0.0)
-    report.labeled(*BAD)
+    report.labeled(1, 0, [("a.jpg", "corrupt", "cut off")])
     report.writing("csv")
-    first, second = console.file.getvalue().splitlines()
+    report.start(0, 0)
+    report.labeled(5, 5, [])  # of an archive: not more than their total
+    first, second, third = console.file.getvalue().splitlines()
     assert first.startswith("5 of 10 images, 0 faces, 2 errors, ")
     assert "min left" in first
     assert second == "writing csv"
-
-
-def test_the_images_of_an_archive_are_not_more_than_their_total() -> None:
-    console = Console(file=io.StringIO(), width=200)
-    report = Lines(console)
-    report.start(0, 0)
-    report.labeled(5, 5, [])
-    report.progress()
-    assert console.file.getvalue().startswith("5 of 5 images, 5 faces, 0 errors, ")
-    assert "left" not in console.file.getvalue()
+    assert third.startswith("7 of 7 images, 5 faces, 2 errors")
+    assert "left" not in third
 
 
 @pytest.mark.parametrize(
