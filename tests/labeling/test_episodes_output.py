@@ -1,6 +1,7 @@
 """Episodes of a made clip with known times: the tables, the subtitles and the annotation of ELAN."""
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import cv2
@@ -10,7 +11,7 @@ from PIL import Image
 
 from mien.app.inference.episodes import Episode
 from mien.app.labeling.outputs.episodes import eaf, srt, vtt
-from mien.app.settings import load_settings
+from mien.app.settings import Settings, load_settings
 from tests.support import sample_photo
 from tests.support.albums import label_folder, rows_of, write_video
 
@@ -28,9 +29,13 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def out(clip: Path) -> Path:
-    settings = load_settings(detector="builtin", device="cpu")
-    label_folder(clip, clip.parent / "out", settings, "episodes", "csv", every=1)
+def released() -> Settings:
+    return load_settings(detector="builtin", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def out(clip: Path, released: Settings) -> Path:
+    label_folder(clip, clip.parent / "out", released, "episodes", "csv", every=1)
     return clip.parent / "out"
 
 
@@ -82,13 +87,15 @@ def test_people_with_the_same_name_share_a_tier_and_odd_names_stay_on_one_line()
     assert "<v &lt;b&gt; --&gt; B>&lt;b&gt; --&gt; B: fear\n\n" in vtt(episodes, names.__getitem__)
 
 
-def test_only_the_chosen_part_of_a_video_is_labeled(clip: Path, tmp_path: Path) -> None:
-    settings = load_settings(detector="builtin", device="cpu")
-    label_folder(clip, tmp_path / "out", settings, "csv", every=1, start=2.5, end=3.25)
-    assert [row["time_s"] for row in rows_of(tmp_path / "out")] == ["2.5", "2.625", "2.75", "2.875", "3.0", "3.125"]
-
-
-def test_a_video_shorter_than_the_start_has_a_row(clip: Path, tmp_path: Path) -> None:
-    label_folder(clip, tmp_path / "out", load_settings(detector="builtin", device="cpu"), "csv", "episodes", start=60.0)
-    (row,) = rows_of(tmp_path / "out")
-    assert (row["file"], row["status"], row["reason"]) == ("my smile.mp4", "skipped", "outside_part")
+@pytest.mark.parametrize(
+    ("part", "rows"),
+    [
+        ({"start": 2.5, "end": 3.25, "every": 1}, [(f"{2.5 + number / RATE}", "") for number in range(6)]),
+        ({"start": 60.0}, [("", "outside_part")]),  # the video is shorter
+    ],
+)
+def test_only_the_chosen_part_of_a_video_is_labeled(
+    clip: Path, tmp_path: Path, released: Settings, part: dict[str, Any], rows: list[tuple[str, str]]
+) -> None:
+    label_folder(clip, tmp_path, released, "csv", "episodes", **part)
+    assert [(row["time_s"], row["reason"]) for row in rows_of(tmp_path)] == rows

@@ -4,12 +4,13 @@ import struct
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.labeling.conftest import Mien
 from tests.support import encoded
-from tests.support.albums import face_photo
+from tests.support.albums import by_file, face_photo
 
 PLACEHOLDER = b"@"
 UNIX, WINDOWS = 3, 0
@@ -32,38 +33,35 @@ def write_zip(path: Path, names: list[bytes], *, system: int = WINDOWS, unicode_
 
 
 @pytest.mark.parametrize(
-    ("names", "system", "options", "expected"),
+    ("names", "options", "expected"),
     [
-        (["代表.jpg".encode("cp932"), "in\\表紙.jpg".encode("cp932")], WINDOWS, ["--zip-encoding", "cp932"],
-         {"代表.jpg", "in/表紙.jpg"}),
-        (["中文.jpg".encode("gbk")], WINDOWS, ["--zip-encoding", "gbk"], {"中文.jpg"}),
-        (["Лицо.jpg".encode("cp1251")], WINDOWS, ["--zip-encoding", "cp1251"], {"Лицо.jpg"}),
-        (["Лицо.jpg".encode(), b"in\\a.jpg"], WINDOWS, ["--zip-encoding", "cp1251"], {"Лицо.jpg", "in/a.jpg"}),
-        ([b"a\\b.jpg"], UNIX, [], {"a\\b.jpg"}),
+        (
+            ["代.jpg".encode("cp932"), "in\\表.jpg".encode("cp932")],
+            {"encoding": "cp932"},
+            ["代.jpg", "in/表.jpg"],
+        ),
+        (["Лицо.jpg".encode(), b"in\\a.jpg"], {"encoding": "cp1251"}, ["Лицо.jpg", "in/a.jpg"]),  # UTF-8 first
+        ([b"a\\b.jpg"], {"system": UNIX}, ["a\\b.jpg"]),
+        (["表紙.jpg".encode("cp932")], {"unicode_path": "表紙.jpg"}, ["表紙.jpg"]),  # in the extra field
     ],
-)  # fmt: skip
-def test_names_are_decoded_as_utf_8_or_as_the_option_says(
-    mien: Mien, tmp_path: Path, names: list[bytes], system: int, options: list[str], expected: set[str]
+)
+def test_names_are_decoded_as_utf_8_or_as_the_option_or_the_extra_field_says(
+    mien: Mien, tmp_path: Path, names: list[bytes], options: dict[str, Any], expected: list[str]
 ) -> None:
-    write_zip(tmp_path / "a.zip", names, system=system)
-    rows = mien.label(tmp_path / "a.zip", "--write", "csv", *options, out=tmp_path / "out")
-    assert {row["file"]: row["status"] for row in rows} == {f"a.zip/{name}": "ok" for name in expected}
-
-
-def test_a_name_is_taken_from_the_extra_field_if_it_belongs_to_it(mien: Mien, tmp_path: Path) -> None:
-    write_zip(tmp_path / "a.zip", ["表紙.jpg".encode("cp932")], unicode_path="表紙.jpg")
-    (row,) = mien.label(tmp_path / "a.zip", "--write", "csv", out=tmp_path / "out")
-    assert row["file"] == "a.zip/表紙.jpg"
+    encoding = options.pop("encoding", None)
+    write_zip(tmp_path / "a.zip", names, **options)
+    rows = mien.label(tmp_path / "a.zip", "--write", "csv", *(["--zip-encoding", encoding] if encoding else []))
+    assert by_file(rows, "status") == {f"a.zip/{name}": "ok" for name in expected}
 
 
 def test_photos_with_names_in_an_unknown_encoding_are_labeled_and_renamed_by_the_option(
     mien: Mien, tmp_path: Path
 ) -> None:
     write_zip(tmp_path / "a.zip", ["代表.jpg".encode("cp932"), "表紙.jpg".encode("cp932")])
-    assert [row["status"] for row in mien.label(tmp_path / "a.zip", out=tmp_path / "out")] == ["ok", "ok"]
-    rows = mien.label(tmp_path / "a.zip", "--zip-encoding", "shift-jis", out=tmp_path / "out")
+    assert [row["status"] for row in mien.label(tmp_path / "a.zip")] == ["ok", "ok"]
+    rows = mien.label(tmp_path / "a.zip", "--zip-encoding", "shift-jis")
     assert [row["file"] for row in rows] == ["a.zip/代表.jpg", "a.zip/表紙.jpg"]
-    said = mien("label", tmp_path / "a.zip", "--zip-encoding", "none", "--out", tmp_path / "out")
+    said = mien.run(tmp_path / "a.zip", "--zip-encoding", "none")
     assert said.exit_code == 2
 
 
@@ -76,6 +74,6 @@ def test_members_in_a_packing_that_is_not_read_are_unsupported(mien: Mien, tmp_p
     central = payload.index(b"PK\x01\x02")
     payload[central + 10 : central + 12] = struct.pack("<H", method)
     (tmp_path / "a.zip").write_bytes(payload)
-    first, second = mien.label(tmp_path / "a.zip", out=tmp_path / "out", exit_code=3)
+    first, second = mien.label(tmp_path / "a.zip", exit_code=3)
     assert (first["reason"], second["status"]) == ("unsupported", "ok")
     assert "repack" in first["error"]
