@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -105,18 +106,26 @@ def test_closing_a_view_or_a_signal_ends_the_run_normally(
     assert len(list(open_source(str(file.path)).frames())) == 5
 
 
-def test_an_error_closes_the_source_and_all_views(labeler: Labeler) -> None:
-    source, first = still(), recorder()
-    with pytest.raises(SourceUnavailable):
-        label_video(labeler, source, opening(first, SourceUnavailable("no such folder")))
-    source.close.assert_called_once()
-    first.close.assert_called_once_with(complete=False)
-    source, first, second = still(), recorder(), recorder(False)
-    second.close.side_effect = OSError("disk full")
-    with pytest.raises(OSError, match="disk full"):
-        label_video(labeler, source, opening(first, second))
-    source.close.assert_called_once()
-    first.close.assert_called_once_with(complete=False)
+def test_an_error_closes_the_source_and_all_views_and_keeps_the_existing_video(
+    labeler: Labeler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.mp4"
+    path.write_bytes(b"the video of yesterday")
+    unclosed = recorder(False)
+    unclosed.close.side_effect = OSError("disk full")
+    for failing, message in (
+        (SourceUnavailable("no such folder"), "no such folder"),
+        (recorder(True, OSError("as a test")), "as a test"),
+        (unclosed, "disk full"),
+    ):
+        source, first, file = still(), recorder(), VideoFile(path)
+        with pytest.raises((SourceUnavailable, OSError), match=message):
+            label_video(labeler, source, opening(file, first, failing))
+        source.close.assert_called_once()
+        first.close.assert_called_once_with(complete=False)
+        assert path.read_bytes() == b"the video of yesterday"
+        assert ("out.part.mp4" in capsys.readouterr().err) == (message != "no such folder"), "what was written is named"
+        path.with_name("out.part.mp4").unlink(missing_ok=True)
 
 
 def test_ctrl_c_before_the_first_frame_is_no_error_and_an_existing_table_is_kept(
@@ -137,17 +146,6 @@ def test_ctrl_c_before_the_first_frame_is_no_error_and_an_existing_table_is_kept
     assert table.read_text().startswith("person,")
 
 
-def test_an_error_while_labeling_keeps_the_existing_video(
-    labeler: Labeler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "out.mp4"
-    path.write_bytes(b"the video of yesterday")
-    with pytest.raises(OSError, match="as a test"):
-        label_video(labeler, still(), opening(VideoFile(path), recorder(True, OSError("as a test"))))
-    assert path.read_bytes() == b"the video of yesterday"
-    assert "out.part.mp4" in capsys.readouterr().err
-
-
 def test_lines_are_printed_for_changes_only(labeler: Labeler) -> None:
     text = io.StringIO()
     label_video(labeler, still(), opening(LinesView(Console(file=text, width=100))))
@@ -155,6 +153,11 @@ def test_lines_are_printed_for_changes_only(labeler: Labeler) -> None:
     assert lines[0].split()[:4] == ["0.00", "s", "person", "1"]
     labels = [line.split()[4] for line in lines]
     assert all(one != other for one, other in itertools.pairwise(labels))
+
+
+def command(artifact: Path, *arguments: str) -> Result:
+    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
+    return CliRunner().invoke(app, ["webcam", *arguments, *chosen])
 
 
 def film(path: Path) -> Path:
@@ -167,8 +170,7 @@ def test_the_command_labels_a_video_and_writes_another(
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     source, result = film(tmp_path / "film.mp4"), tmp_path / "labeled.mp4"
-    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
-    answer = CliRunner().invoke(app, ["webcam", "--source", str(source), "--write", str(result), *chosen])
+    answer = command(artifact, "--source", str(source), "--write", str(result))
     assert answer.exit_code == 0, answer.output
     assert "person 1" in answer.stdout
     assert "4 frames" in answer.stderr
@@ -198,8 +200,7 @@ def test_invalid_options_are_one_line_errors(
     film(tmp_path / "film.part.mp4")
     (tmp_path / "folder.mp4").mkdir()
     monkeypatch.chdir(tmp_path)
-    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
-    answer = CliRunner().invoke(app, ["webcam", *arguments, *chosen])
+    answer = command(artifact, *arguments)
     assert answer.exit_code == code
     assert words in answer.stderr
     assert "Traceback" not in answer.stderr
