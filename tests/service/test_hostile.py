@@ -105,7 +105,7 @@ def test_attacks_by_four_clients_take_little_time_and_memory_and_honest_requests
         before_s, before_mb = server.cpu_s(), server.memory_mb()
         waited_s, responses = attack(request)
         used_s, grown_mb = (server.cpu_s() - before_s) / 4, max(0, server.peak_mb() - before_mb) / 4
-        status = responses[0][9:12].decode() or "reset"
+        status = ", ".join(sorted({response[9:12].decode() or "reset" for response in responses}))
         print(f"| {name} | {len(request):,} | {status} | {used_s:.2f} s | {grown_mb:.0f} MB | {waited_s:.2f} s |")
         assert used_s < 3, name
         assert grown_mb < 250, name
