@@ -362,6 +362,22 @@ class Recipe(RunRecipe):
         return self
 
 
+def shareable(recipe: RunRecipe) -> dict[str, Any]:
+    """Values of a recipe without runtime options and local paths; of runs and artifacts, the last two parts stay."""
+
+    def cleaned(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):  # of weights of MobileFaceNet, the artifact has its own
+            return {name: cleaned(of, name) for name, of in value.items() if (key, name) != ("options", "weights")}
+        if isinstance(value, list):
+            return [cleaned(item, key) for item in value]
+        if key in ("init_from", "hard_from", "teachers") and value:
+            return "/".join(Path(value).parts[-2:])
+        return {"root": None, "teacher": None, "cache_dir": "cache"}.get(key, value)
+
+    values: dict[str, Any] = cleaned(recipe.model_dump(mode="json", exclude={"runtime"}))
+    return values
+
+
 class _Yaml12(yaml.SafeLoader):
     """Reads 1e-3 as a number, not as text, and rejects a key that a mapping has twice, not dropping the first one."""
 

@@ -33,7 +33,7 @@ from mien.models.network import Head, select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate
 from mien.training.cli import main
-from mien.training.config import Recipe
+from mien.training.config import Recipe, shareable
 from mien.training.faces import Split, read_split
 from mien.training.release import card, export, graphs
 from mien.training.release.export import finish
@@ -362,6 +362,6 @@ def test_a_released_recipe_has_no_path_of_this_machine(trained: Trained, tmp_pat
     model = {"family": "mobilefacenet", "name": "mobilefacenet", "options": {"weights": str(tmp_path / "file.pt")}}
     distillation = {"mode": "hard", "teachers": [str(tmp_path / "far" / "runs" / "teacher")]}
     recipe = small_recipe(tmp_path / "faces", model=model, distillation=distillation)
-    values = export._shareable(recipe.model_dump(mode="json"))
+    values = shareable(recipe)
     assert str(tmp_path) not in json.dumps(values)
     assert values["distillation"]["teachers"] == ["runs/teacher"]

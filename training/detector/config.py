@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pydantic import Field, model_validator
 
@@ -111,15 +111,3 @@ class DetectorRecipe(RunRecipe):
     def hard_from(self) -> Path | None:
         """Artifact whose false positives are shown."""
         return (self.scenes.hard_from or self.model.init_from) if self.scenes.hard_share else None
-
-
-def shareable(recipe: DetectorRecipe) -> dict[str, Any]:
-    """Values of a recipe without runtime options and local paths."""
-    values = recipe.model_dump(mode="json", exclude={"runtime"})
-    values["data"] |= {"teacher": None, "cache_dir": "cache"}
-    for part, key in (("model", "init_from"), ("scenes", "hard_from")):
-        if values[part][key] is not None:
-            values[part][key] = Path(values[part][key]).name
-    for folder in values["data"]["folders"]:
-        folder["root"] = None
-    return values

@@ -25,7 +25,8 @@ from mien.models.detector.manifest import DetectorManifest, DetectorMetric
 from mien.models.detector.network import FaceFPN, Released
 from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
 from mien.training import checkpoint
-from mien.training.detector.config import DetectorRecipe, shareable
+from mien.training.config import shareable
+from mien.training.detector.config import DetectorRecipe
 from mien.training.detector.evaluate import evaluate_graph, metric_rows, select_threshold
 from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector

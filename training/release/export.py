@@ -48,7 +48,7 @@ from mien.models.manifest import (
 )
 from mien.models.network import FaceNetwork, Head
 from mien.training import metrics
-from mien.training.config import DataSource, ModelConfig, Recipe
+from mien.training.config import DataSource, ModelConfig, Recipe, shareable
 from mien.training.evaluate import Model, evaluate_model, open_graph, open_released, run_graph
 from mien.training.faces import TEST, Split, read_split, read_voted
 from mien.training.release import card
@@ -112,7 +112,7 @@ def read_member(folder: Path, head: Head | None = None) -> Member:
         commit, data = manifest.commit, dict(manifest.data_index_sha256)
     else:
         run, facts = read_run(Recipe, folder), read_facts(folder)
-        valid, recipe = run.data.held_out, _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
+        valid, recipe = run.data.held_out, shareable(run)
         commit, data = trained_commit(facts), facts["data"]
         trained = run.distillation.trained_heads if len(network.heads()) > 1 else ("class",)
         if head is not None and head not in trained:
@@ -277,22 +277,6 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
         license=_license(learned, terms),
         files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)} if len(members) == 1 else {},
     )
-
-
-def _shareable(values: dict[str, Any]) -> dict[str, Any]:
-    """Remove local paths from a recipe; runs and artifacts keep the last two parts of their paths."""
-
-    def short(path: str) -> str:
-        return "/".join(Path(path).parts[-2:])
-
-    for source in (*values["data"]["train"], values["data"]["valid"]):
-        source["root"] = None
-    model, distillation = values["model"], values["distillation"]
-    values["data"]["cache_dir"] = "cache"
-    model["options"].pop("weights", None)  # of mobilefacenet; the artifact has its own
-    model["init_from"] = model["init_from"] and short(model["init_from"])
-    distillation["teachers"] = [short(teacher) for teacher in distillation["teachers"]]
-    return values
 
 
 def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
