@@ -41,17 +41,17 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
     assert len(Folders(target).samples("train")) == 6
 
 
-@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"image,label,predicted,reviewed,file,frame,face,person,name\n"])
 def test_without_its_manifest_an_export_is_kept_and_the_error_says_how_to_write_it_again(
-    page: TestClient, own: Labeled, tmp_path: Path, damage: bytes
+    page: TestClient, own: Labeled, tmp_path: Path
 ) -> None:
     decide(page, "0.jpg", "anger")
     target = tmp_path / "faces"
     write_export(own.out, target, everything=False)
-    (target / "manifest.csv").write_bytes(damage)
-    with pytest.raises(ForeignFile, match=f"delete {target}"):
-        write_export(own.out, target, everything=False)
-    assert (target / "train" / "anger" / "0.jpg.face0.png").exists()
+    for damage in (b"", b"\xff\xfe", b"image,label,predicted,reviewed,file,frame,face,person,name\n"):
+        (target / "manifest.csv").write_bytes(damage)
+        with pytest.raises(ForeignFile, match=f"delete {target}"):
+            write_export(own.out, target, everything=False)
+        assert (target / "train" / "anger" / "0.jpg.face0.png").exists()
 
 
 def test_an_export_replaces_an_earlier_export_only(
@@ -153,11 +153,9 @@ def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     assert {path.name for path in tmp_path.iterdir()} == {"out", "photos", "faces"}
 
 
-@pytest.mark.parametrize(("system", "command"), [("nt", '"a b\'s"'), ("posix", "'a b'\"'\"'s'")])
-def test_suggested_commands_are_quoted_for_the_shell_of_the_system(
-    system: str, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_suggested_commands_are_quoted_for_the_shell_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     path = PurePosixPath("a b's")
-    with monkeypatch.context() as patched:
-        patched.setattr(files.os, "name", system)
-        assert quoted(path) == command
+    for system, command in (("nt", '"a b\'s"'), ("posix", "'a b'\"'\"'s'")):
+        with monkeypatch.context() as patched:
+            patched.setattr(files.os, "name", system)
+            assert quoted(path) == command

@@ -10,7 +10,6 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -95,12 +94,7 @@ def whole(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> dict[
     ],
 )
 def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_ends_in_the_same_files(
-    mien: Mien,
-    photos: Path,
-    whole: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
-    kill: Callable[[], None],
+    mien: Mien, photos: Path, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch, function: str, kill: Any
 ) -> None:
     function = f"mien.app.labeling.{function}"
     real = pkgutil.resolve_name(function)
