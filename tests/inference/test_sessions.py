@@ -1,5 +1,6 @@
 """Session options, verified providers, and reasons why CUDA cannot run."""
 
+import contextlib
 import ctypes
 from typing import Any
 from unittest.mock import Mock
@@ -125,3 +126,25 @@ def test_a_detector_runs_on_the_cpu_of_a_machine_with_a_gpu(monkeypatch: pytest.
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     create_detector(load_settings(device=device, detector="builtin"))
     assert [call.kwargs["providers"] for call in session.call_args_list] == [[(CPU, {})]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_messages_of_cudnn_are_hidden_only_while_a_gpu_session_runs_first(
+    monkeypatch: pytest.MonkeyPatch, device: Any, fails: bool
+) -> None:
+    machine(monkeypatch, driver_of(1))
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fake := Mock())
+    monkeypatch.setattr(sessions, "_nodes", lambda _session: {CUDA: 9, CPU: 1})
+    events = list[str]()
+
+    def run(*_: object) -> None:
+        events.append("run")
+        if fails:
+            raise RuntimeError("out of memory")
+
+    fake.return_value.run = run
+    monkeypatch.setattr(onnxruntime, "set_default_logger_severity", lambda level: events.append(f"severity {level}"))
+    with pytest.raises(ProviderUnavailable, match="out of memory") if fails else contextlib.nullcontext():
+        open_session(tiny_graph().SerializeToString(), device, threads=1, warm_up={"crops": random_crops(1)})
+    assert events == (["severity 4", "run", "severity 3"] if device == "cuda" else ["run"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,24 @@ def test_a_server_that_never_responds_times_out() -> None:
         fetch_yunet(url=f"http://127.0.0.1:{silent.getsockname()[1]}/none", timeout_s=0.2)
 
 
-def test_an_error_of_the_server_names_the_alternative_to_a_download(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="MIEN_MODELS_DIR"):
-        fetch_yunet(url=(tmp_path / "none").as_uri())
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [(b"220 mail\r\n", "220 mail"), (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "Busy.*MIEN_MODELS_DIR")],
+)
+def test_an_error_of_the_server_names_the_alternative_to_a_download(response: bytes, message: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def respond() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(response)
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        with pytest.raises(DownloadError, match=message):
+            fetch_yunet(url=f"http://127.0.0.1:{server.getsockname()[1]}/none")
+        thread.join()
 
 
 def test_a_damaged_file_is_named_and_never_skipped(tmp_path: Path, pinned: Path) -> None:
