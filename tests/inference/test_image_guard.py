@@ -22,7 +22,7 @@ LIMIT = 50_000_000
 def check(payload: bytes, *, max_pixels: int = LIMIT) -> Probe:
     """Format and size of a sender's image that the guard admits."""
     admitted = list[Probe]()
-    decode_image(payload, InferenceSettings(max_pixels=max_pixels), admit=admitted.append)
+    decode_image(payload, InferenceSettings(max_pixels=max_pixels, max_bytes=10**9), admit=admitted.append)
     return admitted[0]
 
 
