@@ -201,11 +201,12 @@ def _rows(results: dict[str, Result]) -> Figure:
 def _lines(results: dict[str, Result], plot: Plot) -> Figure:
     drawn = Figure(figsize=(6.8, 5.4))
     grid = drawn.subplots(len(_METRICS), len(plot.panels), sharex=True, sharey="row", squeeze=False)
+    names = list(dict.fromkeys(name for lines in plot.panels.values() for name in lines))
     for row, (metric, title) in zip(grid, _METRICS.items(), strict=True):
         for axes, (panel, lines) in zip(row, plot.panels.items(), strict=True):
-            for number, (name, places) in enumerate(lines.items()):
+            for name, places in lines.items():
                 shown = {x: results[row] for x, row in places.items() if row in results}
-                _line(axes, name, shown, metric, number=number)
+                _line(axes, name, shown, metric, number=names.index(name))
             axes.set_title(panel if metric == "accuracy" else "")
             ticks = sorted({x for places in lines.values() for x in places})
             axes.set_xscale("log")
@@ -216,7 +217,9 @@ def _lines(results: dict[str, Result], plot: Plot) -> Figure:
         percent_axis(row[0].yaxis)
     for axes in grid[-1]:
         axes.set_xlabel(plot.x)
-    drawn.legend(*grid[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower left", ncols=4)
+    lines = {line.get_label(): line for axes in grid[0] for line in axes.get_legend_handles_labels()[0]}
+    legend = [lines[name] for name in names]
+    drawn.legend(handles=legend, frameon=False, loc="outside lower left", ncols=4)
     return drawn
 
 

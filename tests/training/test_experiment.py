@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
+from mien.training import experiment as module
 from mien.training.cli import main
 from mien.training.config import DataSource
 from mien.training.experiment import Plot, compare, recipes_of, write_figure
@@ -15,7 +17,7 @@ from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines
 
 
 def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, runs = drawn_faces(tmp_path / "faces", train=3, valid=2), tmp_path / "runs"
     experiment = tmp_path / "position.yaml"
@@ -47,6 +49,16 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     results = compare(recipes, runs)
     write_figure(tmp_path / "again.svg", results, Plot.model_validate(plot))
     assert (tmp_path / "again.svg").read_text(encoding="utf-8") == figure
+    left, right = {"ViT": {10: "learned"}, "CNN": {10: "none"}}, {"CNN": {10: "none"}, "RNN": {10: "learned"}}
+    figures = list[Figure]()
+    monkeypatch.setattr(module, "save", lambda drawn, _path: figures.append(drawn))
+    both = Plot(x="numbers", panels={"left": left, "right": right})
+    write_figure(tmp_path / "both.svg", results, both)
+    names = ["ViT", "CNN", "RNN"]
+    lines = [line for axes in figures[0].axes for line in axes.get_lines() if line.get_label() in names]
+    assert len({(line.get_label(), line.get_color()) for line in lines}) == 3
+    assert len({line.get_color() for line in lines}) == 3
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == names
     # without a teacher, the distillation head is not trained
     assert [(result.row, result.head) for result in results] == [("learned", "class"), ("none", "class")]
     logged = metric_lines(runs / "position_none_0")[-1]
