@@ -1,9 +1,10 @@
 """Decoding within a deployment's limits: the first stage of serving, bytes to (H, W, 3) uint8 RGB.
 
-Images of untrusted senders first pass a guard against those built to exhaust memory or time. A pixel limit
-that admits large photos also admits tiny files that unpack to the same size: a 6 kB PNG of 7000x7000 black pixels takes
-525 MB to decode. Therefore, large images need a minimum number of bytes per pixel, and the number of pixels that all
-threads decode at the same time is limited. Parsers of metadata are bounded by `data.contract.decode`.
+Images of untrusted senders pass a guard against those built to exhaust memory or time: `check_header` before they are
+opened, `check_cost` before they are decoded. A pixel limit that admits large photos also admits tiny files that unpack
+to the same size: a 6 kB PNG of 7000x7000 black pixels takes 525 MB to decode. Therefore, large images need a minimum
+number of bytes per pixel, and the number of pixels that all threads decode at the same time is limited. Parsers of
+metadata are bounded by `data.contract.decode`.
 """
 
 import re
