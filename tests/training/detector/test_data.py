@@ -1,16 +1,13 @@
 """Data of a detector: split, labels of the teacher, and samples."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
-from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
 
 from mien.data.contract import Array
-from mien.models.detector.manifest import default_detector_dir
 from mien.training.detector import images as module
 from mien.training.detector.config import TEACHER_FILE, DetectorData, SceneConfig
 from mien.training.detector.images import LabeledImage, LabeledImages, Split, load_images, read_bgr
@@ -43,28 +40,6 @@ def test_labels_are_computed_once(data: DetectorData, monkeypatch: pytest.Monkey
     again = load_images(data, "train")
     assert [item.faces.tolist() for item in again.items] == [item.faces.tolist() for item in first.items]
     assert again.index_sha256 == first.index_sha256
-    assert any(len(item.faces) == 0 for item in again.items)
-
-
-def test_false_positives_are_searched_once(data: DetectorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    labeled = load_images(data, "train")
-    nothing = np.empty((0, 16), np.float32)
-    images = LabeledImages(tuple(replace(item, faces=nothing) for item in labeled.items[:4]), labeled.index_sha256)
-    found = np.array([[8, 8, 40, 40, *[20] * 10, 0.9]], np.float32)
-    monkeypatch.setattr(module, "detect_rows", lambda *_arguments, **_options: found.copy())
-    first = module.false_positives(default_detector_dir(), images, data.cache_dir)
-    assert {item.path for item, _ in first} == {item.path for item in images.items}
-    monkeypatch.setattr(module, "open_graph", Mock(side_effect=AssertionError("searched again")))
-    again = module.false_positives(default_detector_dir(), images, data.cache_dir)
-    assert [(item.path, row.tolist()) for item, row in again] == [(item.path, row.tolist()) for item, row in first]
-    with pytest.raises(AssertionError, match="searched again"):  # for other labels
-        module.false_positives(default_detector_dir(), labeled, data.cache_dir)
-
-
-def test_images_in_memory_are_decoded_once(data: DetectorData) -> None:
-    for in_memory in (False, True):
-        item = load_images(data.model_copy(update={"in_memory": in_memory}), "valid").items[0]
-        assert (item.read() is item.read()) == in_memory
 
 
 SIDE = 128
@@ -93,7 +68,7 @@ def test_a_sample_depends_only_on_seed_and_index(images: LabeledImages) -> None:
     assert not np.array_equal(one.pixels, other.pixels)
 
 
-@pytest.mark.parametrize(("scale", "angle_deg"), [(1.0, 0), (0.3, 0), (0.35, 40), (2.2, 90), (0.8, 180)])
+@pytest.mark.parametrize(("scale", "angle_deg"), [(0.3, 0), (0.35, 40), (2.2, 90)])
 def test_landmarks_move_with_their_pixels(scale: float, angle_deg: float) -> None:
     image, faces = drawn_face(200, (100, 100), 60)
     image[:] = 0
@@ -110,33 +85,12 @@ def test_samples_contain_visible_faces_and_ignore_unreliable_ones(images: Labele
     scenes = _scenes(images)
     samples = [scenes(number) for number in range(60)]
     faces = np.concatenate([np.array(sample.faces).reshape(-1, 14) for sample in samples])
-    assert {sample.pixels.shape for sample in samples} == {(SIDE, SIDE, 3)}
     assert len(faces) > 60
     assert visible_share(faces[:, :4], (0, 0, SIDE, SIDE)).min() >= 0.75
     sizes = faces[:, 2:4].max(axis=1)
     assert sizes.min() < 16
     assert sizes.max() > 90
     assert any(sample.ignored for sample in samples)
-
-
-def test_parts_show_false_positives_as_often_as_the_recipe_says(images: LabeledImages) -> None:
-    marked = images.items[0]
-    pixels = np.full((96, 96, 3), 60, np.uint8)
-    pixels[40:56, 20:36] = (0, 0, 255)
-    cv2.imwrite(str(marked.path), pixels)
-    false_positive = np.array([[20, 40, 16, 16, *[0] * 10, 0.5]], np.float32)
-
-    def shares(hard_share: float) -> float:
-        config = SceneConfig(img_size=SIDE, hard_share=hard_share)
-        others = LabeledImages(images.items[1:], "0" * 64)
-        scenes = Scenes(others, config, weights={"drawn": 1.0}, seed=0, hard=[(marked, false_positive)])
-        red = [
-            np.ptp(scenes(number).pixels.astype(int)[..., 2] - scenes(number).pixels[..., 1]) for number in range(60)
-        ]
-        return float(np.mean(np.array(red) > 120))
-
-    assert shares(0.0) < 0.1
-    assert shares(0.9) > 0.5
 
 
 def _row(x: float, score: float) -> Array:
@@ -147,20 +101,16 @@ def _row(x: float, score: float) -> Array:
 def test_landmarks_are_the_mean_of_confident_views_and_the_score_is_the_best() -> None:
     views = [np.stack([_row(0.0, 0.9)]), np.stack([_row(1.0, 0.7)]), np.stack([_row(3.0, 0.4)]), np.empty((0, 15))]
     (face,) = merge_views(views)
-    assert face[0] == pytest.approx(0.5)
-    assert face[4] == pytest.approx(2.5)
-    assert (face[SCORE], face[VIEW_SHARE]) == (pytest.approx(0.9), 0.5)
+    assert face[[0, 4, SCORE, VIEW_SHARE]] == pytest.approx([0.5, 2.5, 0.9, 0.5])
 
 
 def test_a_mirrored_face_keeps_its_image_left_eye_on_the_left() -> None:
     row = _row(4.0, 0.9)[None]
-    other = mirrored(row, 100)
-    assert other[0, 4] < other[0, 6]
-    assert other[0, 4] == pytest.approx(100 - row[0, 6])
-    assert np.allclose(mirrored(other, 100), row)
+    assert mirrored(row, 100)[0, 4] == pytest.approx(100 - row[0, 6])
+    assert np.allclose(mirrored(mirrored(row, 100), 100), row)
 
 
-@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+@pytest.mark.parametrize("turns", [1, 2, 3])
 def test_a_face_of_a_turned_image_is_placed_in_the_image_itself(turns: int) -> None:
     image = np.zeros((40, 60))
     image[8, 21] = 1  # a landmark at the center of this pixel, in a box of 20x10 px
@@ -171,24 +121,15 @@ def test_a_face_of_a_turned_image_is_placed_in_the_image_itself(turns: int) -> N
     assert rows_turned_back(row, turns, (60, 40)) == pytest.approx(back)
 
 
-def test_a_face_that_only_a_turned_view_shows_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
-    def detect(self: Teacher, image: Array) -> Array:
-        return _row(4.0, 0.9)[None] if image.shape[0] > image.shape[1] else np.empty((0, 15), np.float32)
-
-    monkeypatch.setattr(Teacher, "detect", detect)
-    (face, *_) = Teacher.__new__(Teacher).faces(np.zeros((100, 200, 3), np.uint8))
-    assert face[SCORE] < 0.6
-    assert face[VIEW_SHARE] == 0
-
-
 def test_views_and_cells_of_a_real_face_agree_and_a_gray_image_has_no_face() -> None:
     teacher = Teacher(folder_from_environment("MIEN_MODELS_DIR") / TEACHER_FILE)
     image = read_bgr(sample_photo())  # 512x512 px
     faces = teacher.faces(image)
-    assert faces[:, SCORE].max() > 0.8
-    assert faces[faces[:, SCORE].argmax(), VIEW_SHARE] >= 0.5
+    best = faces[faces[:, SCORE].argmax()]
+    assert best[SCORE] > 0.8
+    assert best[VIEW_SHARE] >= 0.5
     assert len(teacher.faces(np.full((200, 200, 3), 128, np.uint8))) == 0
     cells = teacher.cells(image)
     assert cells.shape == (64**2 + 32**2 + 16**2, 16)
-    cell = int((cells[:, 0] * cells[:, 1]).argmax())
-    assert np.sqrt(cells[cell, 0] * cells[cell, 1]) == pytest.approx(teacher.detect(image)[0, 14], abs=1e-5)
+    scores = np.sqrt(cells[:, 0] * cells[:, 1])
+    assert scores.max() == pytest.approx(teacher.detect(image)[0, 14], abs=1e-5)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mien.models.detector.decode import STRIDES
-from mien.models.detector.network import FaceFPN, Grid
+from mien.models.detector.network import Grid
 from mien.training.detector.config import DetectorLoss
 from mien.training.detector.loss import CellTargets, Targets, assign, cell_targets, cells, losses
 from tests.support.detector import drawn_face
@@ -14,11 +14,11 @@ NOTHING = torch.zeros(0, 4)
 NO_CELLS = torch.zeros(0, 16)
 
 
-def _losses(grids: list[Grid], targets: list[Targets]) -> dict[str, torch.Tensor]:
-    """The loss of a batch of samples."""
+def _losses(grids: list[Grid], targets: Targets) -> dict[str, torch.Tensor]:
+    """The loss of one sample."""
     side = grids[0].cls.shape[2] * STRIDES[0]
-    of_cells = [cell_targets(target, *cells(side, side)) for target in targets]
-    return losses(grids, CellTargets(*map(torch.stack, zip(*of_cells, strict=True))), DetectorLoss())
+    batch = CellTargets(*(part[None] for part in cell_targets(targets, *cells(side, side))))
+    return losses(grids, batch, DetectorLoss())
 
 
 def _targets(*faces: tuple[float, float, float]) -> Targets:
@@ -27,7 +27,7 @@ def _targets(*faces: tuple[float, float, float]) -> Targets:
     return Targets(torch.from_numpy(np.array(rows, np.float32).reshape(-1, 14)), NOTHING, NO_CELLS)
 
 
-@pytest.mark.parametrize(("radius", "stride"), [(5, 8), (10, 8), (35, 16), (120, 32)])
+@pytest.mark.parametrize(("radius", "stride"), [(5, 8), (35, 16), (120, 32)])
 def test_a_face_is_assigned_to_cells_of_the_stride_for_its_size(radius: float, stride: int) -> None:
     corners, strides = cells(256, 256)
     learning = assign(_targets((123, 131, radius)), corners, strides)[0] >= 0
@@ -81,10 +81,10 @@ def _perfect(targets: Targets, side: int) -> list[Grid]:
 def test_the_loss_is_zero_for_a_perfect_prediction_and_not_for_a_shifted_landmark() -> None:
     targets = _targets((40, 60, 9), (90, 70, 30))
     grids = _perfect(targets, 128)
-    perfect = _losses(grids, [targets])
+    perfect = _losses(grids, targets)
     assert perfect["loss"].item() < 1e-3
     grids[0].kps[:] += 0.5  # 4 px of a face of 18 px
-    shifted = _losses(grids, [targets])
+    shifted = _losses(grids, targets)
     assert shifted["landmarks"].item() > 0.05
     assert shifted["boxes"].item() == pytest.approx(perfect["boxes"].item())
 
@@ -99,16 +99,7 @@ def test_boxes_and_scores_of_the_teacher_are_learned_where_no_face_is_assigned()
     seen = _targets((40, 60, 9))
     grids = _perfect(seen, 128)
     taught = Targets(_targets().faces, torch.tensor([[0.0, 0.0, 128.0, 128.0]]), _outputs(grids))
-    assert _losses(grids, [taught])["loss"].item() < 1e-3
+    assert _losses(grids, taught)["loss"].item() < 1e-3
     other = [Grid(grid.cls - 24, grid.obj, grid.bbox + 0.5, grid.kps + 0.5) for grid in grids]
-    parts = _losses(other, [taught])
+    parts = _losses(other, taught)
     assert min(parts[name].item() for name in ("scores", "boxes", "landmarks")) > 0.02
-
-
-def test_samples_without_faces_have_a_loss_of_scores_only() -> None:
-    torch.manual_seed(0)
-    network = FaceFPN((4, 8, 8, 8, 8), (1, 1, 1, 1), 8)
-    parts = _losses(network(torch.rand(2, 3, 64, 64) * 255), [_targets(), _targets()])
-    assert (parts["boxes"].item(), parts["landmarks"].item()) == (0, 0)
-    assert parts["scores"].item() > 0
-    parts["loss"].backward()  # type: ignore[no-untyped-call]
