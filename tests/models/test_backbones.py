@@ -1,57 +1,23 @@
-"""Backbone families, found by their file names."""
+"""Backbones: class maps, published weights, distilled students, position embeddings and frozen layers."""
 
+import hashlib
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from mien.models.backbones import PretrainedWeightsUnavailable, UnknownBackbone, create_backbone, families
-from tests.support.models import config
-
-
-def test_every_family_rejects_an_unknown_model_name() -> None:
-    assert {"cnn", "deit"} <= set(families())
-    for family in families():
-        with pytest.raises(UnknownBackbone, match="no model 'nosuchnet'"):
-            create_backbone(config("nosuchnet", family=family))
-
-
-DEIT = "deit_tiny_patch16_224"
-SHALLOW_STEM = {"patch_px": 8, "stem": "hybrid", "stem_widths": [8], "stem_blocks": [1, 1]}
-
-
-def test_a_network_without_stochastic_depth_is_built_unless_it_is_requested() -> None:
-    chosen = config("ghostnet_100", family="cnn")
-    assert isinstance(create_backbone(chosen), torch.nn.Module)
-    with pytest.raises(UnknownBackbone, match="drop_path_rate"):
-        create_backbone(chosen.model_copy(update={"drop_path_rate": 0.1}))
-
-
-@pytest.mark.parametrize(
-    ("family", "name", "changes", "complaint"),
-    [
-        ("deit", DEIT, {"options": {"num_heads": 5}}, "rejects these options"),
-        ("deit", DEIT, {"options": {"patch_px": 0}}, "patch_px 0"),
-        ("deit", DEIT, {"options": {"nope": 1}}, "unexpected keyword"),
-        ("deit", DEIT, {"options": SHALLOW_STEM}, "3 stride-2 convolutions"),
-        ("cnn", DEIT, {}, r"model\.family=deit"),
-        ("mlp", DEIT, {}, "cnn, deit"),
-        ("mobilefacenet", "mobilefacenet", {"img_size": 64}, "require 112"),
-        ("mobilefacenet", "mobilefacenet", {"drop_path_rate": 0.1}, r"remove model\.drop_path_rate"),
-        ("mobilefacenet", "mobilefacenet", {"options": {"depth": 3}}, "takes weights and frozen; found depth"),
-    ],
-)
-def test_options_and_families_that_fit_no_network_are_named(
-    family: str, name: str, changes: dict[str, object], complaint: str
-) -> None:
-    with pytest.raises(UnknownBackbone, match=complaint):
-        create_backbone(config(name, family=family).model_copy(update=changes))
+from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, create_backbone
+from mien.models.backbones import mobilefacenet as family
+from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, published_weights
+from tests.support.models import DEIT, SMALL, config
 
 
 @pytest.mark.parametrize(
     ("family", "name"),
-    [("cnn", "resnet18d"), ("cnn", "regnety_002"), ("mobilefacenet", "mobilefacenet")],
+    [("cnn", "resnet18d"), ("mobilefacenet", "mobilefacenet")],
 )
 def test_class_maps_average_to_the_logits_up_to_a_constant(family: str, name: str) -> None:
     network = create_backbone(config(name, family=family)).eval()
@@ -72,3 +38,92 @@ def test_published_weights_that_cannot_be_downloaded_are_reported_within_seconds
     with pytest.raises(PretrainedWeightsUnavailable, match=r"model\.init_from=FILE.*model\.pretrained=false"):
         create_backbone(config("resnet18d", family="cnn").model_copy(update={"pretrained": True}))
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("options", "img_size", "tokens"),
+    [
+        ({"patch_px": 8}, 112, 196),
+        ({"patch_px": 8, "stem": "hybrid", "stem_widths": [8, 16], "stem_blocks": [1, 1, 1]}, 56, 49),
+    ],
+)
+def test_a_distilled_student_has_two_heads_over_its_patches(
+    options: dict[str, object], img_size: int, tokens: int
+) -> None:
+    network = create_backbone(config(DEIT, img_size=img_size, **SMALL, **options)).eval()
+    assert network.network.patch_embed.num_patches == tokens
+    heads = network(torch.randn(2, 1, img_size, img_size))
+    assert heads.class_logits.shape == heads.distillation_logits.shape == (2, 7)
+    assert not torch.equal(heads.class_logits, heads.distillation_logits)
+
+
+def shuffled(pixels: torch.Tensor, patch_px: int) -> torch.Tensor:
+    """The same patches in another order, (B, C, P, P)."""
+    patches = torch.nn.functional.unfold(pixels, patch_px, stride=patch_px)
+    order = torch.randperm(patches.shape[2], generator=torch.Generator().manual_seed(0))
+    return torch.nn.functional.fold(patches[..., order], pixels.shape[2:], patch_px, stride=patch_px)
+
+
+@pytest.mark.parametrize(("position", "same"), [("none", True), ("learned", False), ("sinusoidal", False)])
+def test_only_position_embeddings_make_the_order_of_patches_matter(position: str, same: bool) -> None:
+    torch.manual_seed(0)
+    network = create_backbone(config(img_size=56, patch_px=8, position=position, **SMALL)).eval()
+    if position == "learned":  # timm initializes it with a standard deviation of 0.02, far from trained values
+        torch.nn.init.normal_(network.network.pos_embed)
+    elif network.network.pos_embed is not None:
+        assert not network.network.pos_embed.requires_grad
+    pixels = torch.randn(2, 1, 56, 56)
+    with torch.no_grad():
+        before, after = network(pixels).class_logits, network(shuffled(pixels, 8)).class_logits
+    assert torch.allclose(before, after, atol=1e-5) is same
+
+
+def _create(name: str = NAME, *, px: int = 112, pretrained: bool = False, **options: object) -> Any:
+    config = BackboneConfig(
+        family="mobilefacenet", name=name, img_size=px, pretrained=pretrained, options=dict(options)
+    )
+    return create_backbone(config).eval()
+
+
+def _published(network: Any) -> dict[str, Tensor]:
+    """State dict with the names of the published file, including an embedding."""
+    names = {own: theirs for theirs, own in family._OWN_NAMES.items()}
+    weights = {"conv3.weight": torch.zeros(128, 512, 1, 1), "bn.weight": torch.ones(128)}
+    for name, tensor in network.state_dict().items():
+        module, _, kind = name.rpartition(".")
+        if module != "head":
+            weights[f"{names.get(module, module)}.{kind}"] = torch.rand_like(tensor) if tensor.ndim else tensor
+    return weights
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / FILE_NAME
+    torch.save(_published(_create()), path)
+    monkeypatch.setattr(family, "FILE_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setenv(PATH_VARIABLE, str(path))
+    return path
+
+
+@pytest.mark.parametrize("name", [NAME, DEIT])
+def test_every_convolution_starts_from_the_published_weights(name: str, file: Path) -> None:
+    network = _create(name, pretrained=True)
+    own = network.state_dict() if name == NAME else network.network.patch_embed.state_dict()
+    stored = published_weights(file)
+    torch.testing.assert_close(own["conv1.0.weight"], stored["conv1.0.weight"])
+    torch.testing.assert_close(own["dw_conv.1.1.running_var"], stored["dw_conv.bn2.running_var"])
+    torch.testing.assert_close(own["features.14.conv.3.bias"], stored["features.14.conv.3.bias"])
+    torch.testing.assert_close(own["conv2.0.weight"], stored["conv2.0.weight"])
+    fresh = [key for key in own if not any(torch.equal(own[key], tensor) for tensor in stored.values())]
+    assert {key.split(".")[0] for key in fresh} == {"head" if name == NAME else "projection"}
+
+
+def test_frozen_layers_keep_their_weights_and_statistics() -> None:
+    network = _create(frozen=1).train()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    optimizer = torch.optim.SGD([weight for weight in network.parameters() if weight.requires_grad], lr=0.1)
+    network(torch.randn(2, 1, 112, 112)).class_logits.square().sum().backward()
+    optimizer.step()
+    changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert not [name for name in changed if name.startswith(("conv1.", "dw_conv.", "features.0."))]
+    assert {"features.1.conv.0.0.weight", "features.1.conv.0.1.running_mean", "head.weight"} <= changed

@@ -57,7 +57,7 @@ def test_models_have_names_of_which_the_end_suffices_if_only_one_has_it(artifact
     assert artifact_dir("fast") == artifact_dir(None) == artifact_dir("tiny.set_v3") == artifacts / "tiny.set_v3"
     assert artifact_dir("v2") == artifact_dir("set_v2") == artifacts / "tiny.set_v2"
     assert artifact_dir(artifacts / "mine") == artifacts / "mine"
-    for name in ("fsat", "v3", "set_v3", "2", "t_v2"):
+    for name in ("fsat", "v3", "2"):
         with pytest.raises(ArtifactError, match=f"model '{name}': not an artifact folder.*one of fast, accurate"):
             artifact_dir(name)
     (artifacts / "ACCURATE").unlink()
@@ -76,26 +76,12 @@ def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(
     assert artifact_dir("mine") == Path("mine")
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"weights_from": None}, "weights_from"),
-        ({"weights_from": ["teacher"]}, "weights_from"),
-        ({"weights_from": {"teacher": None}}, "weights_from"),
-        ({"prior_correction": [0.1] * 6}, ".*prior_correction .*not one per label"),
-    ],
-)
-def test_values_of_another_type_or_number_are_named(tmp_path: Path, change: dict[str, object], complaint: str) -> None:
+def test_a_correction_of_another_number_of_labels_is_rejected(tmp_path: Path) -> None:
     path = tiny_artifact(tmp_path / "tiny.test") / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
-    with pytest.raises(ArtifactError, match=f"invalid manifest .*: {complaint}"):
+    values = json.loads(path.read_text(encoding="utf-8")) | {"prior_correction": [0.1] * 6}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=r"invalid manifest .*prior_correction .*not one per label"):
         read_manifest(path.parent)
-
-
-@pytest.mark.parametrize("name", ["a_run", "x" * 300])  # an error of the system, also for root
-def test_a_training_run_must_be_exported_before_it_is_used(name: str) -> None:
-    with pytest.raises(ArtifactError, match=rf"cannot read models/{name}/manifest\.json .*export it first"):
-        read_manifest(artifact_dir(f"models/{name}"))
 
 
 def test_a_manifest_of_an_earlier_release_is_read_by_the_earlier_name_of_the_threshold(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""Preprocessing inside the network, and selection of a head."""
+"""Preprocessing inside the network, selection of a head, attention of transformers and class maps of CNNs."""
 
 import pytest
 import torch
 
-from mien.models.backbones import Color, Normalization, UnknownBackbone
+from mien.models.backbones import Color, Normalization
 from mien.models.network import FaceNetwork, Preprocess, select_head
+from mien.models.rollout import grad_cam, rollout
 from tests.support.models import SMALL, config, crops
 
 
@@ -25,11 +26,6 @@ def test_normalization_removes_exposure_and_most_contrast_and_keeps_a_flat_image
     assert 0.7 < float(preprocess(dim).std()) < float(preprocess(dim * 3).std()) < 1.0
 
 
-def test_statistics_of_rgb_are_rejected_for_luminance() -> None:
-    with pytest.raises(UnknownBackbone, match="imagenet requires color RGB"):
-        FaceNetwork(config(**SMALL).model_copy(update={"normalization": "imagenet"}))
-
-
 def test_the_mean_head_averages_probabilities() -> None:
     network = FaceNetwork(config(**SMALL)).eval()
     with torch.no_grad():
@@ -38,7 +34,24 @@ def test_the_mean_head_averages_probabilities() -> None:
     torch.testing.assert_close(select_head(heads, "mean").softmax(-1), expected)
 
 
-def test_the_distillation_head_of_a_cnn_is_rejected() -> None:
-    network = FaceNetwork(config("resnet10t", family="cnn", img_size=32)).eval()
-    with torch.no_grad(), pytest.raises(ValueError, match="no distillation token"):
-        select_head(network(crops(1)), "distillation")
+def test_rollout_follows_the_token_of_the_selected_head() -> None:
+    attention = torch.eye(6).repeat(1, 3, 1, 1)  # two prefix tokens, a 2x2 grid; every token looks at itself
+    attention[:, :, 0] = torch.nn.functional.one_hot(torch.tensor(3), 6)  # the class token at the second patch
+    attention[:, :, 1] = torch.nn.functional.one_hot(torch.tensor(5), 6)  # the distillation token at the last
+    torch.testing.assert_close(rollout([attention] * 2, head="class"), torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]))
+    torch.testing.assert_close(rollout([attention], head="distillation"), torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]))
+    torch.testing.assert_close(rollout([attention], head="mean"), torch.tensor([[[0.0, 0.5], [0.0, 0.5]]]))
+
+
+def test_grad_cam_equals_its_definition_by_gradients() -> None:
+    torch.manual_seed(0)
+    network = FaceNetwork(config("resnet10t", family="cnn", img_size=112)).eval().backbone
+    pixels = torch.randn(3, 1, 112, 112)
+    features = network.network.forward_features(pixels)
+    logits = network.network.forward_head(features)
+    (gradients,) = torch.autograd.grad(logits.max(dim=1).values.sum(), features)
+    expected = (gradients.mean(dim=(2, 3), keepdim=True) * features).sum(dim=1).relu()
+    expected = expected / expected.sum(dim=(1, 2), keepdim=True)
+    with torch.no_grad():
+        heads = network(pixels)
+        torch.testing.assert_close(grad_cam(heads.class_maps, heads.class_logits), expected, atol=1e-3, rtol=0)
