@@ -1,7 +1,5 @@
 """Expected votes: fitted to those of the raters, and measured on faces that the fit has not seen."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
@@ -11,9 +9,7 @@ from mien.models.manifest import Manifest, read_manifest
 from mien.training.faces import Split
 from mien.training.release.agreement import (
     Votes,
-    _Degraded,
     evaluate_agreement,
-    fit_share,
     fit_votes,
     measure_agreement,
 )
@@ -69,43 +65,8 @@ def test_results_are_of_the_served_label_and_cross_fitted(manifest: Manifest, lo
     fitted = measure_agreement(plain, lambda crops: logits[: len(crops)], voted(votes))
     assert fitted.agreement is not None
     labels = manifest.probabilities(logits[:40], "balanced").argmax(axis=1)
-    assert (labels != logits[:40].argmax(axis=1)).any()  # the correction changes some
     seen = Votes.of(fitted.votes(fitted.probabilities(logits[:40], "natural"), "natural"), votes, labels)
     unseen = evaluate_agreement(fitted, lambda crops: logits[: len(crops)], voted(votes))
     np.testing.assert_allclose(unseen.actual, votes[np.arange(40), labels] / 10)
     assert fitted.agreement.error == unseen.errors["error"]
     assert unseen.errors["error"].value > seen.errors["error"].value  # faces that the fit has seen are predicted better
-    other = replace(voted(votes), name="test")
-    served = evaluate_agreement(fitted, lambda crops: logits[: len(crops)], other)
-    np.testing.assert_allclose(served.expected, seen.expected, atol=1e-6)
-
-
-def test_tenths_hold_every_face_once() -> None:
-    expected = np.array([0.15, 0.31, 0.39, 0.999, 1.0])
-    tenths = Votes(expected, np.array([0.1, 0.5, 0.3, 0.9, 0.7])).by_tenth()
-    assert [(part.faces, round(part.expected, 4), round(part.votes.value, 4)) for part in tenths] == [
-        (1, 0.15, 0.1),
-        (2, 0.35, 0.4),
-        (2, 0.9995, 0.8),
-    ]
-
-
-def test_softening_is_fitted_to_the_votes_for_degraded_faces(manifest: Manifest) -> None:
-    votes = np.tile([[0, 0, 0, count, 10 - count, 0, 0] for count in (10, 10, 9, 8, 6, 7)], (2, 1))
-    sure = np.tile(np.array([[0, 0, 0, value, 0, 0, 0] for value in (9, 8, 7, 6, 5, 4)], np.float32), (2, 1))
-    fitted = measure_agreement(manifest, lambda crops: np.tile(sure, (len(crops) // 12, 1)), voted(votes))
-    assert fitted.agreement is not None
-    # noise becomes soft by blurring, but the logits, and the votes, stay: nothing is to be softened
-    assert fitted.agreement.softening == pytest.approx(0, abs=0.05)
-    blurred = fitted.agreement.degraded["blur, sigma in px"]
-    assert (blurred.faces, blurred.votes.value) == (30, pytest.approx(votes[1::2, 3].mean() / 10))  # five strengths
-    assert blurred.expected == pytest.approx(blurred.expected_unsoftened, abs=0.02)
-
-
-def test_softening_stays_within_that_of_probabilities() -> None:
-    expected, labels = np.tile([0.9, 0.1], (40, 1)), np.zeros(40, int)
-    flat = _Degraded(expected, np.tile([6, 4], (40, 1)), labels, np.full(40, 5.0))
-    assert fit_share([flat]) == pytest.approx(1.0, abs=0.01)  # 5.4 times would be best
-    half = _Degraded(expected, np.tile([75, 25], (40, 1)), labels, np.full(40, 3.0))
-    assert fit_share([half]) == pytest.approx((np.log(9) / np.log(3) - 1) / 2, abs=0.01)
-    assert half.softened(0.5).expected == pytest.approx(0.75, abs=1e-6)

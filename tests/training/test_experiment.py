@@ -1,4 +1,4 @@
-"""Experiments: variants of a recipe, trained on drawn faces and compared in one table."""
+"""Experiments: variants of a recipe compared in one table; cross-validation; and paired comparison of two models."""
 
 import csv
 import json
@@ -7,95 +7,124 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from matplotlib.figure import Figure
 
-from mien.training import experiment as module
+from mien.models.manifest import artifact_dir, load_artifact
+from mien.training import evaluate
 from mien.training.cli import main
-from mien.training.config import DataSource
-from mien.training.experiment import Plot, compare, recipes_of, write_figure
-from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, write_recipe
+from mien.training.config import RecipeError
+from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
+from mien.training.experiment import compare, recipes_of
+from mien.training.release.export import export
+from mien.training.release.graphs import ExportError
+from mien.training.run_folder import read_facts
+from tests.support.training import (
+    TINY_DEIT,
+    drawn_faces,
+    metric_lines,
+    small_recipe,
+    valid_faces,
+    write_recipe,
+)
+from tests.training.conftest import Trained
 
 
 def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, runs = drawn_faces(tmp_path / "faces", train=3, valid=2), tmp_path / "runs"
     experiment = tmp_path / "position.yaml"
-    plot = {"x": "numbers", "panels": {"alone": {"ViT": {10: "learned", 100: "none"}}}}
     write_recipe(tmp_path / "base.yaml", small_recipe(root, model=TINY_DEIT))
     values = {
         "base": "base.yaml",
         "common": ["epochs=1"],
         "rows": {"learned": [], "none": ["model.options.position=none"]},
-        "plot": plot,
+        "plot": {"x": "numbers", "panels": {"alone": {"ViT": {10: "learned", 100: "none"}}}},
     }
     experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     files = {"plot": "plot.svg", "table": "table.csv", "json": "results.json"}
-    drawn = [part for name, file in files.items() for part in (f"--{name}", str(tmp_path / file))]
-    assert main(["experiment", str(experiment), "--seeds", "2", "--runs", str(runs), *drawn]) == 0
-    figure = (tmp_path / "plot.svg").read_text(encoding="utf-8")
-    for word in ("ViT", "alone", "numbers", "validation accuracy, %", "10", "100"):
-        assert f">{word}<" in figure
-    assert {path.name for path in runs.iterdir()} == {
-        f"position_{row}_{seed}" for row in ("learned", "none") for seed in (0, 1)
-    }
-    table = capsys.readouterr().out
-    assert "±" in table
+    written = [part for name, file in files.items() for part in (f"--{name}", str(tmp_path / file))]
+    assert main(["experiment", str(experiment), "--seeds", "2", "--runs", str(runs), *written]) == 0
+    assert ">ViT<" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    assert "±" in capsys.readouterr().out
     lines = (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()
     assert [line["row"] for line in csv.DictReader(lines)] == ["learned", "none"]
     assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))[1]["scores"]) == 2
-    assert table.count("\n| ") == 3
-    recipes = recipes_of(experiment, seeds=range(2), runs=runs)
-    results = compare(recipes, runs)
-    write_figure(tmp_path / "again.svg", results, Plot.model_validate(plot))
-    assert (tmp_path / "again.svg").read_text(encoding="utf-8") == figure
-    left, right = {"ViT": {10: "learned"}, "CNN": {10: "none"}}, {"CNN": {10: "none"}, "RNN": {10: "learned"}}
-    figures = list[Figure]()
-    monkeypatch.setattr(module, "save", lambda drawn, _path: figures.append(drawn))
-    both = Plot(x="numbers", panels={"left": left, "right": right})
-    write_figure(tmp_path / "both.svg", results, both)
-    names = ["ViT", "CNN", "RNN"]
-    lines = [line for axes in figures[0].axes for line in axes.get_lines() if line.get_label() in names]
-    assert len({(line.get_label(), line.get_color()) for line in lines}) == 3
-    assert len({line.get_color() for line in lines}) == 3
-    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == names
+    results = compare(recipes_of(experiment, seeds=range(2), runs=runs), runs)
     # without a teacher, the distillation head is not trained
     assert [(result.row, result.head) for result in results] == [("learned", "class"), ("none", "class")]
+    learned, none = results
     logged = metric_lines(runs / "position_none_0")[-1]
-    chosen = {result.row: result for result in results if result.chosen}
-    assert chosen["none"].by_seed("accuracy")[0] == pytest.approx(logged["valid_accuracy"])
-    assert chosen["learned"].gain.value == chosen["learned"].gain.high == 0
-    assert [len(chosen[row].mcnemar_p) for row in ("learned", "none")] == [0, 2]
+    assert none.by_seed("accuracy")[0] == pytest.approx(logged["valid_accuracy"])
+    assert learned.gain.value == learned.gain.high == 0
+    assert [len(result.mcnemar_p) for result in results] == [0, 2]
     for result in results:
-        assert result.minutes > 0
-        for metric in ("accuracy", "mean_class_accuracy"):
-            assert getattr(result, metric).value == pytest.approx(np.mean(result.by_seed(metric)))
-    difference = chosen["none"].accuracy.value - chosen["learned"].accuracy.value
-    assert chosen["none"].gain.value == pytest.approx(difference)
-    (train_split, *_) = compare(recipes, runs, split="train")
-    assert (train_split.scores[0].split, train_split.scores[0].faces) == ("train", 20)
+        assert result.accuracy.value == pytest.approx(np.mean(result.by_seed("accuracy")))
+    assert none.gain.value == pytest.approx(none.accuracy.value - learned.accuracy.value)
 
 
-def test_rows_without_validation_are_compared_on_another_split_and_refused_before_training_without_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = drawn_faces(tmp_path / "faces", train=6, valid=1)
+    recipe = write_recipe(tmp_path / "recipe.yaml", small_recipe(root, epochs=1))
+    assert main(["cross-validate", str(recipe), "--folds", "3", "--runs", str(tmp_path / "runs")]) == 0
+    assert "41 faces" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {f"small_fold_{fold}" for fold in range(3)}
+    facts = read_facts(tmp_path / "runs" / "small_fold_0")
+    assert (sum(facts["faces"].values()), len(facts["faces"]), len(facts["learned_from"])) == (41, 2, 1)
+    with pytest.raises(ExportError, match="fold of a cross-validation"):
+        export([tmp_path / "runs" / "small_fold_0"], "fold", artifacts_dir=tmp_path)
+
+
+def test_gains_are_paired_by_face() -> None:
+    labels = np.repeat([0, 1], 50)
+    before, after = labels.copy(), labels.copy()
+    before[:10] = after[:5] = 1
+    sides = [0.8 * np.eye(2)[classes] + 0.1 for classes in (before, after)]
+    found = {row.name: row for row in evaluate.compare(sides[0], sides[1], labels)}
+    loss = found["negative log likelihood"]
+    assert loss.gain.value == pytest.approx(-0.05 * np.log(0.9 / 0.1))
+    assert loss.gain.low < loss.gain.value < loss.gain.high < 0
+    assert (found["accuracy"].before, found["accuracy"].after) == (0.9, 0.95)
+    assert found["accuracy"].gain.value == pytest.approx(0.05)
+    assert 0 <= found["accuracy"].gain.low < found["accuracy"].gain.high < 0.12
+    assert found["recall, surprise"].gain.value == pytest.approx(0.1)
+
+
+def test_an_artifact_equals_itself_and_is_compared_with_its_prior(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root, runs, experiment = drawn_faces(tmp_path / "faces", train=2, valid=2), tmp_path / "runs", tmp_path / "all.yaml"
-    data = data_of(root) | {"valid": None}
-    write_recipe(tmp_path / "base.yaml", small_recipe(root, data=data, select="last", epochs=1))
-    rows = {"slow": [], "fast": ["optim.learning_rate=1e-2"]}
-    experiment.write_text(yaml.safe_dump({"base": "base.yaml", "rows": rows}, sort_keys=False), encoding="utf-8")
-    command = ["experiment", str(experiment), "--runs", str(runs)]
-    assert main(command) == 1
-    assert "has no validation split" in capsys.readouterr().err
-    assert not runs.exists()
-    assert main([*command, "--split", "valid", "--json", str(tmp_path / "results.json")]) == 0
-    (first, _) = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert (first["scores"][0]["split"], first["scores"][0]["faces"]) == ("valid", 15)
-    assert first["minutes"] > 0
-    recipes = recipes_of(experiment, runs=runs)
-    for row, split in (("slow", "valid"), ("fast", "train")):  # 15 faces each, but others
-        (recipe,) = recipes[row]
-        source = DataSource(kind="folders", split=split, root=root)
-        recipes[row] = [recipe.model_copy(update={"data": recipe.data.model_copy(update={"valid": source})})]
-    (_, other) = compare(recipes, runs)
-    assert (other.gain, other.mcnemar_p) == (None, ())
+    artifact, data = str(artifact_dir(None)), ["--data", f"folders={trained.faces}"]
+    assert main(["compare", artifact, "fast", *data]) == 0
+    shown = capsys.readouterr().out
+    assert "+0.00 (+0.00 to +0.00)" in shown
+    assert "McNemar's test: p = 1" in shown
+    faces = valid_faces(trained.faces)
+    model = open_model(Path(artifact))
+    natural, balanced = (model.probabilities(model.logits(faces.crops), prior).argmax(axis=1) for prior in PRIORS)
+    manifest = load_artifact(Path(artifact))
+    logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), faces.crops)
+    assert natural.tolist() == logits.argmax(axis=1).tolist()
+    assert balanced.tolist() == manifest.probabilities(logits, "balanced").argmax(axis=1).tolist()
+
+
+def test_overrides_of_a_row_come_last_and_its_teachers_are_trained_too_seed_by_seed(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "student.yaml", small_recipe(tmp_path / "faces", model=TINY_DEIT))
+    values = {
+        "base": "student.yaml",
+        "seeds": [0, 1],
+        "common": ["batch_size=6"],
+        "matching": {
+            "*_short": ["epochs=1", "batch_size=4"],
+            "by_*": ["distillation.mode=token-soft", "distillation.teachers=[{runs}/kinds_cnn_{seed}]"],
+        },
+        "rows": {"none": [], "cnn": [], "by_cnn": [], "by_cnn_short": ["epochs=3"]},
+    }
+    path, runs = tmp_path / "kinds.yaml", tmp_path / "runs"
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    rows = recipes_of(path, rows=["by_cnn_short"], runs=runs)
+    assert [(row, of[0].batch_size, of[0].epochs) for row, of in rows.items()] == [
+        ("none", 6, 2), ("cnn", 6, 2), ("by_cnn_short", 4, 3)
+    ]  # fmt: skip
+    teachers = [(recipe.seed, recipe.distillation.teachers) for recipe in rows["by_cnn_short"]]
+    assert teachers == [(0, (runs / "kinds_cnn_0",)), (1, (runs / "kinds_cnn_1",))]
+    with pytest.raises(RecipeError, match="no row fourier"):
+        recipes_of(path, rows=["fourier"])

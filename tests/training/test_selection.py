@@ -9,7 +9,6 @@ import torch
 from mien.data.contract import Array
 from mien.models.network import FaceNetwork
 from mien.training import checkpoint
-from mien.training.config import RecipeError
 from mien.training.faces import Split
 from mien.training.run_folder import load_best, read_facts
 from mien.training.train import train
@@ -35,12 +34,11 @@ def test_the_epoch_with_the_best_score_is_kept_also_after_a_stop(
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), epochs=3, select=select)  # of three steps
     with stopped_after(8):  # in the third epoch
         train(recipe, run)
+    best = (run / checkpoint.BEST).read_bytes()
+    train(recipe, run)
+    assert (run / checkpoint.BEST).read_bytes() == best
     state = checkpoint.read(run / checkpoint.BEST)
     assert (state["epoch"], state[select]) == (1, values[1])
-    train(recipe, run)
-    after = checkpoint.read(run / checkpoint.BEST)
-    assert after["epoch"] == 1
-    assert all(torch.equal(after["weights"][name], weight) for name, weight in state["weights"].items())
     assert [line[f"valid_{select}"] for line in metric_lines(run) if "epoch" in line] == values
 
 
@@ -55,8 +53,6 @@ def test_without_validation_all_faces_are_trained_on_and_the_last_epoch_is_kept(
     assert sum(read_facts(run)["faces"].values()) == 23
     assert read_facts(run)["learned_from"].keys() == {"folders/train", "folders/valid"}
     assert not [line for line in metric_lines(run) if "valid_accuracy" in line]
-    with pytest.raises(RecipeError, match=r"select accuracy needs data\.valid"):
-        small_recipe(root, data=data | {"valid": None})
 
 
 HEADS = {"class": "backbone.network.head.weight", "distillation": "backbone.network.head_dist.weight"}
@@ -65,12 +61,9 @@ HEADS = {"class": "backbone.network.head.weight", "distillation": "backbone.netw
 @pytest.mark.parametrize(
     ("mode", "weight", "heads"),
     [
-        ("none", 0.5, ["class"]),
         ("soft", 0.5, ["class"]),
-        ("hard", 1.0, ["class"]),
         ("token-soft", 0.5, ["class", "distillation", "mean"]),
         ("token-hard", 1.0, ["distillation"]),
-        ("token-soft", 0.0, ["class"]),
     ],
 )
 def test_only_heads_that_were_trained_are_selected(
@@ -88,7 +81,7 @@ def test_only_heads_that_were_trained_are_selected(
         model=TINY_DEIT,
         epochs=1,
         optim={"learning_rate": 3e-3, "warmup_epochs": 0, "weight_decay": 0, "ema_decay": None},
-        distillation={"mode": mode, "weight": weight, "teachers": [str(trained.teacher)] if mode != "none" else []},
+        distillation={"mode": mode, "weight": weight, "teachers": [str(trained.teacher)]},
     )
     run = train(recipe, tmp_path / "run")
     assert metric_lines(run)[-1]["head"] == heads[-1]
