@@ -1,6 +1,5 @@
 """Decoding of all supported formats to upright RGB pixels, and of damaged files."""
 
-import struct
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -63,35 +62,20 @@ def probed(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
         return probe(image, payload, max_pixels=max_pixels)
 
 
-@pytest.mark.parametrize("orientation", STORED_AS)
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("JPEG", FORMATS["JPEG"]),
-        ("PNG", {}),
-        ("WEBP", {"lossless": True}),
-        ("TIFF", {}),
-        ("TIFF", {"compression": "tiff_lzw"}),
-        ("TIFF", {"compression": "tiff_deflate"}),
-    ],
-    ids=["jpeg", "png", "webp", "tiff", "tiff-lzw", "tiff-deflate"],
-)
-def test_a_rotated_image_is_decoded_upright(kind: str, options: dict[str, Any], orientation: int) -> None:
-    stored = np.ascontiguousarray(STORED_AS[orientation](four_colors()))
-    payload = encoded(stored, kind, orientation=orientation, **options)
-    pixels = decode(payload)
-    assert pixels.flags.c_contiguous
-    assert _worst(pixels, four_colors()) <= 8
-    seen = probed(payload)
-    assert (seen.format, seen.width, seen.height) == (kind, 60, 40)
-
-
-def test_orientation_after_the_pixels_of_a_png_is_used() -> None:
-    png = encoded(np.ascontiguousarray(STORED_AS[6](four_colors())), "PNG")
-    end = png.rindex(b"IEND") - 4
-    payload = png[:end] + exif_chunk(6) + png[end:]
-    assert _worst(decode(payload), four_colors()) == 0
-    assert (probed(payload).width, probed(payload).height) == (60, 40)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "compressed TIFF", "PNG, at its end"])
+def test_a_rotated_image_is_decoded_upright(kind: str) -> None:
+    for orientation, stored_as in STORED_AS.items():
+        stored = np.ascontiguousarray(stored_as(four_colors()))
+        if kind == "compressed TIFF":
+            payload = encoded(stored, "TIFF", orientation=orientation, compression="tiff_lzw")
+        elif kind == "PNG, at its end":
+            whole = encoded(stored)
+            payload = whole[:-12] + exif_chunk(orientation) + whole[-12:]
+        else:
+            payload = encoded(stored, kind, orientation=orientation, **FORMATS[kind])
+        assert _worst(decode(payload), four_colors()) <= 8, orientation
+        seen = probed(payload)
+        assert (seen.width, seen.height) == (60, 40)
 
 
 def test_damaged_exif_does_not_affect_the_pixels() -> None:
@@ -103,30 +87,21 @@ def test_damaged_exif_does_not_affect_the_pixels() -> None:
 def test_gray_is_repeated_in_three_channels(mode: str) -> None:
     image = Image.fromarray(ramp()).convert(mode)
     wanted = np.asarray(image.convert("L"))
-    assert _worst(decode(encoded(image, "PNG")), np.repeat(wanted[:, :, None], 3, axis=2)) == 0
+    assert _worst(decode(encoded(image)), np.repeat(wanted[:, :, None], 3, axis=2)) == 0
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
-def test_transparent_pixels_lie_on_white(kind: str) -> None:
-    colors = np.dstack([np.full((10, 10, 3), (200, 0, 100), np.uint8), np.full((10, 10), 255, np.uint8)])
-    colors[:5, :, 3] = 0
-    colors[5:, :5, 3] = 128
-    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
-    pixels = decode(encoded(colors, kind, **options))
-    assert pixels[0, 0].tolist() == [255, 255, 255]
-    assert np.abs(pixels[9, 0].astype(int) - (227, 127, 177)).max() <= 1
-    assert pixels[9, 9].tolist() == [200, 0, 100]
-
-
-@pytest.mark.parametrize("kind", ["PNG", "GIF"])
-def test_a_transparent_color_is_white_and_the_others_stay(kind: str) -> None:
-    image = Image.fromarray(four_colors()).quantize(4)
-    clear = int(np.asarray(image)[0, 0])
-    pixels = decode(encoded(image, kind, transparency=clear))
-    assert pixels[0, 0].tolist() == [255, 255, 255]
-    assert _worst(pixels[20:], four_colors()[20:]) <= 8
-    by_color = encoded(four_colors(), "PNG", transparency=(250, 10, 10))
-    assert decode(by_color)[0, 0].tolist() == [255, 255, 255]
+def test_transparent_pixels_lie_on_white() -> None:
+    colors = np.dstack([np.full((2, 1, 3), (200, 0, 100), np.uint8), np.array([[[0]], [[128]]], np.uint8)])
+    assert np.abs(decode(encoded(colors))[:, 0].astype(int) - [(255, 255, 255), (227, 127, 177)]).max() <= 1
+    palette = Image.fromarray(four_colors()).quantize(4)
+    for image, kind, clear in (
+        (palette, "PNG", int(np.asarray(palette)[0, 0])),
+        (palette, "GIF", int(np.asarray(palette)[0, 0])),
+        (four_colors(), "PNG", (250, 10, 10)),
+    ):
+        pixels = decode(encoded(image, kind, transparency=clear))
+        assert pixels[0, 0].tolist() == [255, 255, 255]
+        assert _worst(pixels[20:], four_colors()[20:]) <= 8
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
@@ -140,12 +115,6 @@ def test_sixteen_bits_are_scaled_by_their_range(suffix: str, channels: str) -> N
     written, payload = cv2.imencode(suffix, pixels.astype(np.uint16) * 257)
     assert written
     assert _worst(decode(payload.tobytes()), shown) == 0
-
-
-def test_big_endian_sixteen_bit_tiff_is_read() -> None:
-    gray = ramp()[:, :, 0]
-    image = Image.frombytes("I;16B", (96, 64), (gray.astype(np.uint16) * 257).astype(">u2").tobytes())
-    assert _worst(decode(encoded(image, "TIFF"))[:, :, 0], gray) == 0
 
 
 @pytest.mark.parametrize(
@@ -164,18 +133,14 @@ def test_sixteen_bits_and_floats_from_zero_to_one_become_the_nearest_level(
 GRAY: Array = np.tile(np.linspace(0, 255, 96).round().astype(np.uint8), (64, 1))
 # an image, and whether it uses too little of its range
 NARROW: dict[str, tuple[bytes, bool]] = {
-    "10 bits in 16": (tiff(GRAY.astype(np.uint16) * 4), True),
-    "12 bits in 16 of a PNG": (encoded(GRAY.astype(np.uint16) * 16, "PNG"), True),
+    "12 bits in 16 of a PNG": (encoded(GRAY.astype(np.uint16) * 16), True),
     "14 bits in 16": (tiff(GRAY.astype(np.uint16) * 64), True),
     "15 bits in 16": (tiff(GRAY.astype(np.uint16) * 128), False),
     "thermal": (tiff(GRAY.astype(np.uint16) + 30_000), True),
     "floats to 255": (tiff(GRAY.astype(np.float32)), True),
-    "floats to 0.1": (tiff(GRAY.astype(np.float32) / 2550), True),
     "floats to 1": (tiff(GRAY.astype(np.float32) / 255), False),
     "32 bits": (tiff(GRAY.astype(np.uint32) << 24), True),
-    "counts in 32 bits": (tiff(GRAY.astype(np.uint32)), True),
     "negative": (tiff(GRAY.astype(np.int16) - 200), True),
-    "16 bits": (tiff(GRAY.astype(np.uint16) * 257), False),
     "one value": (tiff(np.full((64, 96), 30_000, np.uint16)), False),
     "no number": (tiff(np.full((64, 96), np.nan, np.float32)), False),
 }
@@ -192,17 +157,15 @@ def test_a_narrow_range_is_stretched_and_any_other_is_decoded_as_for_training(na
         assert np.array_equal(pixels, decode(payload))
 
 
-@pytest.mark.parametrize("orientation", STORED_AS)
-@pytest.mark.parametrize("kind", ["tiff", "png", "png with opacity"])
-def test_twelve_bits_of_colors_are_stretched_alike_and_upright(kind: str, orientation: int) -> None:
-    values = np.ascontiguousarray(STORED_AS[orientation](ramp())).astype(np.uint16) * 16
-    if kind == "tiff":
-        payload = tiff(values, orientation=orientation)
+@pytest.mark.parametrize("kind", ["TIFF", "PNG with opacity"])
+def test_twelve_bits_of_colors_are_stretched_alike_and_upright(kind: str) -> None:
+    values = np.ascontiguousarray(STORED_AS[6](ramp())).astype(np.uint16) * 16
+    if kind == "TIFF":
+        payload = tiff(values, orientation=6)
     else:
         opaque = np.full((*values.shape[:2], 1), 65535, np.uint16)
-        bgr = values[..., ::-1] if kind == "png" else np.dstack([values[..., ::-1], opaque])
-        payload = cv2.imencode(".png", bgr)[1].tobytes()
-        payload = payload[:33] + exif_chunk(orientation) + payload[33:]
+        payload = cv2.imencode(".png", np.dstack([values[..., ::-1], opaque]))[1].tobytes()
+        payload = payload[:33] + exif_chunk(6) + payload[33:]
     pixels, is_stretched = decode_stretched(payload)
     assert is_stretched
     assert _worst(pixels, ramp()) <= 6
@@ -216,22 +179,11 @@ def test_planes_of_sixteen_bits_are_refused_instead_of_read_as_noise() -> None:
             read(tiff(ramp().astype(np.uint16) * 257, planes=True))
 
 
-@pytest.mark.parametrize(("kind", "marker"), [("JPEG", True), ("JPEG", False), ("TIFF", True)])
-def test_cmyk_has_the_colors_it_was_printed_with(kind: str, marker: bool) -> None:
+@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
+def test_cmyk_has_the_colors_it_was_printed_with(kind: str) -> None:
     # Pillow writes a JPEG in CMYK as Adobe does, inverted and with Adobe's marker
     payload = encoded(Image.fromarray(four_colors()).convert("CMYK"), kind, quality=98, subsampling=0)
-    if not marker:
-        start = payload.index(b"\xff\xee")
-        (length,) = struct.unpack(">H", payload[start + 2 : start + 4])
-        payload = payload[:start] + payload[start + 2 + length :]
     assert _worst(decode(payload), four_colors()) <= 8
-
-
-def test_an_animation_gives_its_first_frame() -> None:
-    frames = [Image.new("RGB", (20, 10), color) for color in ("red", "lime", "blue")]
-    for kind, options in (("GIF", {}), ("WEBP", {"lossless": True}), ("PNG", {})):
-        payload = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
-        assert decode(payload)[5, 5].tolist() == [255, 0, 0], kind
 
 
 def test_a_phones_jpeg_with_a_second_image_is_a_jpeg() -> None:
@@ -241,27 +193,17 @@ def test_a_phones_jpeg_with_a_second_image_is_a_jpeg() -> None:
     assert decode(payload, reduce_to_px=300).shape == (200, 300, 3)
 
 
-@pytest.mark.parametrize(
-    ("at_least_px", "size"), [(None, 1600), (1600, 1600), (801, 1600), (800, 800), (399, 400), (200, 200), (1, 200)]
-)
+@pytest.mark.parametrize(("at_least_px", "size"), [(None, 1600), (801, 1600), (800, 800), (1, 200)])
 def test_a_jpeg_is_reduced_no_further_than_asked(at_least_px: int | None, size: int) -> None:
     for orientation, shape in ((1, (size * 3 // 4, size, 3)), (6, (size, size * 3 // 4, 3))):
         payload = encoded(np.zeros((1200, 1600, 3), np.uint8), "JPEG", orientation=orientation)
         assert decode(payload, reduce_to_px=at_least_px).shape == shape
 
 
-def test_a_very_thin_jpeg_does_not_divide_by_zero() -> None:
-    height, width, _ = decode(encoded(np.zeros((2, 4000, 3), np.uint8), "JPEG"), reduce_to_px=500).shape
-    assert height >= 1
-    assert width >= 500
-
-
 NOISE = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
 DEEP = NOISE.astype(np.uint16) * 16
 WHOLE: dict[str, bytes] = {kind: encoded(NOISE, kind, **options) for kind, options in FORMATS.items()} | {
     "deep gray TIFF": tiff(DEEP[..., 0]),
-    "deep TIFF": tiff(DEEP),
-    "deep gray PNG": cv2.imencode(".png", DEEP[..., 0])[1].tobytes(),
     "deep PNG": cv2.imencode(".png", DEEP)[1].tobytes(),
 }
 
@@ -285,7 +227,7 @@ def test_a_truncated_file_is_an_error_at_every_length(kind: str) -> None:
 def test_damaged_bytes_raise_only_decode_errors(kind: str) -> None:
     random = np.random.default_rng(1)
     payload = encoded(ramp(), kind, **FORMATS[kind])
-    for _ in range(150):
+    for _ in range(100):
         damaged = bytearray(payload)
         for place in random.integers(0, min(len(damaged), 600), 4):
             damaged[place] = random.integers(0, 256)
@@ -296,20 +238,16 @@ def test_damaged_bytes_raise_only_decode_errors(kind: str) -> None:
                 continue
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [b"hello", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.7", b"\0" * 1000, encoded(ramp(), "TGA")],
-    ids=["text", "svg", "pdf", "zeros", "tga"],
-)
-def test_other_formats_are_unsupported(payload: bytes) -> None:
-    for read in (decode, probed):
-        with pytest.raises(UnsupportedImage, match="JPEG, PNG, WEBP, BMP, GIF, TIFF"):
-            read(payload)
-
-
-def test_a_huge_image_is_rejected_before_decoding() -> None:
-    with pytest.raises(ImageTooLarge, match="9000x9000"):
-        decode(png(9000, 9000, b""))  # without pixels, which would be another error
+def test_other_formats_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["mien.data.contract.decode"]  # the function of the same name hides it
+    monkeypatch.setattr(module, "formats", lambda: module.FORMATS)  # type: ignore[attr-defined]
+    for payload, message in (
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "JPEG, PNG, WEBP, BMP, GIF, TIFF"),
+        (b"\0" * 1000, "JPEG, PNG"),
+        (b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100), "HEIC needs the package pillow-heif"),
+    ):
+        with pytest.raises(UnsupportedImage, match=message):
+            decode(payload)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -319,11 +257,5 @@ def test_every_format_is_read_and_its_pixels_are_limited(kind: str) -> None:
     for read in (decode, probed):
         with pytest.raises(ImageTooLarge, match="96x64"):
             read(payload, max_pixels=64 * 96 - 1)
-
-
-@pytest.mark.parametrize("brand", [b"heic", b"heix", b"hevc", b"mif1", b"msf1"])
-def test_heic_without_its_package_is_named(brand: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["mien.data.contract.decode"]  # the function of the same name hides it
-    monkeypatch.setattr(module, "formats", lambda: module.FORMATS)  # type: ignore[attr-defined]
-    with pytest.raises(UnsupportedImage, match="HEIC needs the package pillow-heif"):
-        decode(b"\0\0\0\x1cftyp" + brand + b"\0\0\0\0mif1heic" + bytes(100))
+    with pytest.raises(ImageTooLarge, match="9000x9000"):
+        decode(png(9000, 9000, b""))  # without pixels, which would be another error

@@ -6,7 +6,6 @@ import pytest
 
 from mien.data import quality
 from mien.data.contract import Array, align, decode
-from mien.data.contract.align import TEMPLATE_PX
 from mien.data.quality import Quality, head_pose, measure
 from tests.support import ROOT
 
@@ -25,16 +24,9 @@ def landmarks(yaw: float, pitch: float, roll: float = 0.0) -> Array:
     return points.reshape(5, 2).astype(np.float32)
 
 
-@pytest.mark.parametrize(("yaw", "pitch"), [(0, 0), (25, 0), (-40, 0), (0, 20), (0, -15), (20, 10)])
-@pytest.mark.parametrize("roll", [0, 30, -90, 180])
+@pytest.mark.parametrize(("yaw", "pitch", "roll"), [(25, 0, 0), (-40, 0, 180), (0, 20, 30), (0, -15, 0), (20, 10, -90)])
 def test_the_pose_of_a_projected_head_is_found(yaw: float, pitch: float, roll: float) -> None:
-    found_yaw, found_pitch = head_pose(landmarks(yaw, pitch, roll))
-    assert found_yaw == pytest.approx(yaw, abs=3)
-    assert found_pitch == pytest.approx(pitch, abs=3)
-
-
-def test_points_without_a_pose_give_none() -> None:
-    assert head_pose(np.zeros((5, 2), np.float32)) == (None, None)
+    assert head_pose(landmarks(yaw, pitch, roll)) == pytest.approx((yaw, pitch), abs=3)
     assert head_pose(np.full((5, 2), np.nan, np.float32)) == (None, None)
 
 
@@ -51,7 +43,7 @@ def test_size_and_brightness_are_those_of_the_photo_and_the_size_explains_the_bl
     assert of(PHOTO // 10).brightness == pytest.approx(large.brightness / 10, abs=0.01)
 
 
-@pytest.mark.parametrize("sigma", [2.0, 3.0, 5.0])
+@pytest.mark.parametrize("sigma", [2.0, 5.0])
 def test_the_blur_of_a_face_is_measured_whatever_its_contrast(sigma: float) -> None:
     blurred = cv2.GaussianBlur(PHOTO, (0, 0), sigma)
     measured = of(blurred).softness_px
@@ -59,18 +51,8 @@ def test_the_blur_of_a_face_is_measured_whatever_its_contrast(sigma: float) -> N
     assert of(blurred // 3 + 60).softness_px == pytest.approx(measured, rel=0.1)
 
 
-def test_a_face_without_edges_is_as_blurred_as_can_be() -> None:
-    assert measure(np.full((112, 112, 3), 90, np.uint8), np.array(TEMPLATE_PX)).softness_px == quality.MAX_BLUR_PX
-
-
-def covered(part: str) -> Array:
-    """The photo with a brown object over eyes or mouth."""
+@pytest.mark.parametrize(("top", "bottom"), [(88, 116), (132, 160)], ids=["eyes", "mouth"])
+def test_an_object_over_eyes_or_mouth_is_told_from_a_free_face(top: int, bottom: int) -> None:
     photo = PHOTO.copy()
-    top, bottom = (88, 116) if part == "eyes" else (132, 160)
     cv2.rectangle(photo, (180, top), (268, bottom), (120, 80, 60), -1)
-    return photo
-
-
-@pytest.mark.parametrize("part", ["eyes", "mouth"])
-def test_an_object_over_eyes_or_mouth_is_told_from_a_free_face(part: str) -> None:
-    assert of(PHOTO).covered < quality.COVERED_LIMIT < of(covered(part)).covered
+    assert of(PHOTO).covered < quality.COVERED_LIMIT < of(photo).covered
