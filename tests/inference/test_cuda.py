@@ -19,13 +19,13 @@ def gpu() -> None:
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("fp16", 5e-3)])
-@pytest.mark.parametrize("count", [0, 1, 3, 64, 257])
-def test_gpu_and_cpu_give_the_same_probabilities(artifact: Path, precision: str, tolerance: float, count: int) -> None:
+def test_gpu_and_cpu_give_the_same_probabilities(artifact: Path, precision: str, tolerance: float) -> None:
     on_gpu = Classifier(Settings(model=artifact, device="cuda", precision=precision))
     assert on_gpu.provider == CUDA
-    crops = random_crops(count)
-    expected = Classifier(Settings(model=artifact, device="cpu", precision="fp32")).classify(crops)
-    assert np.abs(on_gpu.classify(crops) - expected).max(initial=0) < tolerance
+    for count in (1, 3, 257):
+        crops = random_crops(count)
+        expected = Classifier(Settings(model=artifact, device="cpu", precision="fp32")).classify(crops)
+        assert np.abs(on_gpu.classify(crops) - expected).max() < tolerance
 
 
 def test_auto_takes_the_gpu_in_half_precision(artifact: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -42,23 +42,18 @@ def run(tracker: Tracker, frames: list[tuple[Face, ...]], frame_s: float = FRAME
 
 def test_a_newcomer_gets_a_new_number_and_a_lost_face_is_forgotten() -> None:
     tracker = Tracker(threshold=0.3, rules=TrackingRules(lost_s=0.5))
-    assert [one.track for one in tracker.update((face(),), 0.0)] == [1]
-    assert [one.track for one in tracker.update((face(), face(400, 400)), 0.1)] == [1, 2]
-    assert tracker.update((), 0.2) == []
-    assert [one.track for one in tracker.update((face(),), 0.55)] == [1], "a short gap is bridged"
-    tracker.update((), 0.7)
-    assert [one.track for one in tracker.update((face(),), 1.2)] == [3], "a long one is not"
+    both, gap = (face(), face(400, 400)), [(0.2, ()), (0.55, (face(),))]  # a short gap is bridged, a long one is not
+    frames = [(0.0, (face(),)), (0.1, both), *gap, (0.7, ()), (1.2, (face(),))]
+    assert numbers(tracker, frames) == [[1], [1, 2], [], [1], [], [3]]
 
 
 def test_a_slow_stream_keeps_its_numbers() -> None:
     tracker = Tracker(threshold=0.3)
-    numbers = [tracker.update((face(100 + 5 * step),), 2.5 * step)[0].track for step in range(4)]
-    assert numbers == [1, 1, 1, 1], "no frame came in between, so nobody was missed"
-    assert tracker.update((face(120),), 30.0)[0].track == 2
+    frames = [(2.5 * step, (face(100 + 5 * step),)) for step in range(4)]
+    assert numbers(tracker, [*frames, (30.0, (face(120),))]) == [[1]] * 4 + [[2]]  # nobody was missed in between
 
 
-@pytest.mark.parametrize("frames_per_s", [4, 8, 15])
-@pytest.mark.parametrize("turn_back", [False, True])
+@pytest.mark.parametrize(("frames_per_s", "turn_back"), [(4, False), (15, True)])
 def test_people_who_cross_keep_their_numbers(frames_per_s: int, turn_back: bool) -> None:
     frames = []
     for frame in range(3 * frames_per_s):
@@ -78,20 +73,6 @@ def test_a_person_who_returns_within_ten_seconds_keeps_the_number_wherever_that_
     assert numbers(tracker, [(9.2 + at / 4, ()) for at in range(45)] + [(20.6, (seen(2, 100),))])[-1] == [4]
 
 
-def half_hidden(one: Face, width: int) -> Face:
-    """The face with `width` columns of the crop behind an object."""
-    return replace(one, crop=np.where(np.arange(CROP_PX)[None, :, None] < width, 80, one.crop).astype(np.uint8))
-
-
-def test_a_person_who_comes_back_half_hidden_gets_the_number_back_when_the_face_is_free() -> None:
-    before = [(0.0, (seen(1, 100), seen(2, 500, 300))), (0.1, (seen(2, 500, 300),))]
-    free = [(3.1 + at / 10, (half_hidden(seen(1, 400), 48 - 16 * at),)) for at in range(3)]
-    back = [*before, (3.0, (half_hidden(seen(1, 400), 64),)), *free]
-    assert numbers(Tracker(threshold=0.3), back) == [[1, 2], [2], [3], [3], [3], [1]]
-    waiting = [(1.9 + at / 4, (half_hidden(seen(1, 400), 64),)) for at in range(5)]
-    assert numbers(Tracker(threshold=0.3), [*before, *waiting, *free])[-1] == [3], "by then it is a person of its own"
-
-
 @pytest.mark.parametrize(("frames", "people"), [(3, [1]), (9, [1, 2])])
 def test_a_face_that_begins_beside_another_is_a_person_only_if_it_stays(frames: int, people: list[int]) -> None:
     beside = [(at * FRAME_S, (face(100), face(150, happiness=0.9))) for at in range(1, 1 + frames)]
@@ -105,21 +86,7 @@ def test_a_cut_to_another_person_at_the_same_place_gives_another_number() -> Non
     assert numbers(Tracker(threshold=0.3), frames) == [[1]] * 10 + [[2]] * 10 + [[1]] * 10 + [[2]] * 10
 
 
-def test_a_cut_separates_people_unless_the_face_is_surely_the_same() -> None:
-    person, other = seen(1, 100), seen(2, 100)
-    mixed = 0.6 * person.crop.astype(np.float64) + 0.4 * other.crop  # who looks like the first
-    alike = replace(person, crop=mixed.astype(np.uint8))
-    one, two = (descriptor(face.crop) for face in (person, alike))
-    assert one is not None
-    assert two is not None
-    assert TrackingRules().gone_face < one @ two < TrackingRules().cut_face
-    for cut, expected in ((False, [1, 1, 1, 1]), (True, [1, 2, 2, 1])):
-        tracker = Tracker(threshold=0.3)
-        shown = [(0.0, person, False), (0.1, alike, cut), (0.2, alike, False), (0.3, person, cut)]
-        assert [tracker.update((face,), at_s, cut=cut)[0].track for at_s, face, cut in shown] == expected
-
-
-@pytest.mark.parametrize("pause_s", [0.6, 2.0, 60.0])
+@pytest.mark.parametrize("pause_s", [0.6, 60.0])
 def test_a_stall_or_pause_hands_no_number_to_somebody_else(pause_s: float) -> None:
     before, after = (seen(1, 100), seen(2, 200)), (seen(2, 110, frame=1), seen(1, 190, frame=1))
     assert numbers(Tracker(threshold=0.3), [(0.0, before), (pause_s, after)]) == [[1, 2], [2, 1]]
@@ -134,7 +101,7 @@ def test_a_face_without_contrast_is_matched_by_position() -> None:
 
 def test_the_assignment_is_the_cheapest_of_all() -> None:
     random = np.random.default_rng(5)
-    for _ in range(200):
+    for _ in range(50):
         rows, columns = random.integers(0, 5, 2)
         costs: Array = random.uniform(0, 4, (rows, columns))
         costs[random.random(costs.shape) < 0.2] = np.inf
@@ -176,11 +143,3 @@ def test_uncertainty_is_sticky_on_both_sides() -> None:
     from_below = run(Tracker(threshold=0.5), [(face(anger=0.3),)] * 2 + hover(0.5))
     assert {labels[0] for labels in from_above} == {"anger"}
     assert {labels[0] for labels in from_below} == {"uncertain"}
-
-
-def test_without_smoothing_each_frame_shows_its_own_probabilities() -> None:
-    tracker = Tracker(threshold=0.3, rules=TrackingRules(smoothing_s=0))
-    tracker.update((face(anger=0.8),), 0.0)
-    (tracked,) = tracker.update((face(fear=0.7),), FRAME_S)
-    assert tracked.probabilities["fear"] == pytest.approx(0.7)
-    assert tracked.label == "fear"
