@@ -1,8 +1,5 @@
 """Servers of stores, and a server in front of one that fails and stalls as real stores do, on loopback."""
 
-import base64
-import hmac
-import json
 import subprocess
 import sys
 import threading
@@ -10,9 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from socketserver import BaseServer
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -107,52 +102,19 @@ def serving_in_thread(server: S) -> Iterator[S]:
 def s3_server() -> Iterator[str]:
     """An S3 server of moto with an empty bucket."""
     port = free_port()
+    url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with _server(command, f"http://127.0.0.1:{port}/{BUCKET}"):
-        yield f"http://127.0.0.1:{port}"
-
-
-@contextmanager
-def azure_server(azurite: Path) -> Iterator[dict[str, str]]:
-    """The settings of a server of Azure blobs, the program `azurite`, with an empty container."""
-    # the account and the key of every emulator
-    account, port = "devstoreaccount1", free_port()
-    key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-    url = f"http://127.0.0.1:{port}/{account}"
-    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-12-02"}
-    resource = f"/{account}/{account}/{BUCKET}\nrestype:container"
-    signed = "\n".join(["PUT", *[""] * 11, *(f"{name}:{value}" for name, value in headers.items()), resource])
-    signature = base64.b64encode(hmac.digest(base64.b64decode(key), signed.encode(), "sha256")).decode()
-    headers["Authorization"] = f"SharedKey {account}:{signature}"
-    options = ("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry")
-    command = [azurite, "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
-    with _server(command, f"{url}/{BUCKET}?restype=container", **headers):
-        settings = {"account_name": account, "account_key": key, "endpoint": url}
-        yield {f"AZURE_STORAGE_{name.upper()}": value for name, value in settings.items()}
-
-
-def google_settings(url: str, folder: Path) -> dict[str, str]:
-    """Settings of Google Cloud Storage for a server of S3; its client lists and reads with the same requests."""
-    account = folder / "account.json"
-    names = ("client_email", "private_key", "private_key_id")
-    account.write_text(json.dumps(dict.fromkeys(names, "") | {"gcs_base_url": url, "disable_oauth": True}))
-    return {"GOOGLE_SERVICE_ACCOUNT": str(account)}
-
-
-@contextmanager
-def _server(command: list[str | Path], bucket: str, **headers: str) -> Iterator[None]:
-    """A program that serves from when it has created a bucket."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def created() -> bool:
         assert process.poll() is None, command
         with suppress(httpx.TransportError):
-            return httpx.put(bucket, headers=headers).is_success
+            return httpx.put(f"{url}/{BUCKET}").is_success
         return False
 
     try:
         eventually(created, failure=lambda: command)
-        yield
+        yield url
     finally:
         process.terminate()
         process.wait()
@@ -162,8 +124,3 @@ def put(url: str, key: str, payload: bytes) -> None:
     """Store an object in the bucket, for requests without credentials as well."""
     headers = {"Content-Type": "application/octet-stream", "x-amz-acl": "public-read"}
     httpx.put(f"{url}/{BUCKET}/{key}", content=payload, headers=headers).raise_for_status()
-
-
-def delete(url: str, key: str) -> None:
-    """Delete an object of the bucket."""
-    httpx.delete(f"{url}/{BUCKET}/{key}").raise_for_status()
