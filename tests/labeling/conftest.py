@@ -45,25 +45,18 @@ class Mien:
     out: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, *arguments: str | Path, stdin: int | None = None) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str | Path) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "mien", *map(str, arguments)]
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
-        self.started.append(process)
-        return process
-
-    def end(self) -> None:
-        """End the processes that still run, and close their pipes."""
-        for process in self.started:
-            with process:  # waits, and closes the pipes
-                process.kill()
+        self.started.append(subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=pipe, stderr=pipe))
+        return self.started[-1]
 
     def __call__(self, *arguments: str | Path, given: bytes | None = None) -> Result:
         """Call the program in this process, which is faster; `start` creates a separate process."""
         missing = {name: None for name in os.environ if name not in self.environment}
-        runner = CliRunner(env=self.environment | missing)
         given_arguments = list(map(str, arguments))
         with patch.object(sys, "argv", ["mien", *given_arguments]):
+            runner = CliRunner(env=self.environment | missing)
             return runner.invoke(app, given_arguments, input=given, catch_exceptions=False)
 
     def run(self, *arguments: str | Path, out: Path | None = None, given: bytes | None = None) -> Result:
@@ -79,10 +72,10 @@ class Mien:
         folder = out or self.out
         return rows_of(folder) if (folder / "labels.csv").exists() else []
 
-    def summary(self, *arguments: str | Path, out: Path | None = None, exit_code: int = 0) -> dict[str, Any]:
+    def summary(self, *arguments: str | Path, out: Path | None = None) -> dict[str, Any]:
         """Label; returns the last line of its log."""
         done = self.run(*arguments, "--json-log", out=out)
-        assert done.exit_code == exit_code, done.stderr
+        assert done.exit_code == 0, done.stderr
         summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
         return summary
 
@@ -103,19 +96,15 @@ def command_and_detector_are_made_once() -> Iterator[None]:
 def mien(artifact: Path, tmp_path: Path) -> Iterator[Mien]:
     program = Mien(environment_of(model=artifact, detector="builtin", device="cpu"), tmp_path / "out")
     yield program
-    program.end()
+    for process in program.started:
+        with process:  # waits, and closes the pipes
+            process.kill()
 
 
 @pytest.fixture(scope="session")
 def settings(artifact: Path) -> Settings:
     """The settings of `mien`, for the functions that it calls."""
     return Settings(model=artifact, detector="builtin", device="cpu")
-
-
-@pytest.fixture
-def released_mien(tmp_path: Path) -> Mien:
-    """`mien` with the released model, and with YuNet if `MIEN_MODELS_DIR` is set."""
-    return Mien(environment_of(device="cpu", models_dir=os.environ.get("MIEN_MODELS_DIR")), tmp_path / "out")
 
 
 @pytest.fixture
@@ -146,17 +135,10 @@ def labeled_album(settings: Settings, album: Path) -> Path:
 
 def tree(out: Path) -> dict[str, str]:
     """Hashes of all files in `out` except internal state, without dates and times."""
-    files = (
-        path
-        for path in sorted(out.rglob("*"))
-        if path.is_file() and ".mien" not in path.parts and path.name != "run.json"
-    )
-    return {str(path.relative_to(out)): hashlib.sha256(_undated(path)).hexdigest() for path in files}
-
-
-def _undated(path: Path) -> bytes:
-    payload = path.read_bytes()
-    return re.sub(rb"<time>[^<]*</time>", b"", payload) if path.suffix == ".html" else payload
+    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name != "run.json"]
+    payloads = {path.relative_to(out): path.read_bytes() for path in files if ".mien" not in path.parts}
+    undated = {path: re.sub(rb"<time>[^<]*</time>", b"", payload) for path, payload in payloads.items()}
+    return {str(path): hashlib.sha256(payload).hexdigest() for path, payload in undated.items()}
 
 
 @pytest.fixture

@@ -14,43 +14,19 @@ from mien.app.inference.video import VideoFrame
 from mien.data.contract import Array
 from tests.labeling.conftest import Mien
 from tests.support import ROOT, output_of
-from tests.support.albums import write_photos, write_video
-
-TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
-# A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
-# faces, so that batches differ in size.
-PROGRAM = """
-import json
-import sys
-from pathlib import Path
-import numpy as np
-from mien.app.inference import labeler
-from mien.app.inference.records import Box, Detection
-from mien.app.settings import Settings
-from benchmarks.labeling_memory import measure
-
-class Fixed:
-    name = "fixed"
-    def detect(self, image):
-        points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
-        return [Detection(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
-
-labeler.create_detector = lambda settings: Fixed()
-folder, out, artifact, outputs = sys.argv[1:]
-settings = Settings(model=Path(artifact), device="cpu")
-print(json.dumps(measure(Path(folder), Path(out), settings, outputs=outputs.split(","), workers=2)))
-"""
+from tests.support.albums import by_file, write_photos, write_video
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Path) -> None:
+def test_memory_stays_flat_over_eight_hundred_files(mien: Mien, tmp_path: Path) -> None:
     make_photos(tmp_path / "photos", write_photos(tmp_path / "thirty", count=30), 800)
-    command = [sys.executable, "-c", PROGRAM, tmp_path / "photos", tmp_path / "out", artifact, ",".join(TABLES)]
-    figures: dict[str, float] = json.loads(output_of(*command, cwd=ROOT))
-    assert figures["images"] == 800
-    assert figures["faces"] > 400
-    assert figures["rss_mb_end"] - figures["rss_mb_fifth"] < 25
+    command = [sys.executable, "-m", "benchmarks.labeling_memory", tmp_path / "photos", "--workers", "2"]
+    tables = ("--write", "csv,files,jsonl,parquet,coco,label-studio,report", "--json", tmp_path / "memory.json")
+    output_of(*command, *tables, cwd=ROOT, env=mien.environment)
+    memory = json.loads((tmp_path / "memory.json").read_text())
+    assert (memory["images"], memory["faces"]) == (800, 800)
+    assert memory["rss_mb_end"] - memory["rss_mb_fifth"] < 25
 
 
 def test_an_image_or_a_video_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
@@ -69,7 +45,8 @@ def test_an_image_or_a_video_on_which_a_stage_fails_is_a_row_and_the_others_are_
     monkeypatch.setattr(VideoFrame, "pixels", Mock(side_effect=[RuntimeError("no known type"), MemoryError]))
     rows = mien.label(photos, exit_code=3)
     assert len(rows) == 7
-    assert {row["file"]: (row["reason"], row["error"]) for row in rows if row["status"] == "error"} == {
+    errors = [row for row in rows if row["status"] == "error"]
+    assert by_file(errors, "reason", "error") == {
         "1.avi": ("failed", "RuntimeError: no known type"),
         "2.jpg": ("failed", "RuntimeError: the network has no answer"),
         "3.avi": ("too_large", "out of memory"),

@@ -18,7 +18,6 @@ from typing import Any
 import cv2
 import numpy as np
 from PIL import Image
-from pyarrow import parquet
 
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
@@ -83,52 +82,17 @@ def by_file(rows: Iterable[dict[str, str]], *columns: str) -> dict[str, Any]:
     return {row["file"]: row[columns[0]] if len(columns) == 1 else tuple(map(row.get, columns)) for row in rows}
 
 
-def parquet_rows(path: Path) -> list[dict[str, Any]]:
-    """Sorted rows of a table or of a folder of partitions, without `duplicate_of`, which is per partition."""
-    rows = parquet.read_table(path).drop_columns(["duplicate_of"]).to_pylist()
-    return sorted(rows, key=lambda row: (row["file"], row.get("frame") or 0, row.get("face") or 0))
-
-
-def make_album(folder: Path, count: int, *, containers: bool = True, photos: Path | None = None) -> Path:
-    """Fill `folder` with `count` images in folders of 100, and with problematic files.
-
-    photos: folder of photos to vary; by default, faces of the sample portrait and images without a face.
-    """
+def make_album(folder: Path, count: int) -> Path:
+    """Fill `folder` with `count` images in folders of 100, every seventh without a face, and with problematic files."""
     faces = [encoded(face_photo(variant=number), "JPEG", quality=85) for number in range(30)]
-    payloads = _plain(faces) if photos is None else varied(photos)
+    no_face = encoded(gradient_image(160, 120), "PNG")
     for number in range(count):
-        place = folder / f"{number // 100:03d}"
-        place.mkdir(parents=True, exist_ok=True)
-        suffix, payload = payloads[number % len(payloads)]
-        (place / f"{number:05d}{suffix}").write_bytes(payload)
+        path = folder / f"{number // 100:03d}" / f"{number:05d}{'.jpg' if number % 7 else '.png'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(faces[number % 30] if number % 7 else no_face)
     _odd(folder / "odd", faces)
-    if containers:
-        _containers(folder / "containers", faces)
+    _containers(folder / "containers", faces)
     return folder
-
-
-def _plain(faces: list[bytes]) -> list[tuple[str, bytes]]:
-    """210 images, every seventh without a face; suffix and encoded bytes of each."""
-    no_face = (".png", encoded(gradient_image(160, 120), "PNG"))
-    return [(".jpg", faces[number % 30]) if number % 7 else no_face for number in range(210)]
-
-
-def varied(photos: Path, *, long_side_px: int = 240) -> list[tuple[str, bytes]]:
-    """Six variants of each photo: mirrored, brightened, rotated by EXIF, in several formats; suffix and bytes."""
-    found: list[tuple[str, bytes]] = []
-    for path in sorted(photos.glob("*.jpg")):
-        with Image.open(path) as image:
-            image.thumbnail((long_side_px, long_side_px))
-            pixels = np.asarray(image.convert("RGB"))
-        found += [
-            (".jpg", encoded(pixels, "JPEG", quality=90)),
-            (".png", encoded(np.ascontiguousarray(pixels[:, ::-1]), "PNG")),
-            (".webp", encoded(cv2.convertScaleAbs(pixels, alpha=0.6), "WEBP")),
-            (".jpeg", encoded(np.ascontiguousarray(np.rot90(pixels)), "JPEG", orientation=6)),
-            (".bmp", encoded(cv2.GaussianBlur(pixels, (0, 0), 1.5), "BMP")),
-            (".TIFF", encoded(cv2.convertScaleAbs(pixels, alpha=1.2, beta=10.0), "TIFF")),
-        ]
-    return found
 
 
 def _odd(folder: Path, variants: list[bytes]) -> None:
