@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.errors import PayloadTooLarge
-from mien.app.labeling.files import LabelingError
 from mien.app.labeling.mcp import tools
 from mien.app.labeling.reading import NotAFile
 from mien.app.settings import Settings
@@ -25,16 +23,10 @@ def test_photos_and_folders_are_labeled_and_summarized(settings: Settings, tmp_p
     (photos / "damaged.jpg").write_bytes(b"\xff\xd8\xff\xe0 damaged")
     summary = folder(str(photos), str(out))
     assert (summary["images"], summary["faces"], summary["statuses"]["error"]) == (3, 2, 1)
-    assert (out / "labels.csv").is_file()
-    assert sum(summary["labels"].values()) == 2
+    assert (sum(summary["labels"].values()), (out / "labels.csv").is_file()) == (2, True)
     assert summarize(str(out)) == summary | {"written": []}
-    with pytest.raises(LabelingError):
-        summarize(str(tmp_path))
     with pytest.raises(NotAFile):  # which would never end
         photo("/dev/zero")
-    small, *_ = tools(settings.model_copy(update={"max_bytes": 1024}))
-    with pytest.raises(PayloadTooLarge):
-        small(str(sample_photo()))
 
 
 def test_a_client_of_the_official_sdk_calls_the_tools(artifact: Path, tmp_path: Path) -> None:
