@@ -1,4 +1,4 @@
-"""The command line: start time, error messages and exit codes; checks of data; training."""
+"""The command line: start time, error messages and exit codes."""
 
 import importlib.util
 import os
@@ -7,18 +7,14 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
-import cv2
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from mien.app.cli.data import main
 from mien.app.cli.program import app
 from mien.app.cli.training import COMMANDS
 from mien.app.inference.detect import weights
-from mien.data.contract import decode
-from tests.support import ROOT, output_of, sample_photo, tiny_artifact
-from tests.support.data_sets import write_image
+from tests.support import ROOT, output_of, tiny_artifact
 
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
 TRAINING = ("torch", "timm", "albumentations")
@@ -103,25 +99,6 @@ def test_a_usage_error_is_a_message_and_an_exit_code(
     assert (done.exit_code, message in done.stderr) == (code, True), done.stderr
     assert done.stderr.startswith(("mien: ", "Usage: mien "))
     assert not list(tmp_path.iterdir()), "no output folder is left"
-
-
-FACE = (slice(70, 170), slice(170, 270))  # of the sample
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_whole_photos_in_class_folders_are_a_problem_and_crops_are_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], whole: bool
-) -> None:
-    photo = decode(sample_photo().read_bytes())
-    for number, name in enumerate(("happy", "sad", "fear", "anger", "disgust", "neutral", "surprise")):
-        (tmp_path / name).mkdir()
-        shown = photo if whole else cv2.convertScaleAbs(photo[FACE], alpha=1, beta=number)
-        write_image(tmp_path / name / "a.png", shown)
-    with pytest.raises(SystemExit):
-        main(["check", "folders", str(tmp_path)])
-    output = capsys.readouterr().out
-    assert ("7 of 7 images examined have no face of at least 45%" in output) == whole
-    assert ("no problems" in output) != whole
 
 
 def test_without_torch_one_line_names_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import errno
 import os
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -64,16 +63,6 @@ def test_an_export_replaces_an_earlier_export_only(
     monkeypatch.chdir(current)
     for target in (Path(), Path("..")):
         refused(target, "is the current folder or contains it")
-
-
-def test_an_export_creates_missing_crops(own: Labeled, tmp_path: Path) -> None:
-    def exported(name: str) -> dict[str, bytes]:
-        write_export(own.out, tmp_path / name, everything=True)
-        return {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*.png")}
-
-    crops = exported("with")
-    shutil.rmtree(own.out / "crops")
-    assert (len(crops), exported("without")) == (7, crops)
 
 
 def test_a_photo_that_took_the_name_of_another_is_not_exported(own: Labeled, tmp_path: Path) -> None:

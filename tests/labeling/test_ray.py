@@ -1,6 +1,5 @@
 """Labeling with Ray on a local cluster: the files of the local executor, also after a killed worker."""
 
-import json
 import os
 import pickle
 import signal
@@ -61,7 +60,6 @@ def test_a_killed_worker_leaves_the_files_of_a_local_run(mien: Mien, tmp_path: P
     os.kill(workers[0], signal.SIGKILL)  # while it labels a batch
     _, log = driver.communicate(timeout=400)
     assert driver.returncode == 3, log.decode()
-    assert json.loads(log.splitlines()[-1])["new"] == labeled(tmp_path / "local")
     assert tree(mien.out) == tree(tmp_path / "local")
 
 

@@ -292,20 +292,6 @@ def test_animations_are_frames_on_request_only(mien: Mien, folder: Path) -> None
     assert len(list((mien.out / "annotated").rglob("*.jpg"))) == 4, "the copies of the frames are removed again"
 
 
-# What a run tells
-
-
-def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path) -> None:
-    video = write_video(photos / "cut.mkv", frames=30)
-    payload = bytearray(video.read_bytes())
-    payload[len(payload) // 3 : len(payload) // 2] = b"\xff" * (len(payload) // 2 - len(payload) // 3)
-    video.write_bytes(payload)
-    (photos / "cut.png").write_bytes(encoded(face_photo(), "PNG")[:-40])
-    _, said = mien.start("label", photos, "--write", "csv", "--out", mien.out, "--json-log").communicate(timeout=100)
-    events = Counter(json.loads(line)["event"] for line in said.splitlines())
-    assert (events["summary"], events["error"]) == (1, 2), "the photo, and a damaged frame of the video"
-
-
 def test_files_with_the_same_bytes_are_marked(mien: Mien, photos: Path) -> None:
     (photos / "again.jpg").write_bytes(jpeg(3))
     write_zip(photos / "some.zip", 0, 0)
