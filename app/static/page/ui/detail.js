@@ -34,6 +34,7 @@ export class Detail {
     setText(byId("detail-facts"), `${result.summary.split(":")[0]}, ${image.width} × ${image.height} px, ${Math.round(answer.timings_ms.total)} ms`);
     const focused = document.activeElement; // some browsers move the focus from a disabled button to the body at once
     this.showArrows();
+    byId("detail-save").disabled = true; // the canvas still has the previous photo
     if (focused.disabled) byId("detail-zoom").focus(); // else the arrow keys would not reach the dialog
     byId("detail-faces").replaceChildren(...image.faces.map(faceOf));
     this.zoom(false);
@@ -63,7 +64,6 @@ export class Detail {
   async draw(result) {
     const canvas = byId("detail-picture");
     canvas.setAttribute("aria-label", `${result.name}. ${result.summary}`);
-    byId("detail-save").disabled = true; // the canvas still has the previous photo
     const picture = await readable(result.picture);
     if (picture && result === this.result) {
       paint(canvas, picture, result.drawn, result.image.width, PICTURE_PX);
