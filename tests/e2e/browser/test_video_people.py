@@ -40,7 +40,5 @@ def test_the_slider_of_the_timeline_shows_the_frame(open_tab: Open, out: Path) -
     page = open_tab("/timeline.html", at=out.as_uri()).page
     page.get_by_role("slider").fill("0.3")
     expect(page.locator(".seek img")).to_have_attribute("src", "annotated/clip.avi/frame_00000002.jpg")
-    decoded = "async () => { const i = document.querySelector('.seek img'); await i.decode(); return i.naturalWidth; }"
-    assert page.evaluate(decoded) > 0
     page.locator(".plot").first.click(position={"x": 1, "y": 5})
     expect(page.locator(".seek img")).to_have_attribute("src", "annotated/clip.avi/frame_00000000.jpg")
