@@ -1,7 +1,9 @@
-"""Execution of the README: commands, requests and the table of columns."""
+"""Commands of the README and of make, in a copy of the working tree in a folder with a space."""
 
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,37 +13,50 @@ import pytest
 
 from benchmarks.background import free_port
 from mien.app.labeling.columns import FACE_COLUMNS
-from mien.models.manifest import ArtifactError, artifact_dir, load_artifact
-from tests.e2e.conftest import new_user
 from tests.support import ROOT, code_blocks, output_of
 from tests.support.serving import wait_until_ready
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVED_AT = "127.0.0.1:8000"
-
-
-def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> str:
-    command = {"sh": ["sh", "-eu", "-c", text], "python": [sys.executable, "-c", text]}[language]
-    return output_of(*command, cwd=cwd, env=env, timeout=250)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _a_released_model() -> None:
-    try:
-        load_artifact(artifact_dir(None))
-    except ArtifactError as error:
-        pytest.skip(f"the README's commands need the released model: {error}")
-    for program in ("make", "curl"):
-        if not shutil.which(program):
-            pytest.skip(f"the README's commands need {program}, which is not installed here")
+COPIED = (
+    "app", "benchmarks", "data", "mien", "models", "requirements", "samples", "training", "Makefile", "pyproject.toml",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def address(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the working tree whose `.venv` uses the interpreter of the tests."""
+    for program in ("make", "curl"):
+        if not shutil.which(program):
+            pytest.skip(f"the README's commands need {program}, which is not installed here")
+    folder = tmp_path_factory.mktemp("e2e") / "my mien"
+    folder.mkdir()
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", ".*")
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy2(ROOT / name, folder)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    for program, arguments in {"python": "", "mien": "-m mien"}.items():
+        script = folder / ".venv" / "bin" / program
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    (folder / ".venv" / ".installed").touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def new_user(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment variables of a new user, with the detector file if the tests have it."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "MIEN_MODELS_DIR") if name in os.environ}
+    return kept | {"HOME": str(tmp_path_factory.mktemp("home")), "LANG": "C.UTF-8", "MIEN_DEVICE": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def address(clone: Path, new_user: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Host and port of a running service."""
-    home = tmp_path_factory.mktemp("home")
-    port, log = free_port(), home / "server.log"
-    command, env = [sys.executable, "-m", "mien", "serve"], new_user(home) | {"MIEN_PORT": str(port)}
+    port, log = free_port(), tmp_path_factory.mktemp("service") / "server.log"
+    command, env = [sys.executable, "-m", "mien", "serve"], new_user | {"MIEN_PORT": str(port)}
     with (
         log.open("wb") as output,
         subprocess.Popen(command, cwd=clone, env=env, stdout=output, stderr=output) as service,
@@ -53,19 +68,39 @@ def address(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
             service.terminate()
 
 
+def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> str:
+    command = {"sh": ["sh", "-eu", "-c", text], "python": [sys.executable, "-c", text]}[language]
+    return output_of(*command, cwd=cwd, env=env, timeout=250)
+
+
 @pytest.mark.parametrize(("language", "text"), code_blocks("README.md", "test"))
-def test_commands_run(language: str, text: str, clone: Path, empty_home: dict[str, str]) -> None:
-    _run(language, text, cwd=clone, env=empty_home)
+def test_commands_run(language: str, text: str, clone: Path, new_user: dict[str, str]) -> None:
+    _run(language, text, cwd=clone, env=new_user)
 
 
 @pytest.mark.parametrize(("language", "text"), code_blocks("README.md", "test-with-service"))
-def test_requests_succeed(language: str, text: str, address: str, clone: Path, empty_home: dict[str, str]) -> None:
+def test_requests_succeed(language: str, text: str, address: str, clone: Path, new_user: dict[str, str]) -> None:
     assert SERVED_AT in text
-    said = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=empty_home)
+    said = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=new_user)
     assert any(label in said for label in ("surprise", "happiness", "neutral")), said
 
 
 def test_the_table_of_columns_names_columns_of_the_output() -> None:
-    named = set(re.findall(r"`(\w+)`", README.split("| column | meaning |")[1].split("\n\n")[0]))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", readme.split("| column | meaning |")[1].split("\n\n")[0]))
     assert named
     assert named <= {column.name for column in FACE_COLUMNS}
+
+
+@pytest.mark.parametrize("setting", ["PHOTOS", "OUT", "SITE"])
+def test_an_empty_folder_of_make_is_not_the_current_one(setting: str, clone: Path) -> None:
+    with pytest.raises(AssertionError, match=f"{setting} is empty"):
+        output_of("make", "-n", "page" if setting == "SITE" else "label", f"{setting}=", cwd=clone)
+
+
+def test_changes_to_the_recipe_reach_training(clone: Path) -> None:
+    changes = ["epochs=3", "optim.learning_rate=3e-4"]
+    printed = output_of("make", "-n", "train", "RECIPE=training/recipes/ferplus_teacher.yaml", *changes, cwd=clone)
+    command = next(line for line in printed.splitlines() if "-m mien train" in line)
+    assert all(change in command.split() for change in changes)
+    assert "RECIPE=" not in command
