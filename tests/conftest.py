@@ -9,12 +9,7 @@ import httpx
 import pytest
 
 from tests.support import drawn_agreement, drawn_conditions, tiny_artifact
-from tests.support.skips import (  # noqa: F401  # hooks of pytest
-    pytest_collectreport,
-    pytest_runtest_logreport,
-    pytest_sessionfinish,
-    pytest_terminal_summary,
-)
+from tests.support.skips import pytest_sessionfinish  # noqa: F401  # a hook of pytest
 
 
 def pytest_configure() -> None:

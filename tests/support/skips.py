@@ -19,36 +19,17 @@ EXPECTED: Final = re.compile(
     r"|a small disk needs the right to mount|building an image needs root|not a git checkout"
     r"|.* has no make_\w+ that draws"
 )
-_unexpected: set[str] = set()
-
-
-def is_expected(reason: str) -> bool:
-    """Whether a machine of continuous integration may skip a test for this reason."""
-    return EXPECTED.match(reason) is not None
-
-
-def _note(report: pytest.CollectReport | pytest.TestReport) -> None:
-    if report.skipped and "CI" in os.environ and not hasattr(report, "wasxfail"):
-        reason = (report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)).strip()
-        if not is_expected(reason.removeprefix("Skipped: ")):
-            _unexpected.add(f"{report.nodeid}: {reason}")
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _note(report)
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    _note(report)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if _unexpected and not hasattr(session.config, "workerinput"):  # the processes of pytest-xdist send their reports
+    """Fail the run and name the skips that are not expected; with pytest-xdist, the process that has all reports."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or "CI" not in os.environ:
+        return
+    skips = [report for report in terminal.stats.get("skipped", ()) if not hasattr(report, "wasxfail")]
+    reasons = {report.nodeid: str(report.longrepr[2]).removeprefix("Skipped: ") for report in skips}
+    if unexpected := {name: reason for name, reason in reasons.items() if not EXPECTED.match(reason)}:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _unexpected:
-        terminalreporter.section("skips that are not expected (tests/support/skips.py)")
-        for line in sorted(_unexpected):
-            terminalreporter.write_line(line)
+        terminal.section("skips that are not expected (tests/support/skips.py)")
+        for name, reason in sorted(unexpected.items()):
+            terminal.write_line(f"{name}: {reason}")
