@@ -1,4 +1,4 @@
-"""Backbones: class maps, published weights, distilled students, position embeddings and frozen layers."""
+"""Backbones: class maps, published weights, position embeddings and frozen layers."""
 
 import hashlib
 import time
@@ -9,16 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, create_backbone
+from mien.models.backbones import PretrainedWeightsUnavailable, create_backbone
 from mien.models.backbones import mobilefacenet as family
 from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, published_weights
 from tests.support.models import DEIT, SMALL, config
 
 
-@pytest.mark.parametrize(
-    ("family", "name"),
-    [("cnn", "resnet18d"), ("mobilefacenet", "mobilefacenet")],
-)
+@pytest.mark.parametrize(("family", "name"), [("cnn", "resnet18d"), ("mobilefacenet", NAME)])
 def test_class_maps_average_to_the_logits_up_to_a_constant(family: str, name: str) -> None:
     network = create_backbone(config(name, family=family)).eval()
     with torch.no_grad():
@@ -38,23 +35,6 @@ def test_published_weights_that_cannot_be_downloaded_are_reported_within_seconds
     with pytest.raises(PretrainedWeightsUnavailable, match=r"model\.init_from=FILE.*model\.pretrained=false"):
         create_backbone(config("resnet18d", family="cnn").model_copy(update={"pretrained": True}))
     assert time.monotonic() - started < 10
-
-
-@pytest.mark.parametrize(
-    ("options", "img_size", "tokens"),
-    [
-        ({"patch_px": 8}, 112, 196),
-        ({"patch_px": 8, "stem": "hybrid", "stem_widths": [8, 16], "stem_blocks": [1, 1, 1]}, 56, 49),
-    ],
-)
-def test_a_distilled_student_has_two_heads_over_its_patches(
-    options: dict[str, object], img_size: int, tokens: int
-) -> None:
-    network = create_backbone(config(DEIT, img_size=img_size, **SMALL, **options)).eval()
-    assert network.network.patch_embed.num_patches == tokens
-    heads = network(torch.randn(2, 1, img_size, img_size))
-    assert heads.class_logits.shape == heads.distillation_logits.shape == (2, 7)
-    assert not torch.equal(heads.class_logits, heads.distillation_logits)
 
 
 def shuffled(pixels: torch.Tensor, patch_px: int) -> torch.Tensor:
@@ -78,11 +58,9 @@ def test_only_position_embeddings_make_the_order_of_patches_matter(position: str
     assert torch.allclose(before, after, atol=1e-5) is same
 
 
-def _create(name: str = NAME, *, px: int = 112, pretrained: bool = False, **options: object) -> Any:
-    config = BackboneConfig(
-        family="mobilefacenet", name=name, img_size=px, pretrained=pretrained, options=dict(options)
-    )
-    return create_backbone(config).eval()
+def mobilefacenet(name: str = NAME, *, pretrained: bool = False, **options: object) -> Any:
+    chosen = config(name, family="mobilefacenet", **options)
+    return create_backbone(chosen.model_copy(update={"pretrained": pretrained})).eval()
 
 
 def _published(network: Any) -> dict[str, Tensor]:
@@ -99,7 +77,7 @@ def _published(network: Any) -> dict[str, Tensor]:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / FILE_NAME
-    torch.save(_published(_create()), path)
+    torch.save(_published(mobilefacenet()), path)
     monkeypatch.setattr(family, "FILE_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
     monkeypatch.setenv(PATH_VARIABLE, str(path))
     return path
@@ -107,7 +85,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", [NAME, DEIT])
 def test_every_convolution_starts_from_the_published_weights(name: str, file: Path) -> None:
-    network = _create(name, pretrained=True)
+    network = mobilefacenet(name, pretrained=True)
     own = network.state_dict() if name == NAME else network.network.patch_embed.state_dict()
     stored = published_weights(file)
     torch.testing.assert_close(own["conv1.0.weight"], stored["conv1.0.weight"])
@@ -119,7 +97,7 @@ def test_every_convolution_starts_from_the_published_weights(name: str, file: Pa
 
 
 def test_frozen_layers_keep_their_weights_and_statistics() -> None:
-    network = _create(frozen=1).train()
+    network = mobilefacenet(frozen=1).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     optimizer = torch.optim.SGD([weight for weight in network.parameters() if weight.requires_grad], lr=0.1)
     network(torch.randn(2, 1, 112, 112)).class_logits.square().sum().backward()

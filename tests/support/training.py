@@ -95,9 +95,9 @@ def with_runtime(recipe: R, **changes: object) -> R:
     return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
 
 
-def cpu(world: World | None = None) -> Runtime:
+def cpu() -> Runtime:
     """This processor in fp32."""
-    return Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False), world or World())
+    return Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False), World())
 
 
 @contextmanager
@@ -114,14 +114,6 @@ def stopped_after(step: int) -> Iterator[None]:
         patch.setattr(Run, "end_step", stopping)
         with pytest.raises(KeyboardInterrupt):
             yield
-
-
-@contextmanager
-def kept_states() -> Iterator[None]:
-    """Keep the complete state of runs that finish in this block."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "finish", lambda _run: None)
-        yield
 
 
 def metric_lines(out: Path) -> list[dict[str, Any]]:

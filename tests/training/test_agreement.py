@@ -7,12 +7,7 @@ from scipy.special import log_softmax, softmax
 from mien.data.contract import CROP_PX, LABELS, Array
 from mien.models.manifest import Manifest, read_manifest
 from mien.training.faces import Split
-from mien.training.release.agreement import (
-    Votes,
-    evaluate_agreement,
-    fit_votes,
-    measure_agreement,
-)
+from mien.training.release.agreement import Votes, evaluate_agreement, fit_votes, measure_agreement
 from tests.support import drawn_conditions, tiny_artifact
 
 TEMPERATURE, OFFSETS = 2.5, np.array([0.6, -0.3, -0.8, 0.4, 0.2, -0.5, 0.4])

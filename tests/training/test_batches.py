@@ -14,9 +14,7 @@ from mien.training.config import DataSource, MixConfig
 from mien.training.faces import Split, join, read_split
 from mien.training.losses import cross_entropy
 from mien.training.runtime import World
-from tests.support.data_sets import (
-    write_image,
-)
+from tests.support.data_sets import write_image
 from tests.support.training import data_of, drawn_faces, small_recipe
 
 
@@ -127,14 +125,3 @@ def test_mixing_depends_on_seed_and_step_only_and_is_the_same_for_the_shards_of_
         torch.testing.assert_close(part[1], shares[shard])
     for seed, step in ((3, 8), (4, 7)):
         assert not torch.equal(shares, mix(crops, targets, BOTH, seed=seed, step=step)[1])
-
-
-def test_the_class_sampler_draws_classes_equally_and_square_root_is_in_between() -> None:
-    labels = np.repeat(np.arange(3), [900, 90, 10])
-    shares = {
-        sampler: np.bincount(labels[epoch_order(labels, seed=0, epoch=0, sampler=sampler)], minlength=3) / 1000
-        for sampler in ("instance", "square_root", "class")
-    }
-    assert shares["instance"].tolist() == [0.9, 0.09, 0.01]
-    assert shares["class"] == pytest.approx([1 / 3] * 3, abs=0.05)
-    assert shares["square_root"] == pytest.approx(np.sqrt([900, 90, 10]) / np.sqrt([900, 90, 10]).sum(), abs=0.05)

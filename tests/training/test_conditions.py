@@ -1,4 +1,4 @@
-"""Accuracy on degraded faces: strengths, limits with their intervals, softening, and the table of corruptions."""
+"""Accuracy on degraded faces: strengths, limits, and softening."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,15 +37,6 @@ def test_a_stronger_corruption_changes_more_and_the_same_seed_changes_alike() ->
 def test_a_turned_face_has_the_landmarks_of_its_yaw(yaw: float) -> None:
     _, landmarks = conditions.turned(FACE, yaw)
     assert measure(FACE, landmarks).yaw_degrees == pytest.approx(yaw, abs=8)
-
-
-def test_a_limit_is_interpolated_where_accuracy_falls_and_missing_where_it_does_not() -> None:
-    right = np.array([[place < hits for place in range(100)] for hits in (90, 88, 80, 60)])
-    limit = conditions._crossing([0.0, 1.0, 2.0, 3.0], right, 0.05)
-    assert limit is not None
-    assert limit.value == pytest.approx(1 + 3 / 8)
-    assert limit.low < limit.value < limit.high
-    assert conditions._crossing([0.0, 1.0, 2.0, 3.0], right, 0.5) is None
 
 
 def test_softening_is_fitted_to_blurred_faces_that_are_too_sure() -> None:

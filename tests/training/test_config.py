@@ -1,10 +1,8 @@
 """Recipes: strict reading, overrides, contradictions, and the networks of the shipped ones."""
 
-import errno
 import re
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,16 +10,11 @@ import yaml
 
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
-from mien.training.cli import main
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as, read_as
 from mien.training.losses import cross_entropy, distillation_loss
 from mien.training.run_folder import parameters
 from tests.support import ROOT
 from tests.support.models import crops
-from tests.support.training import (
-    small_recipe,
-    write_recipe,
-)
 
 CNN: dict[str, object] = {"family": "cnn", "name": "resnet18"}
 
@@ -98,14 +91,3 @@ def test_a_recipe_builds_a_network_of_the_size_it_states_that_learns(path: Path)
     loss.backward()  # type: ignore[no-untyped-call]
     silent = [name for name, weight in network.named_parameters() if weight.requires_grad and weight.grad is None]
     assert silent == []
-
-
-def test_an_error_of_the_system_and_an_interruption_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
-    full = OSError(errno.ENOSPC, "No space left on device", "metrics.jsonl")
-    for error, status, message in ((full, 1, "error: [Errno 28]"), (KeyboardInterrupt(), 130, "interrupted;")):
-        monkeypatch.setattr("mien.training.train.train", Mock(side_effect=error))
-        assert main(["train", str(path)]) == status
-        assert capsys.readouterr().err.startswith(message)

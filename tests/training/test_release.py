@@ -13,12 +13,7 @@ from torch import Tensor, nn
 from mien.data.contract import LABELS, Array, softmax
 from mien.data.errors import MienError
 from mien.data.readers.folders import Folders
-from mien.models.manifest import (
-    Relevance,
-    load_artifact,
-    sha256_of,
-    write_manifest,
-)
+from mien.models.manifest import Relevance, load_artifact, sha256_of, write_manifest
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate

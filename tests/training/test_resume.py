@@ -12,15 +12,7 @@ from mien.models.manifest import sha256_of
 from mien.training import checkpoint
 from mien.training.run_folder import FACTS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
 from mien.training.train import train
-from tests.support.training import (
-    TINY_CNN,
-    data_of,
-    drawn_faces,
-    losses,
-    metric_lines,
-    small_recipe,
-    with_runtime,
-)
+from tests.support.training import TINY_CNN, data_of, drawn_faces, losses, metric_lines, small_recipe, with_runtime
 from tests.training.conftest import Trained
 
 

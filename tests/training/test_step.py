@@ -74,7 +74,7 @@ def supervised(logits: Array, targets: Array, *, tau: float) -> float:
     return float(-(targets * log_probabilities).sum(axis=1).mean())
 
 
-@pytest.mark.parametrize(("tau", "weight"), [(0.0, 0.5), (0.5, 0.0), (0.5, 0.5), (1.0, 1.0)])
+@pytest.mark.parametrize(("tau", "weight"), [(0.5, 0.25), (1.0, 1.0)])
 def test_loss_has_the_adjustment_and_the_share_of_the_teacher(
     root: Path, spy: Spy, tmp_path: Path, tau: float, weight: float
 ) -> None:
