@@ -77,16 +77,3 @@ def test_counts_that_differ_from_the_published_ones_are_named_with_the_place_to_
     problems = json.loads(answer.stdout)["problems"]
     assert "train: 6 images of fear, expected 253" in problems
     assert "valid: split not found, expected 1,225 images" in problems
-
-
-def test_an_invalid_call_prints_one_line_without_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("file,emotion\n", encoding="utf-16")
-    for arguments, complaint in (
-        (("raf_db", tmp_path / "nowhere"), "no data at "),
-        (("raf_db", tmp_path, "--option", "images"), "option 'images': expected name=value"),
-        (("muxspace", tmp_path), "labels.csv is not UTF-8 text"),
-    ):
-        answer = _run(*arguments)
-        assert answer.exit_code == 1
-        assert complaint in answer.output.replace("\n", " ")
-        assert "Traceback" not in answer.output

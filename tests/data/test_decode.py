@@ -78,11 +78,6 @@ def test_a_rotated_image_is_decoded_upright(kind: str) -> None:
         assert (seen.width, seen.height) == (60, 40)
 
 
-def test_damaged_exif_does_not_affect_the_pixels() -> None:
-    payload = encoded(four_colors(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff rubbish", **FORMATS["JPEG"])
-    assert _worst(decode(payload), four_colors()) <= 8
-
-
 @pytest.mark.parametrize("mode", ["L", "LA", "1"])
 def test_gray_is_repeated_in_three_channels(mode: str) -> None:
     image = Image.fromarray(ramp()).convert(mode)
@@ -105,16 +100,16 @@ def test_transparent_pixels_lie_on_white() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
-@pytest.mark.parametrize("channels", ["gray", "color", "color and alpha"])
-def test_sixteen_bits_are_scaled_by_their_range(suffix: str, channels: str) -> None:
+def test_sixteen_bits_are_scaled_by_their_range(suffix: str) -> None:
     dark = ramp() // 4  # an image that uses little of the range must not be brightened
-    shown = np.repeat(dark[:, :, :1], 3, axis=2) if channels == "gray" else dark
-    pixels: Array = dark[:, :, 0] if channels == "gray" else dark[:, :, ::-1]
-    if channels == "color and alpha":
-        pixels = np.dstack([pixels, np.full(dark.shape[:2], 255, np.uint8)])
-    written, payload = cv2.imencode(suffix, pixels.astype(np.uint16) * 257)
-    assert written
-    assert _worst(decode(payload.tobytes()), shown) == 0
+    opaque = np.full((*dark.shape[:2], 1), 255, np.uint8)
+    for pixels, shown in (
+        (dark[:, :, 0], np.repeat(dark[:, :, :1], 3, axis=2)),
+        (dark[:, :, ::-1], dark),
+        (np.dstack([dark[:, :, ::-1], opaque]), dark),
+    ):
+        payload = cv2.imencode(suffix, pixels.astype(np.uint16) * 257)[1].tobytes()
+        assert _worst(decode(payload), shown) == 0
 
 
 @pytest.mark.parametrize(
@@ -140,8 +135,6 @@ NARROW: dict[str, tuple[bytes, bool]] = {
     "floats to 255": (tiff(GRAY.astype(np.float32)), True),
     "floats to 1": (tiff(GRAY.astype(np.float32) / 255), False),
     "32 bits": (tiff(GRAY.astype(np.uint32) << 24), True),
-    "negative": (tiff(GRAY.astype(np.int16) - 200), True),
-    "one value": (tiff(np.full((64, 96), 30_000, np.uint16)), False),
     "no number": (tiff(np.full((64, 96), np.nan, np.float32)), False),
 }
 
@@ -157,32 +150,19 @@ def test_a_narrow_range_is_stretched_and_any_other_is_decoded_as_for_training(na
         assert np.array_equal(pixels, decode(payload))
 
 
-@pytest.mark.parametrize("kind", ["TIFF", "PNG with opacity"])
-def test_twelve_bits_of_colors_are_stretched_alike_and_upright(kind: str) -> None:
+def test_twelve_bits_of_colors_are_stretched_alike_and_upright() -> None:
     values = np.ascontiguousarray(STORED_AS[6](ramp())).astype(np.uint16) * 16
-    if kind == "TIFF":
-        payload = tiff(values, orientation=6)
-    else:
-        opaque = np.full((*values.shape[:2], 1), 65535, np.uint16)
-        payload = cv2.imencode(".png", np.dstack([values[..., ::-1], opaque]))[1].tobytes()
-        payload = payload[:33] + exif_chunk(6) + payload[33:]
-    pixels, is_stretched = decode_stretched(payload)
-    assert is_stretched
-    assert _worst(pixels, ramp()) <= 6
-    assert not decode_stretched(payload, colors=False)[1]
+    opaque = np.full((*values.shape[:2], 1), 65535, np.uint16)
+    png16 = cv2.imencode(".png", np.dstack([values[..., ::-1], opaque]))[1].tobytes()
+    for payload in (tiff(values, orientation=6), png16[:33] + exif_chunk(6) + png16[33:]):
+        pixels, is_stretched = decode_stretched(payload)
+        assert is_stretched
+        assert _worst(pixels, ramp()) <= 6
 
 
-def test_planes_of_sixteen_bits_are_refused_instead_of_read_as_noise() -> None:
-    assert _worst(decode(tiff(ramp(), planes=True)), ramp()) == 0
-    for read in (decode, decode_stretched):
-        with pytest.raises(UnsupportedImage, match="interleaved"):
-            read(tiff(ramp().astype(np.uint16) * 257, planes=True))
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
-def test_cmyk_has_the_colors_it_was_printed_with(kind: str) -> None:
+def test_cmyk_has_the_colors_it_was_printed_with() -> None:
     # Pillow writes a JPEG in CMYK as Adobe does, inverted and with Adobe's marker
-    payload = encoded(Image.fromarray(four_colors()).convert("CMYK"), kind, quality=98, subsampling=0)
+    payload = encoded(Image.fromarray(four_colors()).convert("CMYK"), "JPEG", quality=98, subsampling=0)
     assert _worst(decode(payload), four_colors()) <= 8
 
 
@@ -221,21 +201,6 @@ def test_a_truncated_file_is_an_error_at_every_length(kind: str) -> None:
         except DecodeError:
             continue
         assert np.array_equal(pixels, whole)
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_damaged_bytes_raise_only_decode_errors(kind: str) -> None:
-    random = np.random.default_rng(1)
-    payload = encoded(ramp(), kind, **FORMATS[kind])
-    for _ in range(100):
-        damaged = bytearray(payload)
-        for place in random.integers(0, min(len(damaged), 600), 4):
-            damaged[place] = random.integers(0, 256)
-        for read in (decode, probed):
-            try:
-                read(bytes(damaged), max_pixels=1_000_000)
-            except DecodeError:
-                continue
 
 
 def test_other_formats_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,13 +91,3 @@ def test_a_failure_while_writing_keeps_the_old_file_and_leaves_no_temporary_file
         file.writelines(["half of the new", None])
     assert target.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_nothing_appears_under_the_name_before_the_block_ends_and_missing_folders_are_created(tmp_path: Path) -> None:
-    target, staging = tmp_path / "deep" / "er" / ("a" * 251 + ".jpg"), tmp_path / "staging"
-    with atomic_file(target, staging=staging, durable=False) as file:
-        file.write(b"pixels")
-        assert not target.exists()
-        assert [path.suffix for path in staging.iterdir()] == [".jpg"]
-    assert target.read_bytes() == b"pixels"
-    assert not list(staging.iterdir())

@@ -47,19 +47,12 @@ def test_deeper_folders_are_read_and_what_is_ignored_is_named_but_heic_is_not_sk
     ]
 
 
-def test_a_single_class_is_not_an_outer_folder(tmp_path: Path) -> None:
-    reader = open_reader("folders", make_folders(tmp_path, {"": {"contempt": 2}}), classes=8)
-    assert _counts(reader, "all") == {"contempt": 2}
-
-
-@pytest.mark.parametrize(
-    "labels", ["1=anger, 02=disgust,Freude=happy", {1: "anger", "02": "disgust", "Freude": "happy"}]
-)
-def test_numbers_and_names_in_other_languages_mean_what_the_option_says(tmp_path: Path, labels: object) -> None:
+def test_numbers_and_names_in_other_languages_mean_what_the_option_says(tmp_path: Path) -> None:
     """A number has no meaning of its own: 1 is surprise in RAF-DB, happiness in AffectNet, disgust in FER2013."""
     root = make_folders(tmp_path, {"": {"1": 3, "02": 2, "Freude": 5, "5_sad": 1}})
-    reader = open_reader("folders", root, labels=labels)
-    assert _counts(reader, "all") == {"anger": 3, "disgust": 2, "happiness": 5, "sadness": 1}
+    for labels in ("1=anger, 02=disgust,Freude=happy", {1: "anger", "02": "disgust", "Freude": "happy"}):
+        reader = open_reader("folders", root, labels=labels)
+        assert _counts(reader, "all") == {"anger": 3, "disgust": 2, "happiness": 5, "sadness": 1}
 
 
 def test_the_largest_face_of_whole_photos_is_aligned_by_the_table_of_mien_label(tmp_path: Path) -> None:
@@ -107,28 +100,17 @@ def test_validation_is_held_out_of_train_if_there_is_a_test_folder_and_unknown_c
     assert reader.left_out("train") == {"odd ones": 3, "contempt": 1}
 
 
-def test_an_image_that_cannot_be_read_is_named_with_the_command_that_lists_all(tmp_path: Path) -> None:
-    root = make_folders(tmp_path, {"train": {"happy": 1}})
-    (root / "train" / "happy" / "train000.png").write_bytes(b"\x89PNG torn")
-    reader = open_reader("folders", root)
-    with pytest.raises(DatasetError, match=r"train/happy/train000\.png: .*mien data check folders"):
-        reader.crop(reader.samples("train")[0])
-
-
 @pytest.mark.parametrize(
     ("splits", "options", "complaint"),
     [
         ({"train": {"happy": 2, "blurry ones": 2}}, {}, r"train/blurry ones/train000.png: class.*ignore=folder,folder"),
-        ({"": {"Contempt": 5, "happy": 5}}, {}, r"class 'Contempt'.*classes=8 adds contempt"),
         ({"train": {"": 1, "happy": 1}}, {}, r"train/train000\.png is in no class folder"),
         ({"train": {"happy": 1}, "more": {"happy": 1}}, {}, "next to the split folders"),
         ({"happy": {"train": 2, "test": 1}, "sad": {"train": 2, "test": 1}}, {}, "test/happy/"),
         ({"": dict.fromkeys("0123456", 1)}, {}, r"class folders 0, 1, .*the meaning of numbers differs"),
         ({"": {"1": 1}}, {"labels": {1: "joy", 2: "sad"}}, "labels=2: .*only 1"),
-        ({"": {"1": 1}}, {"labels": "1=bored"}, "labels=1=bored: class 'bored'"),
         ({"train": {"4_Happy": 1, "5_Sad": 1}}, {"ignore": "happy"}, "ignore=happy: .*only 4_Happy, 5_Sad"),
         ({"test": {"happy": 1}, "train": {"happy": 9}}, {"test_share": 0.1}, "there is a test folder"),
-        ({"valid": {"happy": 2}}, {"test_share": 0.2}, r"test_share=0\.2 .* but there is no train folder"),
         ({"": {"happy": 4}}, {"valid_share": 0.1}, r"0.1 of 4 images .* increase valid_share to 0.25"),
         ({"": {"happy": 4}}, {"valid_share": 0.6, "test_share": 0.4}, "expected shares"),
         ({"": dict.fromkeys(LABELS, 2)}, {}, r"no split 'train'.*valid_share=0\.1"),

@@ -32,21 +32,8 @@ def test_an_empty_folder_is_rejected_with_the_place_to_get_the_set(kind: str, tm
     with pytest.raises(DatasetError, match=re.escape(str(tmp_path))) as caught:
         open_reader(kind, tmp_path)
     assert readers()[kind].where_to_get in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "complaint"),
-    [
-        ("fer2013", {}, r"'fer2013': expected one of affectnet, expw, ferplus, folders, .*raf_db"),
-        ("expw", {"color": "gray"}, "expw: no option 'color', expected one of min_confidence"),
-        ("ferplus", {"classes": "9"}, "classes=9: Input should be 7 or 8"),
-    ],
-)
-def test_an_unknown_kind_and_an_unknown_or_invalid_option_are_explained(
-    kind: str, options: dict[str, object], complaint: str, tmp_path: Path
-) -> None:
-    with pytest.raises(DatasetError, match=complaint):
-        open_reader(kind, tmp_path, **options)
+    with pytest.raises(DatasetError, match=f"{kind}: no option 'shade', expected one of "):
+        open_reader(kind, tmp_path, shade="gray")
 
 
 @pytest.mark.parametrize("kind", [kind for kind, reader in readers().items() if reader.can_exclude])
@@ -104,11 +91,9 @@ RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
     [
         ("affectnet", "training.csv", ",0,0.1", ",-1,0.1", r"training.csv line 2: KeyError\(-1\)"),
         ("affectnet", "training.csv", "100,100,[^,]*", "100,100,1;2;3", "training.csv line 2: .*reshape"),
-        ("expw", "label/label.lst", r"5 0\n", r"5 7\n", "label.lst line 1: .*label 0 to 6"),
         ("expw", "label/label.lst", r"5 0\n", r"5 -1\n", "label.lst line 1: label -1"),
         ("expw", "label/label.lst", "20 10 100 110", "20 100 10 110", "label.lst line 1: box from"),
         ("ferplus", "FER2013Train/label.csv", r",0\n", r"\n", "label.csv line 1: expected .* 10 vote counts"),
-        ("ferplus", "FER2013Train/label.csv", r",0\n", r",-1\n", "label.csv line 1"),
         ("muxspace", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 8", "line 1.*1` to 7"),
         ("raf_db", RAF_DB_LABELS, r"\Z", "train_00001.jpg 2", "jpg is fear here, but surprise in an earlier line"),

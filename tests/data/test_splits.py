@@ -1,14 +1,13 @@
 """Splits by name, folds, and near-duplicates that stay together."""
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from mien.data.contract import LABELS, Array, decode
+from mien.data.contract import LABELS, decode
 from mien.data.folds import folds_of
 from mien.data.near_duplicates import near_duplicate_groups, near_duplicates, thumbnails
 from mien.data.readers.base import open_reader
@@ -78,19 +77,11 @@ def test_near_duplicates_are_grouped_transitively() -> None:
     assert near_duplicate_groups(rows).tolist() == [0, 0, 0, 3]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda image: (image * 0.6 + 10).astype(np.uint8),
-        lambda image: decode(encoded(image, "JPEG", quality=40)),
-        lambda image: cv2.resize(image, (112, 112), interpolation=cv2.INTER_LINEAR),
-    ],
-    ids=["darker", "compressed", "larger"],
-)
-def test_a_changed_copy_is_a_near_duplicate_and_flat_images_and_none_are_not(change: Callable[[Array], Array]) -> None:
+def test_a_changed_copy_is_a_near_duplicate_and_flat_images_and_none_are_not() -> None:
     face, other = (draw_face(label, 1, size_px=48, gray=True)[0] for label in ("happiness", "sadness"))
     own = thumbnails([face, other, np.full((48, 48, 3), 9, np.uint8)])
-    assert near_duplicates(own, thumbnails([change(face), np.zeros((48, 48, 3), np.uint8)])).tolist() == [
-        True, False, False
-    ]  # fmt: skip
-    assert near_duplicates(own, thumbnails([])).tolist() == [False] * 3
+    darker = (cv2.resize(face, (112, 112)) * 0.6 + 10).astype(np.uint8)
+    for copy in (darker, decode(encoded(face, "JPEG", quality=40))):
+        found = near_duplicates(own, thumbnails([copy, np.zeros((48, 48, 3), np.uint8)]))
+        assert found.tolist() == [True, False, False]
+    assert not near_duplicates(own, thumbnails([])).any()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from mien.app.errors import InvalidBox, InvalidRequest
-from mien.app.inference.boxes import detection_of
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Detection
 from mien.app.settings import InferenceSettings
@@ -39,18 +38,14 @@ def finding(labeler: Labeler, *faces: Detection, **settings: object) -> Labeler:
     return Labeler(Mock(detect=lambda _: list(faces)), labeler.classifier, chosen)
 
 
-@pytest.mark.parametrize("shape", ["square around the chin", "whole head"])
 def test_a_box_is_aligned_by_the_landmarks_in_it_however_it_is_drawn(
-    labeler: Labeler, photo: Array, detected: Detection, shape: str
+    labeler: Labeler, photo: Array, detected: Detection
 ) -> None:
     x, y, width, height = detected.box
-    box = {
-        "square around the chin": Box(x, y + height - width, width, width),
-        "whole head": Box(x - 0.2 * width, y - 0.3 * height, 1.4 * width, 1.4 * height),
-    }[shape]
-    prepared = labeler.prepare(photo, boxes=[box])
+    whole_head = Box(x - 0.2 * width, y - 0.3 * height, 1.4 * width, 1.4 * height)
+    prepared = labeler.prepare(photo, boxes=[whole_head])
     (face,) = prepared.detections
-    assert face.box == box
+    assert face.box == whole_head
     assert np.abs(face.landmarks_px - detected.landmarks_px).max() < 0.05 * width
     assert np.array_equal(prepared.crops[0], align(photo, face.landmarks_px))
 
@@ -63,13 +58,6 @@ def test_every_box_becomes_a_face_in_the_order_given(labeler: Labeler, photo: Ar
     assert labeler.label(photo, boxes=[]).faces == ()
     (framed,) = finding(labeler).prepare(photo, boxes=[detected.box]).detections
     assert np.abs(framed.landmarks_px - detected.landmarks_px).max() < 0.12 * detected.box.width, "as detectors do"
-
-
-def test_landmarks_are_used_as_they_are(labeler: Labeler, photo: Array, detected: Detection) -> None:
-    given = detection_of(detected.landmarks_px)
-    assert given.box == pytest.approx(detected.box, rel=0.15)
-    (face,) = finding(labeler).label(photo, boxes=[given]).faces
-    assert np.array_equal(face.crop, align(photo, detected.landmarks_px))
 
 
 def test_unusable_boxes_are_named_together(labeler: Labeler, photo: Array, detected: Detection) -> None:

@@ -1,4 +1,4 @@
-"""The classifier: calibrated probabilities, batches, invalid artifacts, verified devices."""
+"""The classifier: calibrated probabilities, batches, invalid artifacts, verified devices, and the choice of int8."""
 
 import logging
 from dataclasses import replace
@@ -11,12 +11,12 @@ import pytest
 
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference import classifier as classifier_module
-from mien.app.inference.classifier import CPU_BATCH, Classifier
-from mien.app.inference.runtime import sessions
+from mien.app.inference.classifier import CPU_BATCH, Classifier, with_precision
+from mien.app.inference.runtime import int8, sessions
 from mien.app.inference.runtime.cuda_batches import FixedBatches
-from mien.app.inference.runtime.sessions import CPU
+from mien.app.inference.runtime.sessions import CPU, CUDA
 from mien.app.settings import Settings
-from mien.data.contract import CROP_PX, LABELS
+from mien.data.contract import LABELS
 from mien.models.manifest import ArtifactError
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
 
@@ -47,12 +47,6 @@ def test_probabilities_follow_the_formula_of_the_manifest_under_each_prior(tmp_p
     assert rows == pytest.approx(powers / powers.sum(axis=1, keepdims=True), abs=1e-5)
     plain = np.exp(scaled).argmax(axis=1)
     assert (rows.argmax(axis=1) != plain).any() == (prior == "balanced"), "the correction changes labels"
-
-
-def test_crops_of_another_shape_or_type_are_rejected(classifier: Classifier) -> None:
-    for shape, dtype in (((2, CROP_PX, CROP_PX, 3), "f4"), ((2, 96, 96, 3), "u1"), ((CROP_PX, CROP_PX, 3), "u1")):
-        with pytest.raises(ValueError, match="expected"):
-            classifier.classify(np.zeros(shape, dtype))
 
 
 def test_explain_returns_the_normalized_attention_map_of_each_crop(tmp_path: Path) -> None:
@@ -101,3 +95,38 @@ def test_without_a_gpu_cuda_fails_with_the_reason_and_auto_logs_it_and_uses_the_
         classifier = opened(artifact, device="auto")
     assert (classifier.provider, classifier.precision) == (CPU, "fp32")
     assert "no NVIDIA driver" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("flags : fpu avx2 avx512_vnni erms", True),
+        ("Features : fp asimd asimddp", True),
+        ("flags : fpu avx2 avx512f avx512vnni_like", False),
+    ],
+)
+def test_int8_instructions_are_read_from_cpuinfo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: bool
+) -> None:
+    monkeypatch.setattr(int8.sys, "platform", "linux")
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}\n", encoding="utf-8")
+    assert int8.has_int8_instructions(tmp_path / "cpuinfo") is expected
+    assert not int8.has_int8_instructions(tmp_path / "absent")
+
+
+def test_int8_is_chosen_from_a_speedup_of_1_3_on_a_cpu_with_its_instructions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_artifact(tmp_path / "tiny.test", precisions=("fp32", "int8"))
+    for gain, instructions, expected in ((1.29, True, "fp32"), (1.3, True, "int8"), (9.0, False, "fp32")):
+        monkeypatch.setattr(classifier_module, "has_int8_instructions", lambda has=instructions: has)
+        monkeypatch.setattr(classifier_module, "speedup", lambda *_, gain=gain: gain)
+        assert Classifier(Settings(model=folder, device="cpu")).precision == expected
+        assert Classifier(Settings(model=folder, device="cpu", precision="fp32")).precision == "fp32"
+
+
+def test_a_choice_is_kept_only_where_the_settings_leave_it_open() -> None:
+    assert with_precision(Settings(device="cpu"), "int8", CPU).precision == "int8"
+    assert with_precision(Settings(precision="fp32"), "int8", CPU).precision == "fp32"
+    assert with_precision(Settings(device="cuda"), "int8", CPU).precision == "auto"
+    assert with_precision(Settings(), "fp16", CUDA).precision == "auto"

@@ -1,16 +1,22 @@
-"""The released models: probabilities of sample photos, and graphs that agree with weights and stated metrics."""
+"""The released models: probabilities of sample photos, the program of docs/onnx.md, and graphs against weights."""
+
+import json
+import re
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
 from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Box, Detection, Prepared
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, decode, softmax
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.config import DataSource
 from mien.training.evaluate import PRIORS, open_graph, run_graph
 from mien.training.faces import read_split
+from mien.training.release.conditions import degrade
 from mien.training.release.graphs import ReleasedNetwork, torch_logits
 from mien.training.weights import load_network
 from tests.support import ROOT, folder_from_environment, sample_photo
@@ -51,6 +57,35 @@ def test_every_graph_of_the_fast_model_computes_what_its_weights_do() -> None:
         found = softmax(run_graph(open_graph(graph), crops))
         assert np.abs(found - expected).max() < difference, precision
         assert np.mean(found.argmax(axis=1) == expected.argmax(axis=1)) >= 0.95, precision
+
+
+_DEGRADED = (
+    ("blur, sigma in px", 5.0), ("yaw, degrees", 45.0), ("face width, px", 9.0), ("objects over eyes or mouth", 2.0),
+)  # fmt: skip
+
+
+def test_the_program_of_the_page_about_onnx_computes_the_served_probabilities() -> None:
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "onnx.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    program: dict[str, Any] = {}
+    exec(compile(code, "docs/onnx.md", "exec"), program)  # noqa: S102 (of this repository)
+    labeler = Labeler.open(load_settings(model="fast", device="cpu", precision="fp32", detector="builtin"))
+    original = labeler.prepare(sample_photo().read_bytes())
+    faces = [(original.crops[0], original.detections[0].landmarks_px)]
+    for condition, strength in _DEGRADED:
+        crop, landmarks = degrade(original.crops[0], condition, strength, seed=1)
+        faces.append((crop, 0.9 * landmarks + 20))
+    cover = json.loads((ROOT / "data" / "cover.json").read_text(encoding="utf-8"))
+    softened = 0
+    for crop, landmarks in faces:
+        detection = Detection(Box(0, 0, 90, 90), landmarks.astype(np.float32), 0.9)
+        (photo,) = labeler.classify([Prepared(200, 200, (detection,), crop[None])])
+        computed = program["probabilities"](artifact_dir("fast"), crop, detection.landmarks_px.astype(float), cover)
+        assert computed == pytest.approx(photo.faces[0].probabilities, abs=1e-4)
+        (natural,) = labeler.classifier.classify(crop[None])
+        softened += abs(natural.max() - photo.faces[0].confidence) > 0.01
+    assert softened >= 2, "some of the faces are softened"
 
 
 @pytest.mark.soak

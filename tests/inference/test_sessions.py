@@ -1,6 +1,8 @@
-"""Session options, verified providers, and reasons why CUDA cannot run."""
+"""Session options, verified providers, reasons why CUDA cannot run, and the number of cores."""
 
 import ctypes
+import os
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -9,7 +11,8 @@ import pytest
 
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference.detect import create_detector
-from mien.app.inference.runtime import sessions
+from mien.app.inference.runtime import cpu_count, sessions
+from mien.app.inference.runtime.cpu_count import cores, cpu_quota
 from mien.app.inference.runtime.sessions import (
     CPU,
     CUDA,
@@ -19,6 +22,7 @@ from mien.app.inference.runtime.sessions import (
     open_session,
 )
 from mien.app.settings import load_settings
+from mien.data.atomic import write_atomic
 from tests.support import random_crops, tiny_graph
 
 
@@ -32,58 +36,52 @@ def driver_of(gpus: int) -> Mock:
     return Mock(cuInit=lambda _: 0, cuDeviceGetCount=write_count)
 
 
-ALL = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9"}
+LIBRARIES = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9"}
 
 
 def machine(
     monkeypatch: pytest.MonkeyPatch,
     driver: Mock | None,
-    libraries: set[str] = ALL,
+    *,
+    missing: str = "",
+    in_wheels: str = "",
     providers: tuple[str, ...] = (CUDA,),
-) -> list[str]:
-    """Fake a machine with this driver and these libraries; returns a log of preload calls."""
-    preloaded: list[str] = []
+) -> None:
+    """Fake a machine with this driver, and all libraries but one, which may be in a wheel of NVIDIA."""
+    preloaded = {""}
 
     def load(name: str) -> object:
         if name == "libcuda.so.1" and driver is not None:
             return driver
-        if name not in libraries:
+        if name not in LIBRARIES or (name == missing and name not in preloaded):
             raise OSError(f"{name}: cannot open shared object file")
         return object()
 
     def preload() -> None:
         print("Failed to load libcublas.so.13")
-        preloaded.append("recorded")
+        preloaded.add(in_wheels)
 
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*providers, CPU])
     monkeypatch.setattr(onnxruntime, "cuda_version", "13.0")
     monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
     monkeypatch.setattr(ctypes, "CDLL", load)
-    return preloaded
 
 
-@pytest.mark.parametrize(
-    ("driver", "missing", "providers", "reason"),
-    [
-        (driver_of(1), set(), (CUDA,), None),
-        (None, set(), (CUDA,), "no NVIDIA driver was found (libcuda.so.1)"),
-        (driver_of(0), set(), (CUDA,), "the NVIDIA driver sees no GPU"),
-        (driver_of(1), {"libcudnn.so.9"}, (CUDA,), "these CUDA 13 libraries are missing: libcudnn.so.9"),
-        (driver_of(1), set(), (), "no CUDA provider"),
-    ],
-)
 def test_what_cuda_lacks_is_named_and_nothing_is_printed(
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    driver: Mock | None,
-    missing: set[str],
-    providers: tuple[str, ...],
-    reason: str | None,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    preloaded = machine(monkeypatch, driver, ALL - missing, providers)
-    found = cuda_unavailable_reason()
-    assert found == reason or (reason and found and reason in found)
-    assert preloaded == ["recorded"] * bool(missing)
+    gpu, cudnn = driver_of(1), "libcudnn.so.9"
+    for in_wheels in ({}, {"missing": cudnn, "in_wheels": cudnn}):
+        machine(monkeypatch, gpu, **in_wheels)
+        assert cuda_unavailable_reason() is None
+    for driver, lacks, reason in (
+        (None, {}, "no NVIDIA driver was found (libcuda.so.1)"),
+        (driver_of(0), {}, "the NVIDIA driver sees no GPU"),
+        (gpu, {"missing": cudnn}, "these CUDA 13 libraries are missing: libcudnn.so.9"),
+        (gpu, {"providers": ()}, "no CUDA provider"),
+    ):
+        machine(monkeypatch, driver, **lacks)  # type: ignore[arg-type]
+        assert reason in str(cuda_unavailable_reason())
     assert capfd.readouterr().out == ""
 
 
@@ -117,3 +115,27 @@ def test_a_detector_runs_on_the_cpu_of_a_machine_with_a_gpu(monkeypatch: pytest.
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     create_detector(load_settings(device=device, detector="builtin"))
     assert [call.kwargs["providers"] for call in session.call_args_list] == [[(CPU, {})]]
+
+
+SLICES = "0::/user.slice/mien.service\n"
+V1 = "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n"
+
+
+def test_cores_are_limited_by_affinity_and_the_quota_of_the_tightest_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
+    for number, (own, quotas, expected) in enumerate(
+        (
+            ("0::/\n", {"cpu.max": "50000 100000\n"}, (0.5, 1)),
+            ("0::/\n", {"cpu.max": "max 100000\n"}, (None, 8)),
+            (SLICES, {"user.slice/cpu.max": "150000 100000", "user.slice/mien.service/cpu.max": "4 1"}, (1.5, 2)),
+            (V1, {"cpu/docker/abc/cpu.cfs_quota_us": "300000\n", "cpu/docker/abc/cpu.cfs_period_us": "100000"}, (3, 3)),
+        )
+    ):
+        groups = tmp_path / str(number)
+        for name, text in ({"self": own} | quotas).items():
+            write_atomic(groups / name, text)
+        quota = cpu_quota(groups, groups / "self")
+        monkeypatch.setattr(cpu_count, "cpu_quota", lambda quota=quota: quota)
+        assert (quota, cores()) == expected

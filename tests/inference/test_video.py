@@ -33,11 +33,6 @@ def quarters_of(path: Path, *, size: tuple[int, int] = (320, 240)) -> Array:
     return pixels[np.ix_((height // 4, 3 * height // 4), (width // 4, 3 * width // 4))].mean(axis=2)
 
 
-def times(path: Path) -> list[float]:
-    with Video(str(path)) as video:
-        return [frame.time_s for frame in video]
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return clip(tmp_path_factory.mktemp("plain") / "plain.mp4").read_bytes()
@@ -50,10 +45,9 @@ def test_of_two_fields_only_one_moment_is_shown(tmp_path: Path) -> None:
     assert quarters_of(path) == pytest.approx(60, abs=4)
 
 
-@pytest.mark.parametrize(("aspect", "size"), [("16/9", (569, 240)), ("8/9", (320, 270))])
-def test_pixels_that_are_not_square_are_stretched(tmp_path: Path, aspect: str, size: tuple[int, int]) -> None:
-    path = clip(tmp_path / "anamorphic.mp4", "-vf", f"setsar={aspect}")
-    assert quarters_of(path, size=size) == pytest.approx(QUARTERS, abs=6)
+def test_pixels_that_are_not_square_are_stretched(tmp_path: Path) -> None:
+    path = clip(tmp_path / "anamorphic.mp4", "-vf", "setsar=16/9")
+    assert quarters_of(path, size=(569, 240)) == pytest.approx(QUARTERS, abs=6)
 
 
 @pytest.mark.parametrize(
@@ -84,19 +78,11 @@ def test_times_start_where_a_trimmed_video_starts(tmp_path: Path) -> None:
     whole = clip(tmp_path / "whole.mp4", "-g", "25", seconds=4)
     trimmed = tmp_path / "trimmed.mp4"
     ffmpeg("-ss", "1.5", "-i", whole, "-c", "copy", trimmed)
-    found = times(trimmed)
+    with Video(str(trimmed)) as video:
+        found = [frame.time_s for frame in video]
     assert found[0] == pytest.approx(0.0, abs=0.05)
     assert found[-1] == pytest.approx(2.5 - 0.04, abs=0.06)
     np.testing.assert_allclose(np.diff(found), 0.04, atol=0.002)
-
-
-def test_joined_transport_streams_are_one_recording(tmp_path: Path) -> None:
-    first, second = clip(tmp_path / "1.ts"), clip(tmp_path / "2.ts", "-output_ts_offset", "3600")
-    joined = tmp_path / "joined.ts"
-    joined.write_bytes(first.read_bytes() + second.read_bytes() + first.read_bytes())
-    found = times(joined)
-    assert len(found) == 75
-    np.testing.assert_allclose(np.diff(found), 0.04, atol=0.01)
 
 
 def test_a_file_that_is_not_a_video_is_an_error(plain: bytes, tmp_path: Path) -> None:
