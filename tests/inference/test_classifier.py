@@ -97,20 +97,15 @@ def test_without_a_gpu_cuda_fails_with_the_reason_and_auto_logs_it_and_uses_the_
     assert "no NVIDIA driver" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_int8_instructions_are_read_from_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8.sys, "platform", "linux")
+    for text, expected in (
         ("flags : fpu avx2 avx512_vnni erms", True),
         ("Features : fp asimd asimddp", True),
         ("flags : fpu avx2 avx512f avx512vnni_like", False),
-    ],
-)
-def test_int8_instructions_are_read_from_cpuinfo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: bool
-) -> None:
-    monkeypatch.setattr(int8.sys, "platform", "linux")
-    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}\n", encoding="utf-8")
-    assert int8.has_int8_instructions(tmp_path / "cpuinfo") is expected
+    ):
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}\n", encoding="utf-8")
+        assert int8.has_int8_instructions(tmp_path / "cpuinfo") is expected
     assert not int8.has_int8_instructions(tmp_path / "absent")
 
 

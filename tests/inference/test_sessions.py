@@ -118,7 +118,6 @@ def test_a_detector_runs_on_the_cpu_of_a_machine_with_a_gpu(monkeypatch: pytest.
 
 
 SLICES = "0::/user.slice/mien.service\n"
-V1 = "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n"
 
 
 def test_cores_are_limited_by_affinity_and_the_quota_of_the_tightest_group(
@@ -130,7 +129,6 @@ def test_cores_are_limited_by_affinity_and_the_quota_of_the_tightest_group(
             ("0::/\n", {"cpu.max": "50000 100000\n"}, (0.5, 1)),
             ("0::/\n", {"cpu.max": "max 100000\n"}, (None, 8)),
             (SLICES, {"user.slice/cpu.max": "150000 100000", "user.slice/mien.service/cpu.max": "4 1"}, (1.5, 2)),
-            (V1, {"cpu/docker/abc/cpu.cfs_quota_us": "300000\n", "cpu/docker/abc/cpu.cfs_period_us": "100000"}, (3, 3)),
         )
     ):
         groups = tmp_path / str(number)
