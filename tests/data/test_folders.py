@@ -57,7 +57,7 @@ def test_numbers_and_names_in_other_languages_mean_what_the_option_says(tmp_path
 
 def test_the_largest_face_of_whole_photos_is_aligned_by_the_table_of_mien_label(tmp_path: Path) -> None:
     """Two classes of photos with a face off center, one of them without."""
-    drawn = make_photos(tmp_path / "drawn", faces=4)
+    drawn = make_photos(tmp_path / "drawn")
     with (drawn / "labels.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     table: list[tuple[object, ...]] = [tuple(head)]

@@ -186,7 +186,7 @@ def ferplus_votes(label: str) -> tuple[int, ...]:
     return tuple(8 if name == label else 2 if name == "unknown" else 0 for name in COLUMNS)
 
 
-def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = None, *, suffix: str = ".png") -> Path:
+def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = None) -> Path:
     """Write class folders; an empty split name puts the class folders at the root. Returns `root`."""
     for split, counts in (splits or {"train": dict.fromkeys(LABELS, 2), "test": dict.fromkeys(LABELS, 1)}).items():
         for number, (name, count) in enumerate(counts.items()):
@@ -194,7 +194,7 @@ def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = No
                 # each split has its own pixels, and so has an eighth class
                 seed = 1000 * len(split) + 250 * (split == "valid") + index + 500 * (number // len(LABELS))
                 face, _ = draw_face(LABELS[number % len(LABELS)], seed)
-                write_image(root / split / name / f"{split}{index:03}{suffix}", face)
+                write_image(root / split / name / f"{split}{index:03}.png", face)
     return root
 
 
@@ -215,10 +215,10 @@ def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = N
     return root
 
 
-def make_affectnet(root: Path, per_class: int = 20, *, folders: bool = False) -> Path:
+def make_affectnet(root: Path, *, folders: bool = False) -> Path:
     """Write AffectNet's layout, with contempt and an image without a face; or its class folders. Returns `root`."""
     lists: dict[str, list[tuple[object, ...]]] = {"training": [], "validation": []}
-    for part, count in (("training", per_class), ("validation", 2)):
+    for part, count in (("training", 20), ("validation", 2)):
         for number, label in enumerate(AFFECTNET_EXPRESSIONS):
             for index in range(count):
                 face, points = draw_face(label if label in LABELS else "neutral", 100 * number + index, size_px=100)
@@ -245,10 +245,10 @@ def landmarks_68(points: Array) -> str:
     return ";".join(f"{value:.2f}" for value in marks.ravel())
 
 
-def make_expw(root: Path, per_class: int = 12) -> Path:
+def make_expw(root: Path) -> Path:
     """Write ExpW's layout: photos with two faces each. Returns `root`."""
     lines = []
-    for index in range(per_class):
+    for index in range(12):
         for number, label in enumerate(EXPW_EXPRESSIONS):
             name = f"{label}_{index:03}.jpg"
             photo = np.full((130, 260, 3), 120, np.uint8)
@@ -268,12 +268,12 @@ def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
         csv.writer(file, lineterminator="\n").writerows(rows)
 
 
-def make_photos(root: Path, *, faces: int = 4) -> Path:
-    """Write photos with one face each and the table that `mien label` writes. Returns `root`."""
+def make_photos(root: Path) -> Path:
+    """Write four photos with one face each and the table that `mien label` writes. Returns `root`."""
     points = (f"{name}_{axis}" for name in LANDMARKS for axis in "xy")
     head = ("file", "face", "x", "y", "width", "height", "detection_score", *points)
     rows: list[tuple[object, ...]] = [head]
-    for number in range(faces):
+    for number in range(4):
         face, landmarks = draw_face("neutral", number, size_px=80)
         photo = np.full((120, 160, 3), 120, np.uint8)
         photo[20:100, 40:120] = face
