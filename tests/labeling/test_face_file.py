@@ -9,7 +9,6 @@ import pytest
 
 from mien.app.labeling.face_file import read_face_file
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.records import Input
 from mien.app.settings import Settings
 from mien.data.contract import LANDMARKS
 from tests.support import sample_photo
@@ -31,12 +30,6 @@ def write_boxes(path: Path, *rows: tuple[object, ...]) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("file", "x", "y", "width", "height", "frame"), *rows])
     return path
-
-
-def faces_of(folder: Path, text: str) -> list[Any]:
-    """The faces of a.jpg in a file with this text."""
-    (folder / "boxes").write_text(text, encoding="utf-8", newline="")
-    return list(read_face_file(folder / "boxes").of(Input("a.jpg", "file", b"a.jpg", 1)))
 
 
 def labeled(photos: Path, settings: Settings, *, out: str = "out", **options: Any) -> list[dict[str, str]]:
@@ -84,26 +77,10 @@ def test_coco_boxes_are_read_with_landmarks_that_have_their_names(tmp_path: Path
             {"image_id": 3, "category_id": 2, "bbox": BOX, "keypoints": [1, 2, 2]},
         ],
     }
-    face, box = faces_of(tmp_path, json.dumps(document))
+    (tmp_path / "coco.json").write_text(json.dumps(document))
+    face, box = read_face_file(tmp_path / "coco.json").faces["a.jpg"][-1]
     assert (tuple(face.box), face.landmarks_px.tolist()[0]) == (BOX, [196, 117])
     assert tuple(box) == BOX
-
-
-ROW = "a.jpg,180,50,90,120"
-POINTS = ",".join(f"{point}_{axis}" for point in LANDMARKS for axis in "xy")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"\ufefffile,x,y,width,height\r\n{ROW}\r\n\r\n",
-        "file;x;y;width;height\na.jpg;180,0;50,0;90;120\n",
-        f"file, x, y, width, height, {POINTS}\n{ROW.replace(',', ', ')}{',' * 10}\n",
-    ],
-    ids=["windows", "decimal commas", "spaces and no landmarks"],
-)
-def test_boxes_are_read_as_other_programs_write_them(tmp_path: Path, text: str) -> None:
-    assert [tuple(box) for box in faces_of(tmp_path, text)] == [BOX]
 
 
 def test_crops_of_a_run_are_labeled_as_the_run_did_and_other_sizes_are_errors(photos: Path, settings: Settings) -> None:

@@ -31,6 +31,7 @@ ODD_NAMES = (
     "ünï cödé 名前.jpg",
     'with, comma "quote".jpg',
     "new\nline.jpg",
+    "carriage\rreturn.jpg",
     "-dash.jpg",
     "=1+1.jpg",
     "a" * 200 + ".jpg",
