@@ -1,5 +1,5 @@
 """Fixtures of the API tests."""
 
-from tests.support.app import classifier, client, connect
+from tests.support.app import classifier, connect
 
-__all__ = ["classifier", "client", "connect"]
+__all__ = ["classifier", "connect"]

@@ -1,6 +1,5 @@
 """Labeling a video source, view by view, and serving the page to this machine."""
 
-import io
 import itertools
 import json
 import os
@@ -13,17 +12,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from click.testing import Result
-from rich.console import Console
 from typer.testing import CliRunner
 
 from mien.app.cli.program import app
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Photo
-from mien.app.live import views, webcam
-from mien.app.live.video import Frame, SourceUnavailable, open_source
-from mien.app.live.views import JsonLinesView, LinesView, Moment, VideoFile
-from mien.app.live.webcam import Summary, label_video
+from mien.app.live import webcam
+from mien.app.live.video import Frame, open_source
+from mien.app.live.views import JsonLinesView, Moment, VideoFile
+from mien.app.live.webcam import label_video
 from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.support import gradient_image, sample_photo
@@ -49,10 +47,6 @@ def opening(*views: object) -> list[Callable[[], Any]]:
     return [Mock(side_effect=[view]) for view in views]
 
 
-def moments(view: Mock) -> list[Moment]:
-    return [call.args[0] for call in view.show.call_args_list]
-
-
 @pytest.fixture
 def labeler(classifier: Classifier) -> Labeler:
     """Finds one face that moves a little to the right with each frame; none in the last."""
@@ -67,30 +61,12 @@ def test_json_lines_have_the_faces_with_their_tracks_and_end_with_the_reader(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["time_s"] for line in lines] == [number / FPS for number in range(FRAMES)]
     assert [[face["track"] for face in line["faces"]] for line in lines] == [[1]] * (FRAMES - 1) + [[]]
-    assert {"label", "confidence", "agreement", "votes", "box"} <= set(lines[0]["faces"][0])
     closed = Mock(**{"write.side_effect": BrokenPipeError, "fileno.return_value": os.open(os.devnull, os.O_WRONLY)})
     monkeypatch.setattr("sys.stdout", closed)
     assert not JsonLinesView().show(Moment(Frame(0.0, gradient_image()), Photo(640, 480, ()), 0.0))
 
 
-def test_a_face_keeps_its_number_and_every_view_sees_every_frame(labeler: Labeler) -> None:
-    source, first, second = still(), recorder(), recorder()
-    summary = label_video(labeler, source, opening(first, second))
-    assert (summary.frames, summary.tracks) == (FRAMES, {1})
-    assert moments(first) == moments(second)
-    assert [len(moment.photo.faces) for moment in moments(first)] == [1] * (FRAMES - 1) + [0]
-    for opened in (source, first, second):
-        opened.close.assert_called_once()
-    assert "12 frames" in str(summary)
-    assert "1 track of faces" in str(summary)
-    assert str(Summary(frames=1)).startswith("1 frame in")
-
-
-@pytest.mark.parametrize(
-    "stop",
-    [lambda: False, Mock(side_effect=KeyboardInterrupt), lambda: signal.raise_signal(signal.SIGTERM) or True],
-    ids=["view", "ctrl-c", "sigterm"],
-)
+@pytest.mark.parametrize("stop", [lambda: False, lambda: signal.raise_signal(signal.SIGTERM) or True])
 def test_closing_a_view_or_a_signal_ends_the_run_normally(
     labeler: Labeler, stop: Callable[[], bool], tmp_path: Path
 ) -> None:
@@ -113,19 +89,15 @@ def test_an_error_closes_the_source_and_all_views_and_keeps_the_existing_video(
     path.write_bytes(b"the video of yesterday")
     unclosed = recorder(False)
     unclosed.close.side_effect = OSError("disk full")
-    for failing, message in (
-        (SourceUnavailable("no such folder"), "no such folder"),
-        (recorder(True, OSError("as a test")), "as a test"),
-        (unclosed, "disk full"),
-    ):
+    for failing, message in ((recorder(True, OSError("as a test")), "as a test"), (unclosed, "disk full")):
         source, first, file = still(), recorder(), VideoFile(path)
-        with pytest.raises((SourceUnavailable, OSError), match=message):
+        with pytest.raises(OSError, match=message):
             label_video(labeler, source, opening(file, first, failing))
         source.close.assert_called_once()
         first.close.assert_called_once_with(complete=False)
         assert path.read_bytes() == b"the video of yesterday"
-        assert ("out.part.mp4" in capsys.readouterr().err) == (message != "no such folder"), "what was written is named"
-        path.with_name("out.part.mp4").unlink(missing_ok=True)
+        assert "out.part.mp4" in capsys.readouterr().err, "what was written is named"
+        path.with_name("out.part.mp4").unlink()
 
 
 def test_ctrl_c_before_the_first_frame_is_no_error_and_an_existing_table_is_kept(
@@ -137,22 +109,10 @@ def test_ctrl_c_before_the_first_frame_is_no_error_and_an_existing_table_is_kept
     source.name = "camera 0"
     monkeypatch.setattr(webcam, "open_source", lambda *_, **__: source)
     assert webcam.run(labeler, "0", write=table, window=False).frames == 0
-    source.frames.side_effect = [iter(())]
-    with pytest.raises(SourceUnavailable, match="no frame could be decoded"):
-        webcam.run(labeler, "0", write=table, window=False)
     assert table.read_text() == "of yesterday"
     source.frames.side_effect = still().frames
     webcam.run(labeler, "0", write=table, window=False)
     assert table.read_text().startswith("person,")
-
-
-def test_lines_are_printed_for_changes_only(labeler: Labeler) -> None:
-    text = io.StringIO()
-    label_video(labeler, still(), opening(LinesView(Console(file=text, width=100))))
-    lines = text.getvalue().splitlines()
-    assert lines[0].split()[:4] == ["0.00", "s", "person", "1"]
-    labels = [line.split()[4] for line in lines]
-    assert all(one != other for one, other in itertools.pairwise(labels))
 
 
 def command(artifact: Path, *arguments: str) -> Result:
@@ -173,48 +133,17 @@ def test_the_command_labels_a_video_and_writes_another(
     answer = command(artifact, "--source", str(source), "--write", str(result))
     assert answer.exit_code == 0, answer.output
     assert "person 1" in answer.stdout
-    assert "4 frames" in answer.stderr
     plain, drawn = (list(open_source(str(path)).frames()) for path in (source, result))
     assert len(plain) == len(drawn) == 4
     changed = np.abs(plain[0].pixels.astype(int) - drawn[0].pixels.astype(int)).max(axis=2) > 80
     assert 0.001 < changed.mean() < 0.1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["--write", "x.mp4"], 2, "needs --source"),
-        (["--source", "0", "--port", "8001"], 2, "--port"),
-        (["--source", "missing.mp4"], 1, "no such file"),
-        (["--source", "film.mp4", "--write", "film.mp4"], 1, "this file is the source"),
-        (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
-        (["--source", "film.mp4", "--write", "folder.mp4"], 1, "it is a folder"),
-        (["--source", "film.mp4", "--write", "nowhere/film.mp4"], 1, "nowhere does not exist"),
-        (["--source", "film.part.mp4", "--write", "film.mp4"], 1, "film.part.mp4 exists: an interrupted run"),
-    ],
-)
-def test_invalid_options_are_one_line_errors(
-    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, words: str
+def test_neither_the_source_nor_an_interrupted_recording_is_overwritten(
+    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    film(tmp_path / "film.mp4")
-    film(tmp_path / "film.part.mp4")
-    (tmp_path / "folder.mp4").mkdir()
+    film(tmp_path / "film.mp4").with_name("labeled.part.mp4").touch()
     monkeypatch.chdir(tmp_path)
-    answer = command(artifact, *arguments)
-    assert answer.exit_code == code
-    assert words in answer.stderr
-    assert "Traceback" not in answer.stderr
-
-
-@pytest.mark.parametrize("display", ["", "wayland-0"])
-def test_a_file_is_played_in_real_time_only_where_it_is_shown(
-    labeler: Labeler, monkeypatch: pytest.MonkeyPatch, display: str
-) -> None:
-    monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.setenv("WAYLAND_DISPLAY", display)
-    opened = Mock(side_effect=SourceUnavailable("as a test"))
-    monkeypatch.setattr(webcam, "open_source", opened)
-    with pytest.raises(SourceUnavailable, match="as a test"):
-        webcam.run(labeler, "film.mp4", write=None, window=True)
-    assert opened.call_args.kwargs["paced"] == views.has_display() == bool(display)
+    for written, words in (("film.mp4", "this file is the source"), ("labeled.mp4", "labeled.part.mp4 exists")):
+        answer = command(artifact, "--source", "film.mp4", "--write", written)
+        assert (answer.exit_code, words in answer.stderr) == (1, True), answer.output

@@ -1,0 +1,61 @@
+"""Examples of the guides, executed: requests against a real service, and programs of Python."""
+
+import importlib.util
+import os
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT, code_blocks, environment_of, output_of
+from tests.support.serving import Server
+
+_COMMANDS = {"sh": ["sh", "-eu", "-c"], "python": [sys.executable, "-c"], "js": ["node", "--input-type=module", "-e"]}
+_NEEDED = {"sh": "curl", "js": "node"}
+_REQUESTS = [block for name in ("api", "deployment") for block in code_blocks(f"docs/{name}.md", "test")]
+_PROGRAMS = [text for _, text in code_blocks("docs/python.md", "test")]
+_EXTERNAL = {"from celery": "celery", "from torch": "torch"}
+# The program that a framework would be: it calls what the example defines.
+_CALLERS = {
+    "FastAPI()": """
+from fastapi.testclient import TestClient
+
+with open("samples/photos/astronaut.jpg", "rb") as photo:
+    response = TestClient(app).post("/faces", files={"photo": photo})
+assert (response.status_code, len(response.json())) == (200, 1), response.text
+assert TestClient(app).post("/faces", files={"photo": b"no image"}).status_code == 422
+""",
+    "Celery(": """
+print(label("samples/photos/astronaut.jpg"))
+""",
+}
+
+
+@pytest.mark.parametrize(("language", "text"), _REQUESTS)
+def test_an_example_of_a_request_runs(language: str, text: str, common: Server) -> None:
+    program = _NEEDED.get(language)
+    if program and not shutil.which(program):
+        pytest.skip(f"this example needs {program}, which is not installed here")
+    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{common.port}")
+    environment = os.environ | {"PYTHONPATH": ""}
+    output = output_of(*_COMMANDS[language], text, cwd=ROOT, env=environment, timeout=90)
+    assert output.strip(), "an example shows something"
+
+
+@pytest.mark.parametrize("text", _PROGRAMS, ids=[str(number) for number in range(len(_PROGRAMS))])
+def test_an_example_of_a_program_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    external = [module for line, module in _EXTERNAL.items() if line in text]
+    for module in external:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"this example needs {module}, which is not installed here")
+    shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    program = tmp_path / "program.py"
+    program.write_text("\n".join([text, *(caller for name, caller in _CALLERS.items() if name in text)]))
+    if external:
+        output_of(sys.executable, program, cwd=tmp_path, env=environment_of(), timeout=100)
+    else:  # starts no process
+        monkeypatch.setattr(os, "environ", environment_of())
+        monkeypatch.chdir(tmp_path)
+        runpy.run_path(str(program), run_name="__main__")
