@@ -75,14 +75,13 @@ class Server:
         headers = {"content-type": "image/jpeg"} | headers
         return httpx.post(f"{self.url}/v1/expressions", content=image, headers=headers, timeout=60)
 
-    def send(self, *parts: bytes, pause_s: float = 0) -> bytes:
-        """Send raw bytes, with a pause after each part, until the server closes. Returns what it wrote."""
+    def send(self, *parts: bytes) -> bytes:
+        """Send raw bytes until the server closes. Returns what it wrote."""
         received = b""
         with socket.create_connection(self.address, timeout=20) as client:
             with suppress(OSError):
                 for part in parts:
                     client.sendall(part)
-                    time.sleep(pause_s)
             with suppress(OSError):
                 while part := client.recv(65536):
                     received += part
