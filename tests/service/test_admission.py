@@ -81,10 +81,6 @@ async def test_one_client_cannot_fill_the_queue() -> None:
     await requests.finish()
     with requests.gate.admit("a"):
         pass
-    without_queue = Scene(admission(concurrent=2, queue=0))
-    await without_queue.send("a1", "a2", "b1")
-    assert (without_queue.log, without_queue.refused()) == (["a1", "a2"], ["b1"])
-    await without_queue.finish()
 
 
 async def test_one_client_has_as_many_requests_as_its_limit() -> None:

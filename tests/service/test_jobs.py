@@ -6,9 +6,6 @@ import errno
 import io
 import json
 import os
-import re
-import signal
-import sqlite3
 import time
 import zipfile
 from collections.abc import Callable
@@ -89,9 +86,7 @@ def test_a_client_uses_half_of_the_jobs_that_are_left(tmp_path: Path) -> None:
     submitted(jobs, "greedy")
     with pytest.raises(QueueFull, match="3 of 6 jobs, 3 of them yours, are kept"):
         jobs.begin_upload("greedy")
-    for client in ("other", "third"):
-        submitted(jobs, client)
-    assert {job.client for job in jobs.of_client("other")} == {"other"}
+    submitted(jobs, "other")
 
 
 def test_jobs_expire_by_the_time_that_has_passed_and_not_by_the_clock(
@@ -100,7 +95,6 @@ def test_jobs_expire_by_the_time_that_has_passed_and_not_by_the_clock(
     jobs = Jobs(tmp_path, Settings(job_expiry_s=100))
     ended, running = submitted(jobs), submitted(jobs)
     jobs.end(ended, "done")
-    (tmp_path / "photos").mkdir()
     monkeypatch.setattr(time, "time", lambda: 1e10)
     jobs.expire(60)
     assert jobs.get(ended.id).state == "done"
@@ -109,7 +103,6 @@ def test_jobs_expire_by_the_time_that_has_passed_and_not_by_the_clock(
         jobs.get(ended.id)
     assert not (tmp_path / ended.id).exists()
     assert jobs.get(running.id)
-    assert (tmp_path / "photos").exists()
 
 
 def test_a_service_removes_expired_jobs(connect: Connect, tmp_path: Path) -> None:
@@ -131,89 +124,34 @@ def test_an_upload_of_a_killed_process_is_removed_and_one_that_arrives_is_not(tm
     jobs.begin_upload("client")
 
 
-def test_a_job_on_a_full_disk_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = Jobs(tmp_path, Settings())
-    job = submitted(jobs)
-    connect = sqlite3.connect
-
-    def full(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        if (tmp_path / job.id / "input").exists():
-            raise sqlite3.OperationalError("database or disk is full")
-        return connect(*arguments, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", full)
-    jobs.end(job, "canceled")
-    assert jobs.get(job.id).state == "canceled"
-
-
-def test_cancel_follows_the_state_of_a_job(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, Settings())
-    first, _ = submitted(jobs), submitted(jobs)
-    assert started(jobs).id == first.id, "the oldest"
-    jobs.cancel(first)  # as seen before it has started
-    assert (jobs.get(first.id).state, jobs.get(first.id).cancel) == ("running", 1)
-    assert (tmp_path / first.id / "input").exists(), "it keeps its images until it has stopped"
-    jobs.end(first, "done")
-    jobs.cancel(first)  # as seen before it has ended
-    assert jobs.get(first.id).state == "done"
-    jobs.cancel(jobs.get(first.id))
-    with pytest.raises(NoSuchJob):
-        jobs.cancel(first)
-
-
 @pytest.fixture
-def labeling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
-    """Replace `mien label` by a script."""
+def labeling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A script that replaces `mien label`, and writes the signals that it gets to `tmp_path / "signals"`."""
     if os.name == "nt":
         pytest.skip("a script of a POSIX shell")
-
-    def write(body: str) -> None:
-        script = tmp_path / "mien.sh"
-        script.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-        script.chmod(0o755)
-        monkeypatch.setattr("mien.app.service.jobs.sys.executable", str(script))
-
-    return write
+    script = tmp_path / "mien.sh"
+    trap = f"trap 'echo term >> {tmp_path / 'signals'}; exit 4' TERM"
+    script.write_text(f"#!/bin/sh\n{trap}\nfor i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; done\n", encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setattr("mien.app.service.jobs.sys.executable", str(script))
+    return script
 
 
-@pytest.mark.parametrize(("kills", "state"), [(1, "running"), (2, "failed")])
-def test_a_killed_job_is_continued_once_and_says_why_it_failed(
-    tmp_path: Path, labeling: Callable[[str], object], kills: int, state: str
-) -> None:
+def test_a_killed_job_is_continued_once_and_says_why_it_failed(tmp_path: Path, labeling: Path) -> None:
     jobs = Jobs(tmp_path / "jobs", Settings())
     job = submitted(jobs)
-    labeling(f"kill -{signal.SIGKILL.value} $$")
-    for _ in range(kills):
+    labeling.write_text("#!/bin/sh\nkill -KILL $$\n")
+    for state, reason in (("running", "None"), ("failed", "killed twice")):
         asyncio.run(jobs.process(started(jobs)))
-    assert jobs.get(job.id).state == state
-    assert (tmp_path / "jobs" / job.id / "input").exists() == (state == "running")
-    assert ("killed twice" in str(jobs.get(job.id).reason)) == (state == "failed")
+        assert jobs.get(job.id).state == state
+        assert reason in str(jobs.get(job.id).reason)
 
 
-def test_a_canceled_job_gets_one_signal(tmp_path: Path, labeling: Callable[[str], object]) -> None:
+@pytest.mark.usefixtures("labeling")
+def test_labeling_ends_with_the_service_and_when_its_job_is_canceled(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path / "jobs", Settings())
     submitted(jobs)
     job = started(jobs)
-    log = tmp_path / "signals"
-    labeling(f"trap 'echo term >> {log}' TERM\nfor i in 1 2 3 4; do sleep 0.3; done\nexit 4")
-    jobs.cancel(job)
-    asyncio.run(jobs.process(job))
-    assert jobs.get(job.id).state == "canceled"
-    assert log.read_text() == "term\n"
-
-
-def test_labeling_ends_with_the_service_or_with_an_error_of_the_table(
-    tmp_path: Path, labeling: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = Jobs(tmp_path / "jobs", Settings())
-    submitted(jobs)
-    job = started(jobs)
-    log = tmp_path / "signals"
-    labeling(f"trap 'echo term >> {log}; exit 4' TERM\nfor i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; done")
-    with monkeypatch.context() as patch:
-        patch.setattr(jobs, "get", Mock(side_effect=sqlite3.OperationalError("disk I/O error")))
-        with pytest.raises(sqlite3.Error):
-            asyncio.run(jobs.process(job))
 
     async def stop() -> None:
         task = asyncio.create_task(jobs.process(job))
@@ -223,18 +161,21 @@ def test_labeling_ends_with_the_service_or_with_an_error_of_the_table(
             await task
 
     asyncio.run(stop())
-    assert log.read_text() == "term\nterm\n"
     assert jobs.get(job.id).state == "running", "it continues at the next start"
+    jobs.cancel(job)
+    asyncio.run(jobs.process(job))
+    assert jobs.get(job.id).state == "canceled"
+    assert (tmp_path / "signals").read_text() == "term\nterm\n"
 
 
 @pytest.mark.usefixtures("idle")
-@pytest.mark.parametrize("call", ["mien.app.service.jobs.Path.mkdir", "mien.app.service.uploads._DiskFile.write"])
 def test_a_job_that_the_disk_cannot_hold_is_refused_and_takes_no_place(
-    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = connect(jobs_dir=tmp_path, max_jobs=1)
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     with monkeypatch.context() as patch:
-        patch.setattr(call, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        patch.setattr("mien.app.service.uploads._DiskFile.write", full)
         assert "No space left on device" in problem(client.post("/v1/jobs", **FORM), 503, "queue-full")
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
     assert client.post("/v1/jobs", **FORM).status_code == 202
@@ -244,55 +185,13 @@ def test_a_job_that_another_setting_interrupted_starts_again(queue: Queue) -> No
     before, after = queue(detection_px=320), queue()
     job = submitted(before)
     before.end = lambda *_: None  # type: ignore[method-assign]  # the service is killed just before
-    asyncio.run(before.process(job))
-    asyncio.run(after.process(job))
-    assert after.progress(job) == ({}, 1), "before it begins"
-    asyncio.run(after.process(job))
+    for jobs in (before, after, after):
+        asyncio.run(jobs.process(job))
     assert after.get(job.id).state == "done"
     assert after.progress(job) == ({"no_face": 1}, 0)
 
 
-def test_of_damaged_journals_a_running_job_starts_again_and_one_that_has_ended_is_lost(
-    connect: Connect, tmp_path: Path, queue: Queue
-) -> None:
-    jobs, client = queue(), f"key:{key_hash('k')[:12]}"
-    running, ended = submitted(jobs, client), submitted(jobs, client)
-    jobs.end(ended, "done")
-    for job in (running, ended):
-        (tmp_path / job.id / "out" / ".mien").mkdir(parents=True)
-        (tmp_path / job.id / "out" / ".mien" / "journal.sqlite3").write_bytes(b"no table" * 1000)
-    assert jobs.progress(running) == ({}, 1)
-    for _ in range(2):
-        asyncio.run(jobs.process(running))
-    service = connect(jobs_dir=tmp_path, api_key_sha256=key_hash("k"))
-    service.headers["x-api-key"] = "k"
-    assert [(job["id"], job["state"]) for job in service.get("/v1/jobs").json()["jobs"]] == [(running.id, "done")]
-    for path in ("", "/results", "/results?format=ndjson", "/results?format=csv"):
-        assert "cannot be read" in problem(service.get(f"/v1/jobs/{ended.id}{path}"), 404, "no-such-job")
-    assert service.delete(f"/v1/jobs/{ended.id}").status_code == 204
-
-
-def test_a_zip_file_without_images_is_done_without_a_reason(queue: Queue) -> None:
-    jobs = queue()
-    folder = jobs.begin_upload("client")
-    zipfile.ZipFile(folder / "input" / "0.zip", "w").close()
-    job = jobs.submit(folder, {}, JobOptions())
-    asyncio.run(jobs.process(job))
-    assert (jobs.get(job.id).state, jobs.get(job.id).reason) == ("done", None)
-
-
-def test_the_limit_of_images_counts_those_before_a_restart(queue: Queue) -> None:
-    before, after = queue(max_job_images=2), queue(max_job_images=5)
-    job = submitted(before, images=8)
-    before.end = lambda *_: None  # type: ignore[method-assign]  # the service is killed just before
-    asyncio.run(before.process(job))
-    asyncio.run(after.process(job))
-    assert after.progress(job) == ({"no_face": 5}, 3)
-
-
-def test_pages_and_streams_of_results_are_complete_and_in_order(
-    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: Queue
-) -> None:
+def test_pages_and_streams_of_results_are_complete_and_in_order(connect: Connect, tmp_path: Path, queue: Queue) -> None:
     jobs = queue(max_job_images=5)
     job = submitted(jobs, images=7)
     asyncio.run(jobs.process(job))
@@ -304,39 +203,14 @@ def test_pages_and_streams_of_results_are_complete_and_in_order(
         pages.append(client.get(f"{url}/results", params={"limit": 2, "after": pages[-1]["next"]}).json())
     names = [f"{number}.png" for number in range(5)]
     assert [[image["name"] for image in page["images"]] for page in pages] == [names[:2], names[2:4], names[4:]]
-    lines = client.get(f"{url}/results?format=ndjson")
-    assert lines.headers["content-type"].startswith("application/x-ndjson")
-    assert [json.loads(line) for line in lines.text.splitlines()] == [
-        image for page in pages for image in page["images"]
-    ]
-    for form in ("json", "ndjson", "csv"):
-        plain, packed = (
-            client.get(f"{url}/results?format={form}", headers={"accept-encoding": encoding})
-            for encoding in ("identity", "gzip")
-        )
-        assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
-        assert packed.content == plain.content
+    lines = client.get(f"{url}/results?format=ndjson").text.splitlines()
+    assert [json.loads(line) for line in lines] == [image for page in pages for image in page["images"]]
     table = client.get(f"{url}/results", params={"format": "csv", "after": pages[0]["next"]}).text.splitlines()
-    assert table[0].startswith("name,frame,time_s,face,x,y,width,height,label,confidence,uncertain,p_surprise")
     assert [row.split(",")[0] for row in table[1:]] == names[2:]
     assert {row.count(",") for row in table} == {table[0].count(",")}
-    cursors = (b"[]", b'["a", Infinity]', b'["a", 9999999999999999999]', b'["\\ud800", 1]', b"[" * 7000)
-    mistakes = ["?page=2", "?after=x", "?limit=1&limit=2"]
-    for mistake in mistakes + [f"?after={base64.urlsafe_b64encode(cursor).decode()}" for cursor in cursors]:
-        assert client.get(f"{url}/results{mistake}").status_code == 422, "it would be the first page again"
-    monkeypatch.setattr("mien.app.service.routes.jobs._PAGE_BYTES", 200)
-    small = client.get(f"{url}/results").json()
-    assert len(small["images"]) in (2, 3)
-    assert small["next"]
-
-
-def test_a_job_returns_ranked_expressions_and_crops_on_request(connect: Connect, tmp_path: Path, queue: Queue) -> None:
-    jobs = queue()
-    job = submitted(jobs, photo=sample_photo().read_bytes(), top_k=3, crops=True)
-    asyncio.run(jobs.process(job))
-    (image,) = connect(jobs_dir=tmp_path).get(f"/v1/jobs/{job.id}/results").json()["images"]
-    assert len(image["faces"][0]["top"]) == 3
-    assert decode(base64.b64decode(image["faces"][0]["crop"]["base64"])).shape == (112, 112, 3)
+    for cursor in (b"x", b'["a", 9999999999999999999]', b'["\\ud800", 1]', b"[" * 7000):
+        mistaken = client.get(f"{url}/results", params={"after": base64.urlsafe_b64encode(cursor).decode()})
+        assert mistaken.status_code == 422, "it would be the first page again"
 
 
 @pytest.mark.usefixtures("idle")
@@ -344,56 +218,45 @@ def test_given_boxes_of_a_job_are_found_by_the_names_of_the_client(
     connect: Connect, tmp_path: Path, queue: Queue
 ) -> None:
     client, jobs = connect(jobs_dir=tmp_path), queue()
-    images = [("images", (name, PHOTO)) for name in ("me.png", "other.png", "a/b.png")]
-    images += [("images", ("all.zip", zipped()))]
+    images = [("images", ("me.png", PHOTO)), ("images", ("other.png", PHOTO)), ("images", ("all.zip", zipped()))]
 
     def post(table: str) -> httpx.Response:
         return client.post("/v1/jobs", files=[*images, ("boxes", ("boxes.csv", table))])
 
-    rows = ["file,x,y,width,height", "me.png,10,20,60,60", "me.png,80,20,60,60", "a/b.png,1,2,50,50"]
-    response = post("\n".join([*rows, "all.zip/in/00.png,5,6,40,40"]))
+    rows = "file,x,y,width,height\nme.png,10,20,60,60\nme.png,80,20,60,60\n"
+    response = post(f"{rows}all.zip/in/00.png,5,6,40,40")
     asyncio.run(jobs.process(jobs.get(response.json()["id"])))
     found = client.get(f"{response.headers['location']}/results").json()["images"]
     assert {image["name"]: [list(face["box"].values()) for face in image["faces"]] for image in found} == {
         "me.png": [[10, 20, 60, 60], [80, 20, 60, 60]],
         "other.png": [],
-        "a/b.png": [[1, 2, 50, 50]],
         "all.zip/in/00.png": [[5, 6, 40, 40]],
     }
-    wrong = ("\n".join([*rows, "gone.png,1,2,3,4"]), "file,x\nme.png,1", '{"images": ' + "[" * 9000, "[" * 600_000)
-    for table, detail in zip(wrong, ("gone.png", "columns file, x", "COCO", "500,000 values"), strict=True):
+    for table, detail in ((f"{rows}gone.png,1,2,3,4", "gone.png"), ("[" * 600_000, "500,000 values")):
         assert detail in problem(post(table), 422, "invalid-request")
     assert len(jobs.of_client("testclient")) == 1
 
 
-@pytest.mark.parametrize(("images", "crops"), [(6, False), (200, True)])
-def test_crops_of_a_job_count_as_its_bytes(tmp_path: Path, artifact: Path, images: int, crops: bool) -> None:
-    jobs = Jobs(tmp_path, Settings(model=artifact, detector="builtin", device="cpu", max_job_bytes=100_000))
-    job = submitted(jobs, images=images, photo=sample_photo().read_bytes(), crops=crops)
-    asyncio.run(jobs.process(job))
-    counts, remaining = jobs.progress(job)
-    assert jobs.get(job.id).state == "done"
-    assert counts["ok"] >= 6
-    assert (remaining > 0) == ("only the images before 2 faces" in str(jobs.get(job.id).reason)) == crops
+def test_crops_of_a_job_count_as_its_bytes(queue: Queue) -> None:
+    jobs = queue(max_job_bytes=100_000)
+    for crops in (False, True):
+        job = submitted(jobs, images=3, photo=sample_photo().read_bytes(), crops=crops)
+        asyncio.run(jobs.process(job))
+        ended = jobs._ended_early(job)
+        assert (ended is not None and ended[0] == "done" and "before 2 faces" in str(ended[1])) == crops
 
 
 @pytest.mark.usefixtures("idle")
 def test_a_repeated_request_gets_the_job_of_the_first_one(connect: Connect, tmp_path: Path) -> None:
-    client = connect(jobs_dir=tmp_path, api_key_sha256=f"{key_hash('a')},{key_hash('b')}", metrics_without_key=True)
+    client = connect(jobs_dir=tmp_path, api_key_sha256=f"{key_hash('a')},{key_hash('b')}")
 
-    def post(api_key: str, order: str | None = None) -> str:
-        headers = {"x-api-key": api_key} | ({"idempotency-key": order} if order else {})
-        response = client.post("/v1/jobs", headers=headers, **FORM)
-        assert response.headers["location"].endswith(response.json()["id"])
-        return str(response.json()["id"])
+    def post(api_key: str, order: str) -> str:
+        headers = {"x-api-key": api_key, "idempotency-key": order}
+        return client.post("/v1/jobs", headers=headers, **FORM).headers["location"]
 
     first = post("a", "order-7")
     assert post("a", "order-7") == first
-    assert len({first, post("a", "order-8"), post("b", "order-7"), post("b")}) == 4
-    counts = re.findall(r'mien_jobs\{state="\w+"\} (\d)', client.get("/metrics").text)
-    assert sum(map(int, counts)) == 4
-    empty = {"x-api-key": "b", "idempotency-key": ""}
-    problem(client.post("/v1/jobs", headers=empty, **FORM), 422, "invalid-request")
+    assert len({first, post("a", "order-8"), post("b", "order-7")}) == 3
 
 
 def test_two_uploads_at_once_with_one_idempotency_key_make_one_job(tmp_path: Path) -> None:
@@ -412,17 +275,11 @@ def of(kind: str, body: bytes) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("request_", "status", "file"),
     [
-        (of("application/zip", zipped()), 202, "0.zip"),
         (of("application/x-zip-compressed", zipped()), 202, "0.zip"),
-        (of("application/x-zip", zipped()), 202, "0.zip"),
         (of("application/octet-stream", zipped()), 202, "0.zip"),
-        (of("application/octet-stream", zipped()[:-9]), 422, None),
         (of("application/zip", zipped()[:-30]), 422, None),
         (of("application/octet-stream", b"\x00\x00\x00\x20ftypisom and more"), 202, "0.mp4"),
-        (of("application/octet-stream", PHOTO), 415, None),
         (of("video/mpeg", b"a video"), 202, "0.mpg"),
-        (of("video/x-m4v", b"a video"), 202, "0.m4v"),
-        (of("video/3gpp", b"a video"), 202, "0.3gp"),
         (of("video/3gpp", bytes(300_000)), 413, None),
         (of("application/json", b"{}"), 415, None),
         ({"files": FORM["files"] * 6}, 413, None),
@@ -444,7 +301,8 @@ def test_a_job_has_progress_results_and_an_owner(connect: Connect, tmp_path: Pat
     own, other = ({"x-api-key": name} for name in ("own", "other"))
     video = write_video(tmp_path / "clip.avi", frames=2).read_bytes()
     names = {"b.jpg": sample_photo().read_bytes(), "a.png": PHOTO, "c.jpg": b"no image", "clip.avi": video}
-    response = client.post("/v1/jobs", files=[("images", part) for part in names.items()], headers=own)
+    query = {"top_k": 3, "crops": True}
+    response = client.post("/v1/jobs", files=[("images", part) for part in names.items()], headers=own, params=query)
     url, jobs = response.headers["location"], queue()
     assert (response.status_code, response.json()["state"], response.json()["remaining"]) == (202, "queued", 4)
     asyncio.run(jobs.process(jobs.get(response.json()["id"])))
@@ -460,13 +318,12 @@ def test_a_job_has_progress_results_and_an_owner(connect: Connect, tmp_path: Pat
         ("clip.avi", 0, 1, None),
         ("clip.avi", 1, 1, None),
     ]
-    assert len(results[0]["faces"][0]["top"]) == 1
-    assert "crop" not in results[0]["faces"][0]
+    assert len(results[0]["faces"][0]["top"]) == 3
+    assert decode(base64.b64decode(results[0]["faces"][0]["crop"]["base64"])).shape == (112, 112, 3)
     queued = client.post("/v1/jobs", headers=own, **FORM).headers["location"]
-    for address in (url, queued):
-        assert (
-            client.get(address, headers=other).status_code == client.delete(address, headers=other).status_code == 404
-        )
+    for method in ("GET", "DELETE"):
+        assert client.request(method, queued, headers=other).status_code == 404
+    assert connect(jobs_dir=tmp_path).get("/v1/jobs").status_code == 401, "without keys: others may share the address"
     assert client.delete(queued, headers=own).status_code == 204
     assert client.get(queued, headers=own).json()["state"] == "canceled"
     assert client.delete(queued, headers=own).status_code == 204
@@ -474,26 +331,15 @@ def test_a_job_has_progress_results_and_an_owner(connect: Connect, tmp_path: Pat
     assert not list(tmp_path.glob("*/input")), "the images are removed when a job has ended"
 
 
-def test_only_keys_list_jobs(connect: Connect, tmp_path: Path) -> None:
-    assert connect(jobs_dir=tmp_path).get("/v1/jobs").status_code == 401, "others may share the address"
-
-
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_job_survives_a_kill_and_none_of_its_images_is_lost(serve: Serve, tmp_path: Path, workers: int) -> None:
-    server = serve(jobs_dir=tmp_path / "jobs", workers=workers)
-    urls = [
-        httpx.post(f"{server.url}/v1/jobs", timeout=30, **of("application/zip", zipped(count))).headers["location"]
-        for count in (60, 3)
-    ]
-    eventually(lambda: server.get(urls[0]).json()["images"], failure=server.log.read_text)
-    if workers == 1:
-        os.kill(server.process.pid, signal.SIGKILL)
-        server.process.wait()
-    else:
-        server.stop()
+def test_a_job_survives_a_kill_and_none_of_its_images_is_lost(serve: Serve, tmp_path: Path) -> None:
+    server = serve(jobs_dir=tmp_path / "jobs")
+    posts = [httpx.post(f"{server.url}/v1/jobs", **of("application/zip", zipped(count))) for count in (60, 3)]
+    first, second = (post.headers["location"] for post in posts)
+    eventually(lambda: server.get(first).json()["images"], failure=server.log.read_text)
+    server.process.kill()
+    server.process.wait()
     server.start()
-    for url, count in zip(urls, (60, 3), strict=True):
-        eventually(lambda: server.get(url).json()["state"] == "done", failure=server.log.read_text, timeout_s=120)  # noqa: B023
-        assert server.get(url).json()["images"] == {"no_face": count}
-    results = server.get(f"{urls[0]}/results?limit=100").json()["images"]
+    eventually(lambda: server.get(second).json()["state"] == "done", failure=server.log.read_text, timeout_s=120)
+    assert [server.get(url).json()["images"] for url in (first, second)] == [{"no_face": 60}, {"no_face": 3}]
+    results = server.get(f"{first}/results?limit=100").json()["images"]
     assert [image["name"] for image in results] == [f"in/{number:02}.png" for number in range(60)]

@@ -1,5 +1,6 @@
-"""Privacy: no image data in the log, in the temporary folder, or in the working directory."""
+"""Privacy: no image data in the log, in the temporary folder, or in the working directory, and no query strings."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import httpx
 import numpy as np
 
 from tests.support import encoded
-from tests.support.serving import Server
+from tests.support.serving import UPGRADE, Server
 
 CANARY = b"canary-7d1c9e52-in-the-image"
 
@@ -34,3 +35,18 @@ def test_a_canary_image_is_not_stored_anywhere(common: Server) -> None:
     for path in before:
         assert CANARY not in path.read_bytes(), path
         assert photo[1000:1032] not in path.read_bytes(), path
+
+
+def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(common: Server) -> None:
+    common.get("/nope?key=secret")
+    for path, origin in ((b"/v1/stream?key=secret", b"http://localhost"), (b"/v1/stream", b"http://[::1")):
+        response = common.send(UPGRADE.replace(b"/v1/stream", path) + b"Origin: %s\r\n\r\n" % origin)
+        assert b"application/problem+json" in response
+    wrong = common.send(UPGRADE.replace(b"Version: 13", b"Version: 12") + b"\r\n")
+    made = re.findall(rb"x-request-id: (\w+)", wrong)[0].decode()
+    log = common.log.read_text()
+    assert f"connection rejected (400 Bad Request) [{made}]" in log
+    assert '"GET /nope HTTP/1.1" 404' in log
+    assert '"WebSocket /v1/stream" 422' in log
+    assert "secret" not in log
+    assert "ERROR" not in log

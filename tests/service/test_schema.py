@@ -14,24 +14,17 @@ from tests.support import ROOT, output_of, tiny_artifact
 from tests.support.app import Connect
 
 
-@pytest.mark.parametrize(("jobs", "keys"), [(False, False), (True, True)])
-def test_the_description_is_valid_openapi_without_dangling_references(
-    connect: Connect, tmp_path: Path, jobs: bool, keys: bool
-) -> None:
+def test_the_description_with_jobs_is_valid_openapi(connect: Connect, tmp_path: Path) -> None:
     import schemathesis  # takes two seconds, of each process that collects the tests
 
-    settings = {"jobs_dir": tmp_path} if jobs else {}
-    document = connect(api_key_sha256=key_hash("k") if keys else (), **settings).app.openapi()
+    document = connect(api_key_sha256=key_hash("k"), jobs_dir=tmp_path).app.openapi()
     schemathesis.openapi.from_dict(document).validate()
     references = re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document))
     assert set(references) == document["components"]["schemas"].keys(), "each is defined and used"
-    assert ("/v1/jobs" in document["paths"]) == jobs
-    for operation in (operation for path in document["paths"].values() for operation in path.values()):
-        assert set(operation["responses"].get("422", {"content": []})["content"]) <= {"application/problem+json"}
 
 
 @pytest.mark.parametrize(
-    ("examples", "seconds"), [(15, 110), pytest.param(1000, 7200, marks=[pytest.mark.soak, pytest.mark.timeout(7300)])]
+    ("examples", "seconds"), [(5, 110), pytest.param(1000, 7200, marks=[pytest.mark.soak, pytest.mark.timeout(7300)])]
 )
 def test_the_service_matches_its_description(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
     artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)

@@ -12,15 +12,15 @@ from tests.support.app import ONE_PHOTO, PHOTO, Connect, post, problem
 
 FORM, JSON = "multipart/form-data; boundary=x", "application/json"
 TRUNCATED = b'--x\r\nContent-Disposition: form-data; name="images"\r\n\r\ncut'
-IMAGES, DATA_URL = ("images", PHOTO), f"data:image/jpeg;base64,{base64.b64encode(PHOTO).decode()}"
+IMAGES = ("images", PHOTO)
 
 
 def raw(content: bytes, kind: str, **headers: str) -> dict[str, Any]:
     return {"content": content, "headers": {"content-type": kind} | headers}
 
 
-def boxes(*parts: str) -> dict[str, Any]:
-    return {"files": [IMAGES, IMAGES, *(("boxes", (None, part)) for part in parts)]}
+def boxes(part: str) -> dict[str, Any]:
+    return {"files": [IMAGES, IMAGES, ("boxes", (None, part))]}
 
 
 def option(**values: object) -> dict[str, Any]:
@@ -34,77 +34,41 @@ def json_image(**fields: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("request_", "status", "detail"),
     [
-        (raw(b"--x--\r\n", "multipart/form-data"), 422, ""),
-        (raw(b"", FORM), 422, ""),
         (raw(b"--x--\r\n", FORM), 422, ""),
-        (raw(b"garbage", FORM), 422, ""),
         (raw(TRUNCATED, FORM), 422, ""),
-        (raw(b"", "multipart/form-data; boundary=" + "x" * 300), 422, ""),
-        (raw(b"", "image/png"), 422, ""),
         (raw(b"{}", "text/plain"), 415, ""),
-        ({"content": b"{}"}, 415, ""),
         (raw(PHOTO, "image/jpeg", **{"content-encoding": "gzip"}), 415, ""),
-        (raw(b"x", "image/jpeg", **{"content-length": "9" * 19}), 413, ""),
         (raw(b"x", "image/jpeg", **{"content-length": "9" * 5000}), 413, ""),
-        (raw(b"", JSON), 422, ""),
-        (raw(b"nul", JSON), 422, ""),
         (raw(b"\xff\xfe", JSON), 422, ""),
         (raw(b"[" * 9000, JSON), 422, ""),
         (raw(b'{"images": [' + b"[]," * 10_000, JSON), 422, ""),
-        ({"json": [1]}, 422, "JSON body"),
-        ({"json": {}}, 422, "images"),
         ({"json": {"images": []}}, 422, "images"),
         ({"json": {"images": [], "model": "fast"}}, 422, "no option is named model; options: images"),
         (json_image(url="http://internal/"), 422, "no option is named url; options: name, base64"),
-        (json_image(base64="data:image/png,AAAA"), 422, "images/0/base64"),
         (json_image(base64="AAAAA"), 422, "images/0/base64"),
-        (json_image(base64="A\u00e9AA"), 422, "images/0/base64"),
-        (json_image(base64=7), 422, "images/0/base64"),
         (option(top_k=101), 422, "top_k"),
-        (option(top_k="x"), 422, "top_k"),
-        (option(top_k=[2, 3]), 422, "top_k"),
-        (option(confidence_threshold=1.5), 422, "confidence_threshold"),
-        (option(min_face_px=0), 422, "min_face_px"),
         (option(url="x"), 422, "url"),
         (option(model="accurate"), 422, "model accurate: not loaded here. Choose one of: fast"),
         (boxes("[[]]"), 422, "lists for 1 images, expected 2"),
-        (boxes("[[], 3]"), 422, "1"),
         (boxes("[[{}], null]"), 422, "x"),
-        (boxes("no JSON"), 422, "Invalid JSON"),
         (boxes("[" * 9000), 422, "Invalid JSON"),
         (boxes("[" * 20_000), 422, "values"),
-        (boxes("[null, null]", "[null, null]"), 422, "one part 'boxes'"),
         (boxes(" " * 3_000_000), 422, "Part exceeded"),
         ({"files": {"file": PHOTO}}, 422, "'file'"),
-        # of deepface
-        ({"files": {"img": PHOTO}}, 422, "send images as 'images'"),
-        ({"json": {"img": DATA_URL}}, 422, 'body {"images": [{"base64": "..."}]}'),
-        ({"json": {"actions": ["emotion"]}}, 422, "deepface's actions: nothing, each face has its expression"),
-        (option(detector_backend="retinaface"), 422, "MIEN_DETECTOR"),
     ],
 )
 def test_a_request_that_cannot_be_understood_is_rejected_by_what_is_wrong(
     client: TestClient, request_: dict[str, Any], status: int, detail: str
 ) -> None:
     kind = {413: "payload-too-large", 415: "unsupported-content", 422: "invalid-request"}[status]
-    found = problem(client.post("/v1/expressions", **request_), status, kind)
-    assert detail in found
-    assert ": :" not in found, "a location that is empty is left out"
+    assert detail in problem(client.post("/v1/expressions", **request_), status, kind)
 
 
-@pytest.mark.parametrize(
-    ("limit", "payloads", "kind"),
-    [
-        ({"max_pixels": 100_000}, [PHOTO], "image-too-large"),
-        ({"max_images": 2}, [PHOTO] * 3, "too-many-images"),
-        ({"max_body_bytes": 2048}, [bytes(5000)], "payload-too-large"),
-        ({"max_bytes": len(PHOTO)}, [PHOTO + b"x"], "payload-too-large"),
-    ],
-)
-def test_a_request_above_a_limit_is_rejected(
-    connect: Connect, limit: dict[str, int], payloads: list[bytes], kind: str
-) -> None:
-    problem(post(connect(**limit), *payloads), 413, kind)
+def test_a_request_above_a_limit_is_rejected(connect: Connect) -> None:
+    problem(post(connect(max_pixels=100_000), PHOTO), 413, "image-too-large")
+    problem(post(connect(max_images=2), *[PHOTO] * 3), 413, "too-many-images")
+    problem(post(connect(max_body_bytes=2048), bytes(5000)), 413, "payload-too-large")
+    problem(post(connect(max_bytes=len(PHOTO)), PHOTO + b"x"), 413, "payload-too-large")
 
 
 def test_a_body_without_a_length_is_cut_at_the_limit(connect: Connect) -> None:
@@ -144,30 +108,14 @@ def test_images_in_json_give_the_same_faces_as_in_a_form(client: TestClient) -> 
     assert (bad["name"], bad["error"]["status"]) == (None, 415)
 
 
-def test_the_limits_of_a_form_apply_to_json(connect: Connect) -> None:
-    client = connect(max_images=2, max_bytes=len(PHOTO))
-    photo, large = {"base64": in_base64(PHOTO)}, {"base64": in_base64(PHOTO + b"x")}
-    problem(post_json(client, *[photo] * 3), 413, "too-many-images")
-    first, second = post_json(client, large, photo).json()["images"]
-    assert (first["error"]["type"], len(second["faces"])) == ("urn:mien:problem:payload-too-large", 1)
-
-
 def test_json_reserves_the_bytes_of_its_copies(connect: Connect) -> None:
     photo = {"base64": in_base64(PHOTO)}
     problem(post_json(connect(max_buffered_bytes=7 * len(PHOTO)), photo), 413, "payload-too-large")
     assert post_json(connect(max_buffered_bytes=9 * len(PHOTO)), photo).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("disposition", "name"),
-    [
-        ("filename*=UTF-8''na%C3%AFve%20photo.jpg", "na\u00efve photo.jpg"),
-        ("filename=\"a.jpg\"; filename*=utf-8'en'%E2%82%AC.jpg", "\u20ac.jpg"),
-        ('filename="plain.jpg"', "plain.jpg"),
-    ],
-)
-def test_encoded_file_names_are_returned(client: TestClient, disposition: str, name: str) -> None:
+def test_an_encoded_file_name_is_returned(client: TestClient) -> None:
+    disposition = "filename=\"a.jpg\"; filename*=utf-8'en'%E2%82%AC.jpg"
     head = f'--x\r\nContent-Disposition: form-data; name="images"; {disposition}\r\n\r\n'
-    body = head.encode() + PHOTO + b"\r\n--x--\r\n"
-    response = client.post("/v1/expressions", content=body, headers={"content-type": "multipart/form-data; boundary=x"})
-    assert response.json()["images"][0]["name"] == name
+    response = client.post("/v1/expressions", **raw(head.encode() + PHOTO + b"\r\n--x--\r\n", FORM))
+    assert response.json()["images"][0]["name"] == "\u20ac.jpg"
