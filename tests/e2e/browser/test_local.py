@@ -107,10 +107,7 @@ def test_webgpu_labels_as_the_service_does(open_tab: Open, browsers: BrowserType
 
     photo = tmp_path / "face.png"
     cv2.imwrite(str(photo), cv2.imread(str(SAMPLES[0]))[:300, 80:380])
-    with (
-        serving(tmp_path, detector="builtin", precision="fp32") as same,
-        launch(browsers, *SOFTWARE_GPU) as imitating,
-    ):
+    with serving(tmp_path, detector="builtin", precision="fp32") as same, launch(browsers, *SOFTWARE_GPU) as imitating:
         tab = open_tab("/card", inside=imitating, at=same.url)
         tab.page.context.route("**/local/worker.js", pretend)
         tab.page.goto(same.url)

@@ -71,8 +71,7 @@ def test_thousands_of_faces_come_least_confident_first_as_they_are_scrolled_to_a
     assert confidences == sorted(confidences)
     assert confidences[0] == LEAST
     cards = page.eval_on_selector_all(
-        ".card",
-        "all => all.map(c => [c.querySelector('a').href, [...c.lastChild.children].map(e => e.textContent)])",
+        ".card", "all => all.map(c => [c.querySelector('a').href, [...c.lastChild.children].map(e => e.textContent)])"
     )
     link, texts = next(one for one in cards if one[1][-1].endswith("in/00000 #ü.jpg"))
     assert Path(unquote(urlsplit(link).path)) == (report.parent.parent / "in" / "00000 #ü.jpg")

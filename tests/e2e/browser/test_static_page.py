@@ -12,12 +12,7 @@ import pytest
 from mien.app.service.static_page import write_page
 from mien.app.settings import load_settings
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.test_local import (
-    SAMPLES,
-    labeled,
-    needs_runtime,
-    wait_for_models,
-)
+from tests.e2e.browser.test_local import SAMPLES, labeled, needs_runtime, wait_for_models
 from tests.support import output_of
 from tests.support.browser import WAIT_MS
 from tests.support.stores import serving_in_thread
@@ -34,13 +29,6 @@ def site_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def static_url(site_folder: Path) -> Iterator[str]:
-    """The page, served without any header of ours."""
-    with files_at(site_folder) as url:
-        yield f"{url}people/mien/"
-
-
 @contextmanager
 def files_at(folder: Path) -> Iterator[str]:
     handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
@@ -48,17 +36,18 @@ def files_at(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/"
 
 
-def test_the_static_page_labels_camera_and_photos(open_tab: Open, static_url: str) -> None:
-    tab = open_tab("", at=static_url)
-    assert not tab.page.evaluate("crossOriginIsolated"), "no special headers"
-    assert tab.page.is_checked("#local")
-    assert tab.page.is_disabled("#local")
-    tab.start_camera()
-    assert "1 thread)" in tab.page.inner_text("#runs")
-    (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
-    assert face["label"] == "happiness"
-    tab.page.click("#card")
-    tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
+def test_the_static_page_labels_camera_and_photos(open_tab: Open, site_folder: Path) -> None:
+    with files_at(site_folder) as url:
+        tab = open_tab("people/mien/", at=url)
+        assert not tab.page.evaluate("crossOriginIsolated"), "no special headers"
+        assert tab.page.is_checked("#local")
+        assert tab.page.is_disabled("#local")
+        tab.start_camera()
+        assert "1 thread)" in tab.page.inner_text("#runs")
+        (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
+        assert face["label"] == "happiness"
+        tab.page.click("#card")
+        tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
 
 
 def test_the_service_worker_leaves_to_another_app_its_pages_and_then_its_address(
