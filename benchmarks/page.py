@@ -31,7 +31,7 @@ from benchmarks.background import resident_bytes, service
 from benchmarks.results import benchmark_parser, publish
 from mien.data.contract import Array
 from tests.support import ROOT
-from tests.support.browser import ALLOWED, CAMERA, FRAME_PX, WAIT_MS, camera_frames, launch, write_camera
+from tests.support.browser import ALLOWED, CAMERA, FRAME_PX, WAIT_MS, camera_frames, launch
 from tests.support.engines import Script, firefox, webkit
 
 NO_FIGURE = "–"  # noqa: RUF001 - the dash of the page
@@ -68,6 +68,15 @@ class Meter:
                 target.sendall(part)
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)
+
+
+def write_camera(path: Path, frames: Iterator[Array]) -> Path:
+    """Write frames as Motion JPEG. Returns `path`."""
+    with path.open("wb") as file:
+        for frame in frames:
+            _, payload = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, 92])
+            file.write(payload.tobytes())
+    return path
 
 
 def changing_frames(side_px: int = 190) -> Iterator[Array]:

@@ -1,7 +1,4 @@
-"""Chromium with a fake camera that shows faces, and a service for its pages.
-
-The camera is a file of concatenated JPEG images that Chromium plays instead of a device.
-"""
+"""Chromium with a fake camera, a file of pictures that it plays instead of a device, and a service for its pages."""
 
 import os
 import shutil
@@ -46,11 +43,11 @@ def launch(browsers: BrowserType, *extra: str) -> Browser:
     return browsers.launch(executable_path=program, args=[*_QUIET, *extra], timeout=90_000)
 
 
-def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
+def camera_frames(count: int = 180) -> Iterator[Array]:
     """Frames of a face that moves through the left half and back: (480, 640, 3) uint8 RGB, `count` times."""
     photo = cv2.cvtColor(cv2.imread(str(ROOT / "samples/photos/astronaut.jpg")), cv2.COLOR_BGR2RGB)
     x, y, width, height = _FACE
-    wide, tall = FRAME_PX
+    (wide, tall), side_px = FRAME_PX, 230
     room = cv2.GaussianBlur(cv2.resize(photo[300:, 300:], FRAME_PX), (0, 0), 15)
     head = cv2.resize(photo[y : y + height, x : x + width], (side_px, side_px), interpolation=cv2.INTER_CUBIC)
     for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
@@ -59,15 +56,6 @@ def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
         top = round(tall * 0.5 - side_px / 2 + 40 * np.cos(angle))
         frame[top : top + side_px, left : left + side_px] = head
         yield frame
-
-
-def write_camera(path: Path, frames: Iterator[Array]) -> Path:
-    """Write frames as Motion JPEG. Returns `path`."""
-    with path.open("wb") as file:
-        for frame in frames:
-            _, payload = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, 92])
-            file.write(payload.tobytes())
-    return path
 
 
 def write_slow_camera(path: Path) -> Path:
