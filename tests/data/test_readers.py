@@ -90,14 +90,12 @@ RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
     ("kind", "file", "was", "becomes", "complaint"),
     [
         ("affectnet", "training.csv", ",0,0.1", ",-1,0.1", r"training.csv line 2: KeyError\(-1\)"),
-        ("affectnet", "training.csv", "100,100,[^,]*", "100,100,1;2;3", "training.csv line 2: .*reshape"),
         ("expw", "label/label.lst", r"5 0\n", r"5 -1\n", "label.lst line 1: label -1"),
         ("expw", "label/label.lst", "20 10 100 110", "20 100 10 110", "label.lst line 1: box from"),
         ("ferplus", "FER2013Train/label.csv", r",0\n", r"\n", "label.csv line 1: expected .* 10 vote counts"),
         ("muxspace", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 8", "line 1.*1` to 7"),
         ("raf_db", RAF_DB_LABELS, r"\Z", "train_00001.jpg 2", "jpg is fear here, but surprise in an earlier line"),
-        ("raf_db", "Annotation/manual/train_00001_manu_attri.txt", "(?s).+", "1 2 3", "attri.txt: .*found 3 numbers"),
     ],
 )
 def test_a_malformed_line_is_named(
@@ -109,7 +107,7 @@ def test_a_malformed_line_is_named(
     assert changed != text
     (root / file).write_text(changed, encoding="utf-8")
     with pytest.raises(DatasetError, match=complaint):
-        open_reader(kind, root, **({"images": "original"} if kind == "raf_db" else {})).samples("train")
+        open_reader(kind, root).samples("train")
 
 
 @pytest.mark.timeout(300)
