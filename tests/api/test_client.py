@@ -65,18 +65,11 @@ def test_batches_name_the_images_that_cannot_be_used(open_client: Open) -> None:
     kinds = {index: getattr(one, "kind", type(one).__name__) for index, one in error.value.errors.items()}
     assert kinds == {0: "unsupported-image", 2: "FileNotFoundError", 3: "unsupported-image"}
     assert [faces is None for faces in error.value.results] == [True, False, True, True]
+    with pytest.raises(ServiceError) as refused:
+        open_client(api_key="wrong", api_key_sha256=key_hash("k")).analyze(PHOTO)
+    assert (refused.value.status, refused.value.kind) == (401, "unauthorized")
     crowded = open_client(max_buffered_bytes=200_000)  # has room for the images in the response to one of these
     assert [len(faces) for faces in crowded.analyze_batch([PHOTO] * 3, annotate=True, crops=True)] == [1] * 3
-
-
-def test_problems_are_errors_with_their_status_and_kind(open_client: Open) -> None:
-    for key, image, status, kind in (
-        ("k", b"no image", 415, "unsupported-image"),
-        ("wrong", PHOTO, 401, "unauthorized"),
-    ):
-        with pytest.raises(ServiceError) as error:
-            open_client(api_key=key, api_key_sha256=key_hash("k")).analyze(image)
-        assert (error.value.status, error.value.kind) == (status, kind)
 
 
 def _scripted(monkeypatch: pytest.MonkeyPatch, *responses: Any) -> tuple[Client, list[float]]:

@@ -46,11 +46,6 @@ def test_a_bad_image_among_good_ones_has_an_error(connect: Connect) -> None:
     assert {image["width"] for image in bad} == {None}
 
 
-def test_a_request_of_bad_images_only_is_a_problem(client: TestClient) -> None:
-    problem(post(client, PHOTO[:2000]), 422, "unreadable-image")
-    problem(post(client, b"not an image"), 415, "unsupported-image")
-
-
 def test_options_change_threshold_ranking_and_smallest_face(client: TestClient) -> None:
     face = post(client, PHOTO, confidence_threshold=1, top_k=8, min_face_px=80).json()["images"][0]["faces"][0]
     assert (face["uncertain"], face["reasons"][0]) == (True, "small")

@@ -82,14 +82,6 @@ def test_unread_responses_are_aborted(common: Server) -> None:
     assert "Traceback" not in common.log.read_text()
 
 
-def test_a_client_that_disconnects_releases_its_place(common: Server) -> None:
-    for _ in range(20):
-        with socket.create_connection(common.address, timeout=10) as client:
-            client.sendall(POST + b"Content-Length: 100000\r\n\r\n" + bytes(500))
-    eventually(lambda: common.get("/ready").json()["requests_inside"] == 0)
-    assert "Traceback" not in common.log.read_text()
-
-
 @contextmanager
 def streaming(server: Server) -> Iterator[socket.socket]:
     with socket.create_connection(server.address, timeout=20) as client:

@@ -61,10 +61,6 @@ def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) 
         assert (newest["frame"], newest["dropped"]) == (50, 49)
 
 
-def test_an_invalid_option_is_a_problem_that_names_it(client: TestClient) -> None:
-    assert "smoothing_s" in problem(rejection(client, path="/v1/stream?smoothing_s=-1"), 422, "invalid-request")
-
-
 def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
     client = connect(max_frame_bytes=2048)
     for send, code in ((lambda socket: socket.send_text("hello"), 1003), (lambda s: s.send_bytes(bytes(3000)), 1009)):
