@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -14,8 +15,7 @@ from websockets.sync.client import connect
 
 from mien import Analyzer
 from mien.app.inference.labeler import Labeler
-from mien.app.live.video import Frame, Source
-from mien.app.live.views import Moment
+from mien.app.live.video import Frame
 from mien.app.live.webcam import label_video
 from mien.app.settings import load_settings
 from tests.support import encoded, eventually, sample_photo
@@ -81,23 +81,10 @@ def test_service_labels_as_python_does(ask: Any, server: Server, photo: bytes, e
 
 
 def test_video_labels_as_python_does(settings: dict[str, Any], photo: bytes, expected: Faces) -> None:
-    class OnePhoto(Source):
-        def frames(self) -> Iterator[Frame]:
-            yield Frame(0.0, np.asarray(Image.open(io.BytesIO(photo))))
-
-        def close(self) -> None:
-            pass
-
-    class Recorder:
-        def show(self, moment: Moment) -> bool:
-            faces.extend(face.to_dict() for face in moment.photo.faces)
-            return True
-
-        def close(self, *, complete: bool) -> None:
-            pass
-
-    faces: Faces = []
-    label_video(Labeler.open(load_settings(**settings)), OnePhoto("photo"), [Recorder])
+    source, view = Mock(), Mock()
+    source.frames.return_value = iter([Frame(0.0, np.asarray(Image.open(io.BytesIO(photo))))])
+    label_video(Labeler.open(load_settings(**settings)), source, [lambda: view])
+    faces = [face.to_dict() for face in view.show.call_args.args[0].photo.faces]
     assert [face.pop("track") for face in faces] == [1]
     assert faces == expected
 
