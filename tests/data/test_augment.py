@@ -48,8 +48,14 @@ def test_each_range_reaches_both_ends_at_one_aspect_ratio(draws: list[dict[str, 
             x, y = matrix[:2, 0], matrix[:2, 1]  # at 90 degrees, except for the shear along both axes
             skew = math.degrees(math.asin(x @ y / np.linalg.norm(x) / np.linalg.norm(y)))
             ranges.setdefault("skew", []).append(skew)
+            if "RandomBrightnessContrast" in drawn:
+                ranges.setdefault("contrast", []).append(drawn["RandomBrightnessContrast"]["alpha"])
+                ranges.setdefault("brightness", []).append(drawn["RandomBrightnessContrast"]["beta"])
+            if "RandomGamma" in drawn:
+                ranges.setdefault("gamma", []).append(drawn["RandomGamma"]["gamma"])
     for name, (low, high) in {
         "scale": (0.85, 1.15), "shift x": (-9, 9), "shift y": (-9, 9), "rotate": (-15, 15), "skew": (-10, 10),
+        "contrast": (0.8, 1.2), "brightness": (-0.2 * 255, 0.2 * 255), "gamma": (0.8, 1.2),
     }.items():  # fmt: skip
         margin = 0.15 * (high - low)
         assert low <= min(ranges[name]) < low + margin, name
