@@ -2,6 +2,7 @@
 
 import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ import numpy as np
 import pytest
 
 from benchmarks import neighbors_fer, photos
-from benchmarks.covered import PARTS, Faces, fit, measure_covered
+from benchmarks.covered import PARTS, Faces, detect_faces, fit, measure_covered
 from benchmarks.photos import FoundFace, LabeledFace
 from mien.data.contract import LABELS
-from mien.data.quality import COVERED_LIMIT, cover_features
-from tests.support import ROOT, encoded, environment_of, gradient_image, output_of
+from mien.data.quality import COVER_FILE, COVERED_LIMIT, cover_features
+from tests.support import ROOT, encoded, environment_of, folder_from_environment, gradient_image, output_of
 from tests.support.data_sets import draw_face
 
 
@@ -77,3 +78,21 @@ def test_few_masked_faces_among_many_others_are_told_and_the_limit_is_of_other_f
     assert results["masks"] == {"faces": 4, "covered": 1.0}
     assert results["faces"]["faces"] == 24
     assert results["faces"]["covered"] <= 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("archive", "masked"), [("masks/masks.zip", True), ("detector/people.zip", False)])
+def test_the_released_weights_find_real_masks_and_few_other_faces(archive: str, masked: bool, tmp_path: Path) -> None:
+    path = folder_from_environment("MIEN_DATA_DIR") / archive
+    if not path.is_file():
+        pytest.skip(f"{path} is not there: covered is not measured on real faces")
+    with zipfile.ZipFile(path) as photos:
+        photos.extractall(tmp_path)
+    folder = tmp_path / ("masks" if masked else "faces")
+    fitted = json.loads(COVER_FILE.read_text(encoding="utf-8"))
+    sources = list(detect_faces(folder, ("test",), masked=masked))
+    rng = np.random.default_rng(0)
+    results = measure_covered(sources, np.array(fitted["weights"], np.float32), fitted["bias"], rng)
+    for faces in sources:
+        share = results[faces.name]["covered"]
+        assert share >= 0.8 if masked else share <= 0.03, f"{faces.name}: {share}"
