@@ -19,7 +19,7 @@ from mien.training.detector.images import LabeledImage, LabeledImages
 from mien.training.detector.teacher import SCORE, VIEW_SHARE, mirrored
 
 Rect = tuple[int, int, int, int]  # left, top, right, bottom
-MODES: Final = {"crop": 0.22, "mosaic 2": 0.2, "mosaic 4": 0.14, "mosaic 8": 0.05, "paste": 0.31, "close-up": 0.08}
+MODES: Final = {"crop": 0.2, "mosaic 2": 0.19, "mosaic 4": 0.13, "mosaic 8": 0.05, "paste": 0.3, "close-up": 0.13}
 _SURE_SCORE, _SURE_SHARE = 0.75, 0.3  # less reliable faces are ignored by the loss
 _COVERED: Final = 0.7  # minimum long side of an image, as a share of its region
 _WHOLE, _PART = 0.75, 0.3  # visible share of a box: learned from the first, background below the second
@@ -67,9 +67,11 @@ class Scenes:
             for _ in range(rng.integers(2, 9)):
                 self._paste(scene, rng)
         else:
-            minimum = 0.5 * side if mode == "close-up" else self._config.min_face_px
-            item = self._draw(rng, self._with_face if mode == "close-up" else self._any)
-            self._place(scene, (0, 0, side, side), item, rng, min_px=minimum, max_px=1.1 * side)
+            close = mode == "close-up"
+            item = self._draw(rng, self._with_face if close else self._any)
+            # the largest show a part of a face, which is background
+            minimum, maximum = (0.5 * side, 3.0 * side) if close else (self._config.min_face_px, 1.1 * side)
+            self._place(scene, (0, 0, side, side), item, rng, min_px=minimum, max_px=maximum)
         scene.pixels = augment(scene.pixels, rng)
         return scene
 
@@ -101,7 +103,7 @@ class Scenes:
             min_px = max(min_px, _COVERED * span / max(image.shape[:2]) * size)  # otherwise, mostly border
             scale = _log_uniform(rng, min_px, max(max_px, 1.3 * min_px)) / size
             slack = span / 2 - 0.35 * scale * box[2:4]
-            center = center + rng.uniform(-1, 1, 2) * np.clip(slack, 0, None)
+            center = center + rng.uniform(-1, 1, 2) * np.abs(slack)
             source = box[:2] + box[2:4] / 2
         else:
             source = rng.random(2) * image.shape[1::-1]

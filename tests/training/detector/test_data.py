@@ -9,6 +9,7 @@ import pytest
 
 from mien.data.contract import Array
 from mien.training.detector import images as module
+from mien.training.detector import scenes as scenes_module
 from mien.training.detector.config import TEACHER_FILE, DetectorData, SceneConfig
 from mien.training.detector.images import LabeledImage, LabeledImages, Split, load_images, read_bgr
 from mien.training.detector.scenes import Scenes, similarity, transform_faces, visible_share, warp
@@ -91,6 +92,17 @@ def test_samples_contain_visible_faces_and_ignore_unreliable_ones(images: Labele
     assert sizes.min() < 16
     assert sizes.max() > 90
     assert any(sample.ignored for sample in samples)
+
+
+def test_close_ups_show_whole_faces_and_parts_of_larger_ones_which_are_background(
+    images: LabeledImages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search at full size sees parts of a large face."""
+    monkeypatch.setattr(scenes_module, "MODES", {"close-up": 1.0})
+    scenes = _scenes(LabeledImages(images.items[1:3], images.index_sha256))
+    samples = [scenes(number) for number in range(60)]
+    whole, cut = sum(bool(sample.faces) for sample in samples), sum(bool(sample.ignored) for sample in samples)
+    assert min(whole, cut, len(samples) - whole - cut) >= 8
 
 
 def _row(x: float, score: float) -> Array:
