@@ -75,12 +75,12 @@ class FaceFPN(nn.Module):
 
     def __init__(
         self,
-        widths: tuple[int, int, int, int, int] = (16, 32, 64, 112, 176),
-        depths: tuple[int, int, int, int] = (1, 2, 3, 3),
-        neck_width: int = 64,
-        heads: tuple[int, int] = (1, 2),
+        widths: tuple[int, int, int, int, int],
+        depths: tuple[int, int, int, int],
+        neck_width: int,
+        heads: tuple[int, int],
         *,
-        centered: bool = True,
+        centered: bool = False,
     ) -> None:
         super().__init__()
         self.centered = centered

@@ -49,12 +49,12 @@ class DetectorData(StrictModel):
 class DetectorModel(StrictModel):
     """Arguments of `FaceFPN`."""
 
-    arch: str = Field("face_fpn_tiny", pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name")
-    widths: tuple[int, int, int, int, int] = (16, 32, 64, 112, 176)
-    depths: tuple[int, int, int, int] = (1, 2, 3, 3)
-    neck_width: int = Field(64, ge=8)
-    heads: tuple[int, int] = (1, 2)
-    centered: bool = Field(True, description="center pixels first; the first BatchNorm can do it at no cost")
+    arch: str = Field("face_fpn_micro", pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name")
+    widths: tuple[int, int, int, int, int] = (16, 32, 48, 96, 128)
+    depths: tuple[int, int, int, int] = (1, 2, 4, 3)
+    neck_width: int = Field(32, ge=8)
+    heads: tuple[int, int] = (1, 3)
+    centered: bool = Field(False, description="center pixels first; the first BatchNorm can do it at no cost")
     init_from: WeightsPath | None = Field(
         None, description="artifact of the same network, or one with fewer blocks, whose weights training starts with"
     )

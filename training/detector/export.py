@@ -1,6 +1,6 @@
 """Release of a finished run of a face detector, if ONNX agrees with torch.
 
-    mien detector export runs/face_fpn_tiny --tag mine [--threshold 0.8] [--default]
+    mien detector export runs/face_fpn_micro --tag mine [--threshold 0.8] [--default]
 
 Writes models/artifacts/<arch>.<tag>/ with model.onnx, model.safetensors, manifest.json and card.md, evaluated on the
 validation split; only `mien detector evaluate` reads the test split. Without --threshold, the score threshold for

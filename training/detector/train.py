@@ -1,6 +1,6 @@
 """Training of the face detector from a recipe.
 
-    mien detector train training/recipes/detector/face_fpn_tiny.yaml [key=value ...] [--out runs/NAME]
+    mien detector train training/recipes/detector/face_fpn_micro.yaml [key=value ...] [--out runs/NAME]
 
 YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss. With model.init_from,
 training starts with the weights of an artifact, and scenes.hard_share of the parts of the samples show false positives
