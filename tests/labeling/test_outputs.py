@@ -26,11 +26,9 @@ from mien.app.settings import Settings
 from mien.data.contract import LABELS, decode
 from mien.data.readers.folders import Folders
 from tests.labeling.conftest import Labeled, Mien
-from tests.support import ROOT, face_of
+from tests.support import face_of
 from tests.support.albums import by_file, face_photo, label_folder, rows_of, write_photos, write_video
 from tests.support.videos import ffmpeg
-
-GUIDE = ROOT / "docs" / "labeling.md"
 
 
 def test_the_tables_have_their_columns_and_one_row_per_face_or_file(finished: Labeled) -> None:
