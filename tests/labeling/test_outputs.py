@@ -220,10 +220,10 @@ def test_each_value_has_its_column() -> None:
     assert {name: values[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+@pytest.mark.parametrize(("is_terminal", "kind"), [(True, "xterm"), (True, "dumb"), (False, "xterm")])
+def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: str) -> None:
     monkeypatch.setattr(Lines, "every_s", 0.0)
-    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200, _environ={"TERM": kind})
     with reporter(LabelOptions(), console) as report:
         report.start(10, 3)
         report.labeled(2, 3, [("a.jpg", "corrupt", "cut off")])
