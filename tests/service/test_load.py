@@ -141,7 +141,7 @@ def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:
     sequential = [common.post(photo).json()["images"][0]["faces"] for photo in photos]
     assert len({json.dumps(faces) for faces in sequential}) == len(photos), "each photo has its own faces"
 
-    order = [step for step in range(len(photos)) for _ in range(5)]
+    order = [step for step in range(len(photos)) for _ in range(10)]
     random.Random(1).shuffle(order)  # noqa: S311  # a repeatable order
     with ThreadPoolExecutor(16) as clients:  # more bodies at once take longer than the server waits for one
         responses = list(clients.map(common.post, [photos[step] for step in order]))
