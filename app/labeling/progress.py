@@ -209,7 +209,7 @@ def reporter(options: LabelOptions, console: Console, stream: IO[str] | None = N
         yield JsonLog(stream)
     elif options.quiet:
         yield Reporter()
-    elif not console.is_terminal or console.is_dumb_terminal:  # which cannot move its cursor
+    elif not console.is_interactive:  # a file, or a terminal that cannot move its cursor
         yield Lines(console)
     else:
         with Progress(

@@ -119,5 +119,4 @@ def run(
 def _open_screen(console: Console, name: str, *, window: bool) -> View:
     """A window if it is wanted and possible, else a table in a terminal, else lines."""
     shown = open_window(name) if window else None
-    has_table = console.is_terminal and not console.is_dumb_terminal  # which cannot move its cursor
-    return shown or (TableView(console, name) if has_table else LinesView(console))
+    return shown or (TableView(console, name) if console.is_interactive else LinesView(console))
