@@ -26,8 +26,6 @@ _FIGURES: Final = (".png", ".svg", ".pdf")
 _TABLES: Final = (".csv", ".tex", ".md")
 _RECIPES: Final = Path(__file__).resolve().with_name("recipes")
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-detector = typer.Typer()
-app.add_typer(detector, name="detector")
 
 
 class DataRoot(NamedTuple):
@@ -91,9 +89,7 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also 
 Artifacts = Annotated[Path, typer.Option(help="Parent folder of artifacts.")]
 
 
-def _command(
-    name: str, *, group: typer.Typer = app, log_level: int | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _command(name: str, *, log_level: int | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function a command that prints expected errors as one line.
 
     Args:
@@ -114,7 +110,7 @@ def _command(
                 print("interrupted; rerun the same command to resume", file=sys.stderr)
                 raise typer.Exit(INTERRUPTED) from None
 
-        return group.command(name)(run)
+        return app.command(name)(run)
 
     return decorate
 
@@ -366,49 +362,6 @@ def quantize(
     from mien.training.release.quantize import run
 
     run(artifact, data.kind, data.root, out=out, rounds=rounds)
-
-
-@_command("train", group=detector, log_level=logging.INFO)
-def train_detector(recipe: RecipeFile = Path(), overrides: Overrides = [], out: Out = None) -> None:
-    """Train a face detector from a recipe."""
-    from mien.training.config import read_as
-    from mien.training.detector.config import DetectorRecipe
-    from mien.training.detector.train import train
-
-    read = read_as(DetectorRecipe, recipe, overrides)
-    train(read, out or Path("runs") / read.name)
-
-
-@_command("export", group=detector, log_level=logging.ERROR)
-def export_detector(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    tag: Annotated[str, typer.Option(help="Tag of the release, such as yunet_v3.")],
-    threshold: Annotated[
-        float | None,
-        typer.Option(min=0.01, max=0.99, help="Score threshold, by default selected on validation images."),
-    ] = None,
-    artifacts: Artifacts = ARTIFACTS_DIR,
-    default: Annotated[bool, typer.Option("--default", help="Make it the default detector for serving.")] = False,
-) -> None:
-    """Release a face detector."""
-    from mien.models.detector.manifest import POINTER
-    from mien.training.detector.export import export
-
-    folder = export(run, tag, threshold=threshold, artifacts_dir=artifacts)
-    if default:
-        write_atomic(artifacts / POINTER, folder.name + "\n")
-    logging.getLogger("mien.training").info("wrote %s", folder)
-
-
-@_command("evaluate", group=detector)
-def evaluate_detector(
-    artifact: Annotated[Path | None, typer.Option(help="Artifact folder, by default the default detector.")] = None,
-    json_file: Json = None,
-) -> None:
-    """Evaluate a released face detector, next to YuNet."""
-    from mien.training.detector.evaluate import run
-
-    run(artifact, json_file=json_file)
 
 
 def main(arguments: list[str]) -> int:

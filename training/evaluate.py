@@ -39,14 +39,12 @@ NLL: Final = "negative log likelihood"
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
 
 
-def open_graph(graph: Path | bytes, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
+def open_graph(graph: Path, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
     """Open an ONNX graph on the CPU. `threads` 0 uses all cores; serving sets `spinning` to False."""
-    source = graph if isinstance(graph, bytes) else str(graph)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 3  # otherwise, it warns that the threshold of a detector is an optional input
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
 def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:

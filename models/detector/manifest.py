@@ -54,6 +54,7 @@ class DetectorManifest(StrictModel):
     metrics: tuple[DetectorMetric, ...]
     recipe: dict[str, object] = Field(description="the resolved training recipe")
     commit: str = Field(description="commit that trained it")
+    training_code: str = Field(description="last commit of this project with the code that trains such detectors")
     data_index_sha256: dict[str, Sha256]
     teacher: dict[str, Sha256] = Field(description="files of the networks that produced the labels")
     license: str

@@ -1,4 +1,4 @@
-"""The detector: decoding of its outputs, its network and artifact, and YuNet's graph."""
+"""The detector: decoding of its outputs, its artifact, and YuNet's graph."""
 
 import shutil
 from pathlib import Path

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 import onnx
@@ -107,36 +107,16 @@ Released = ReleasedNetwork | ReleasedEnsemble
 
 def write_graph(released: Released, path: Path) -> None:
     """Export a graph with a dynamic batch dimension, and check it."""
-    export_onnx(
-        released,
-        torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8),
-        path,
-        input_name="crops",
-        output_names=["logits", "relevance"] if released.explains else ["logits"],
-        dynamic_shape={0: torch.export.Dim("faces", min=1, max=4096)},
-    )
-
-
-def export_onnx(
-    module: nn.Module,
-    example: Tensor,
-    path: Path,
-    *,
-    input_name: str,
-    output_names: Sequence[str],
-    dynamic_shape: dict[int, Any],
-) -> None:
-    """Export a module with one input to ONNX, and check the model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about its own internals
         torch.onnx.export(
-            module.eval().requires_grad_(False),  # a graph for gradients, too, would take a quarter longer
-            (example,),
+            released.eval().requires_grad_(False),  # a graph for gradients, too, would take a quarter longer
+            (torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8),),
             str(path),
-            input_names=[input_name],
-            output_names=output_names,
+            input_names=["crops"],
+            output_names=["logits", "relevance"] if released.explains else ["logits"],
             opset_version=OPSET,
-            dynamic_shapes=(dynamic_shape,),
+            dynamic_shapes=({0: torch.export.Dim("faces", min=1, max=4096)},),
             dynamo=True,
             external_data=False,
             verbose=False,
