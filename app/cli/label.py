@@ -247,8 +247,6 @@ def _check_combinations(options: LabelOptions) -> None:
         fail("--null needs --files-from.", USAGE)
     if (options.per_second is not None) + (options.every is not None) + options.scenes > 1:
         fail("--every, --per-second and --scenes cannot be combined.", USAGE)
-    if options.csv_separator == options.csv_decimal:
-        fail("--csv-decimal , needs another --csv-separator, such as ;", USAGE)
     if not all(math.isfinite(value) for value in asdict(options).values() if isinstance(value, float)):
         fail("expected finite numbers.", USAGE)
     if options.end is not None and options.start >= options.end:

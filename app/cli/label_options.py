@@ -84,16 +84,12 @@ _OPTIONS: Final[dict[str, Any]] = {
         metavar="FILE", help="Label these boxes or landmarks, of a CSV (file, x, y, width, height) or COCO file."
     ),
     "outputs": _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs."),
-    "csv_separator": _output(metavar="CHARACTER", help="Between the columns of CSV tables: , ; | or tab."),
-    "csv_decimal": _output(metavar="CHARACTER", help="Decimal sign of CSV tables: . or ,"),
     "spreadsheet_safe": _output(
         "--spreadsheet-safe",
         help="Put an apostrophe before texts that a spreadsheet would run as a formula, and mark CSV as UTF-8.",
     ),
     "votes": _output("--votes", help="Add columns v_* to tables: how many people would choose each expression."),
     "annotated_px": _output(min=64, help="Maximum long side of annotated copies, pixels."),
-    "min_face_px": _output("--min-face", min=0, metavar="PX", help="Ignore smaller faces."),
-    "min_confidence": _output(min=0, max=1, metavar="P", help="Ignore less confident faces."),
     "limit": _run(min=1, help="Label at most N more images."),
     "dry_run": _run("--dry-run", help="Count what would be labeled and write nothing."),
     "check_hashes": _run("--check-hashes", help="Hash all files to find changes with unchanged size and time."),

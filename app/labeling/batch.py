@@ -198,8 +198,7 @@ class BatchLabeler:
         """
         out = self.options.out
         if analysis.pixels is not None and item.images & ANNOTATED:
-            drawn = replace(analysis, faces=tuple(filter(self.options.shows, analysis.faces)))
-            copy = encode_jpeg(annotate(analysis.pixels, drawn), icc_profile=analysis.icc_profile)
+            copy = encode_jpeg(annotate(analysis.pixels, analysis), icc_profile=analysis.icc_profile)
             write_atomic(out / annotated_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
         if item.images & CROPS:
             for face in analysis.faces:

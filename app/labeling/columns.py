@@ -1,8 +1,7 @@
-"""Columns of the tables: one list for CSV, JSON Lines, Parquet and the documentation."""
+"""Columns of the tables: one list for CSV, JSON Lines, the workbook and the documentation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
 from typing import Final, Literal
 
 from mien.app.inference.records import NOTES, Face
@@ -30,12 +29,7 @@ class Column:
 NOTES_MEANING: Final = f"codes of what to know about the image, separated by spaces: {', '.join(NOTES)}"
 FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the input, relative to the folder given; members as `archive.zip/member`"),
-    Column(
-        "status",
-        "text",
-        "",
-        "`ok`, `no_face`, `filtered` (all faces are below a filter), `error` or `skipped` (not an image)",
-    ),
+    Column("status", "text", "", "`ok`, `no_face`, `error` or `skipped` (not an image)"),
     Column("face", "integer", "", "number of the face in its image, from 0, largest first; empty without a face"),
     Column("x", "number", "px", "left edge of the box, in the upright image; may be negative"),
     Column("y", "number", "px", "upper edge of the box"),
@@ -79,27 +73,6 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     ),
     Column("notes", "text", "", NOTES_MEANING),
 )
-
-FILE_COLUMNS: Final[tuple[Column, ...]] = (
-    Column("file", "text", "", "name of the input"),
-    Column("status", "text", "", "`ok`, `no_face`, `filtered`, `error` or `skipped`"),
-    Column("reason", "text", "", "stable code of the error"),
-    Column("error", "text", "", "error message"),
-    Column("faces", "integer", "", "number of faces, in all sampled frames"),
-    Column(
-        "frames", "integer", "", "number of sampled frames of a video, or of pages of a TIFF; empty for still images"
-    ),
-    Column("image_width", "integer", "px", "width of the upright image"),
-    Column("image_height", "integer", "px", "height of the upright image"),
-    Column("bytes", "integer", "B", "size of the file"),
-    Column("file_sha256", "text", "", "SHA-256 of the file's bytes"),
-    Column("detector", "text", "", "detector of the run"),
-    Column("model", "text", "", "artifact of the run"),
-    Column("duplicate_of", "text", "", "first input, by name, with the same bytes"),
-    Column("precision", "text", "", "precision of the run"),
-    Column("notes", "text", "", NOTES_MEANING),
-)
-
 
 _POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
 
@@ -179,38 +152,3 @@ def face_values(face: Face) -> Row:
 def _is_part(image: Result) -> bool:
     """Return whether it is a frame of a video or a page of a TIFF, or their failure."""
     return image.input.is_frame or image.input.kind in ("video", "pages")
-
-
-def file_rows(journal: Journal) -> Iterator[Row]:
-    """One row per file; the frames of a video, the pages of a TIFF and their failure, which have its name, are one."""
-    for name, images in groupby(journal.images(), key=lambda image: image.input.name):
-        first = worst = widest = last = next(images)
-        faces, frames, notes = 0, 0, dict[str, None]()
-        for last in chain([first], images):
-            faces, frames = faces + len(last.faces), frames + (last.frame is not None)
-            worst, widest = min(worst, last, key=_precedence), max(widest, last, key=lambda image: image.width or 0)
-            notes |= dict.fromkeys(last.notes)
-        reported = worst if worst.status == "error" else first
-        yield {
-            "file": name,
-            "status": worst.status,
-            "reason": reported.reason,
-            "error": reported.error,
-            "faces": faces,
-            "frames": frames if _is_part(first) else None,
-            "image_width": widest.width,
-            "image_height": widest.height,
-            "bytes": first.input.size,
-            "file_sha256": last.sha256,
-            "detector": journal.detector,
-            "model": journal.model,
-            "duplicate_of": _duplicate_of(journal, first),
-            "precision": journal.precision,
-            "notes": " ".join(notes) or None,
-        }
-
-
-def _precedence(image: Result) -> int:
-    """Rank of the status of a part as the status of its file; of others, that of the first part."""
-    ranked = ("error", "ok", "filtered")
-    return ranked.index(image.status) if image.status in ranked else len(ranked)

@@ -23,9 +23,8 @@ from mien.app.labeling.files import STATE_DIR, DamagedJournal, ForeignFile, Labe
 from mien.app.labeling.images import image_paths, remove_images
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import LIVE_PHOTOS, LIVE_VIDEO, file_sha256
-from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result, Status
+from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
 from mien.app.labeling.schema import (
-    BOX,
     COLUMNS,
     CONTAINER_KINDS,
     DONE,
@@ -54,16 +53,14 @@ class NoJournal(LabelingError):
 class Journal:
     """The journal of a run; `open_journal` opens one for reading."""
 
-    def __init__(self, out: Path, *, readonly: bool = False, filtered: bool = True) -> None:
+    def __init__(self, out: Path, *, readonly: bool = False) -> None:
         """Open it, and create it unless `readonly`. Raises: sqlite3.Error.
 
         Args:
             out: the output folder.
             readonly: whether it must exist, and is not changed.
-            filtered: whether to leave out faces below the run's --min-face and --min-confidence.
         """
-        self.out, self._filtered = out, filtered
-        self.path = out / STATE_DIR / JOURNAL_NAME
+        self.out, self.path = out, out / STATE_DIR / JOURNAL_NAME
         self._has_moved = False
         mode = "ro" if readonly else "rwc"
         if readonly and not os.access(self.path.parent, os.W_OK) and not os.path.exists(f"{self.path}-wal"):
@@ -74,7 +71,6 @@ class Journal:
         self._db = sqlite3.connect(
             address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False, cached_statements=0
         )
-        self._db.create_function("short_side", 1, lambda box: min(BOX.unpack(box)[2:]), deterministic=True)
         try:
             if not readonly:
                 self._create()
@@ -116,18 +112,6 @@ class Journal:
         row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
-    def shown(self, faces: Iterable[Face]) -> tuple[Face, ...]:
-        """The faces with the run's --min-face and --min-confidence."""
-        return tuple(face for face in faces if not self._filtered or self.options.shows(face))
-
-    @property
-    def _shown(self) -> str:
-        """Condition for faces with the run's --min-face and --min-confidence."""
-        min_face_px, min_confidence = float(self.options.min_face_px), float(self.options.min_confidence)
-        if not (self._filtered and (min_face_px or min_confidence)):
-            return "1"
-        return f"f.confidence >= {min_confidence} AND short_side(f.box) >= {min_face_px}"
-
     def images(self, *, after: tuple[str, int] | None = None) -> Iterator[Result]:
         """Results of the last session, by name and frame, from the first one after a name and a frame."""
         if after is None:
@@ -137,7 +121,7 @@ class Journal:
     def frames(self, name: str) -> Iterator[Result]:
         """Results of the frames of a video, in order, with all faces, so that people keep their numbers."""
         where = "i.name=:name AND i.frame>=0 AND i.found=:session AND i.status IS NOT NULL"
-        return self._results(where, filtered=False, name=name)
+        return self._results(where, name=name)
 
     def videos(self) -> list[str]:
         """Names of the videos with labeled frames."""
@@ -165,12 +149,10 @@ class Journal:
         """Images with an error, and skipped files, by name and frame."""
         return self._results(f"{IMAGES} AND i.reason IS NOT NULL")
 
-    def _results(
-        self, where: str, *, order: str = "i.name, i.frame, f.face", filtered: bool = True, **values: Any
-    ) -> Iterator[Result]:
+    def _results(self, where: str, *, order: str = "i.name, i.frame, f.face", **values: Any) -> Iterator[Result]:
         cursor = self._db.execute(
-            f"SELECT {COLUMNS} FROM items i LEFT JOIN faces f ON f.item=i.id AND "  # noqa: S608  # constants
-            f"{self._shown if filtered else 1} WHERE {where} ORDER BY {order}",
+            f"SELECT {COLUMNS} FROM items i LEFT JOIN faces f ON f.item=i.id "  # noqa: S608  # constants
+            f"WHERE {where} ORDER BY {order}",
             {"session": self.session} | values,
         )
         for _, group in groupby(cursor, key=itemgetter(0)):
@@ -182,8 +164,7 @@ class Journal:
             image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame)
             image = replace(image, time_s=time_s, scene=scene)
             status, reason, error, sha256, width, height, notes = result
-            shown: Status = "filtered" if status == "ok" and not faces else status
-            yield Result(image, shown, reason, error, sha256, width, height, faces, tuple(notes.split()))
+            yield Result(image, status, reason, error, sha256, width, height, faces, tuple(notes.split()))
 
     def thumb(self, row: int, face: int) -> bytes | None:
         """JPEG thumbnail of a face, or None if there is none."""
@@ -211,8 +192,7 @@ class Journal:
 
     def counts(self) -> Counter[str]:
         """Images per status."""
-        shown = f"EXISTS(SELECT 1 FROM faces f WHERE f.item=i.id AND {self._shown})"  # noqa: S608
-        return self._count_images(f"IIF(i.status='ok' AND NOT {shown}, 'filtered', i.status)")
+        return self._count_images("i.status")
 
     def notes(self) -> Counter[str]:
         """Images per note; an image can have several."""
@@ -230,7 +210,7 @@ class Journal:
         """Faces per value of an SQL expression."""
         sql = (
             f"SELECT {value}, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "  # noqa: S608
-            f"WHERE i.found=? AND i.status='ok' AND {self._shown} GROUP BY 1"
+            f"WHERE i.found=? AND i.status='ok' GROUP BY 1"
         )
         return Counter(dict(self._db.execute(sql, (self.session,))))
 
@@ -424,7 +404,7 @@ class Journal:
         values = (sha256, item.frame, item.row) * 2
         for row, session, on_disk in self._db.execute(query, values).fetchall():
             replaced = session in (0, self.session) and row != item.row  # results of another input of this run
-            result = next(self._results("i.id=:row", filtered=False, row=row))
+            result = next(self._results("i.id=:row", row=row))
             exist = all(map(os.path.exists, self._paths(result.input.name, item.frame, len(result.faces), item.images)))
             if not replaced and on_disk & item.images == item.images and exist:
                 faces = tuple(replace(face, thumb=self.thumb(row, face.index) or b"") for face in result.faces)
@@ -637,13 +617,13 @@ def _by_word(counts: Counter[str]) -> Counter[str]:
     return words
 
 
-def open_journal(out: Path, *, filtered: bool = True) -> Journal:
+def open_journal(out: Path) -> Journal:
     """Open the journal of a run for reading.
 
     Raises: NoJournal, if `out` contains no labeled run; OutputRefused; DamagedJournal.
     """
     try:
-        journal = Journal(out, readonly=True, filtered=filtered)
+        journal = Journal(out, readonly=True)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR and (out / STATE_DIR / JOURNAL_NAME).exists():
             raise OutputRefused(f"journal in {out / STATE_DIR}: {error}. Check that you may read it.") from error

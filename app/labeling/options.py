@@ -2,15 +2,10 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-if TYPE_CHECKING:  # its module imports NumPy, which the help does not need
-    from mien.app.inference.records import Face
+from typing import Any, Final, Literal
 
 Engine = Literal["local", "ray"]
 Symlinks = Literal["files", "follow", "skip"]
-Separator = Literal[",", ";", "|", "tab"]
-Decimal = Literal[".", ","]
 
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
 # Limits for one image of a local collection: they admit large scans, but not decompression bombs.
@@ -52,13 +47,9 @@ class LabelOptions:
     boxes: Path | None = None
 
     outputs: list[str] = field(default_factory=list)
-    csv_separator: Separator = ","
-    csv_decimal: Decimal = "."
     spreadsheet_safe: bool = False
     votes: bool = False
     annotated_px: int = 1600
-    min_face_px: float = 0
-    min_confidence: float = 0
 
     limit: int | None = None
     dry_run: bool = False
@@ -102,11 +93,7 @@ class LabelOptions:
         frames = " animations" if self.animations else ""
         return f"{'hidden ' if self.hidden else ''}{' '.join(self.ignore)}{encoding}{frames}"
 
-    def shows(self, face: "Face") -> bool:
-        """Return whether a face is neither too small nor too uncertain."""
-        return face.confidence >= self.min_confidence and face.box.short_side_px >= self.min_face_px
-
     @property
     def drawing(self) -> str:
         """Description of the options for written images."""
-        return f"{self.annotated_px} px, faces from {self.min_face_px:g} px and {self.min_confidence:g}"
+        return f"{self.annotated_px} px"

@@ -27,8 +27,7 @@ _MISSED_FRAMES: Final = 2.5
 def moments(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float]]:
     """The frames of one video, with the numbers of people as tracks of their faces, and the time of a gap, seconds."""
     for image, gap_s, faces in _tracked(journal, name, rules):
-        shown = {face.index for face in journal.shown(image.faces)}
-        yield replace(image, faces=tuple(face for face in faces if face.index in shown)), gap_s
+        yield replace(image, faces=tuple(faces)), gap_s
 
 
 def _tracked(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float, list[Face]]]:

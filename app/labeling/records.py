@@ -10,8 +10,7 @@ from mien.data.contract import Array
 
 # pages: a TIFF with several; folder: a folder that cannot be read; none: an entry that is never opened
 Kind = Literal["file", "zip", "tar", "video", "pages", "folder", "none"]
-# filtered: all faces are below --min-face or --min-confidence
-Status = Literal["ok", "no_face", "filtered", "error", "skipped"]
+Status = Literal["ok", "no_face", "error", "skipped"]
 
 STILL: Final = -1  # frame number of still images
 # Temporary reasons: such inputs are retried in the next run.

@@ -87,7 +87,7 @@ class Outcome:
         if "timeline.html" in names:
             self.next_steps["look at the videos"] = str(out / "timeline.html")
         if errors := self.statuses["error"]:
-            tables = ("report.html", "files.csv", "labels.csv", "labels.jsonl", "files.parquet", "labels.parquet")
+            tables = ("report.html", "labels.csv", "labels.jsonl")
             if table := next((name for name in tables if name in names), None):
                 self.next_steps[f"see why {counted(errors, 'file')} failed"] = f"{out / table}, errors"
         if self.labels:
@@ -162,10 +162,9 @@ def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
     facts, statuses = outcome.facts, outcome.statuses
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in outcome.skipped.most_common())
     skipped = f"; {counted(statuses['skipped'], 'file')} skipped ({reasons})" if statuses["skipped"] else ""
-    filtered = f"{statuses['filtered']:,} with filtered faces only, " if statuses["filtered"] else ""
     yield (
         f"\n{counted(faces, 'face')} in {counted(statuses.total() - statuses['skipped'], 'image')}; "
-        f"{statuses['no_face']:,} without a face, {filtered}{statuses['error']:,} with an error{skipped}"
+        f"{statuses['no_face']:,} without a face, {statuses['error']:,} with an error{skipped}"
     )
     yield from _doubts(outcome, faces)
     if outcome.reviewed:

@@ -304,8 +304,7 @@ class JobOptions(ImageOptions):
         if self.model is not None:
             paths = (settings.model or "fast", *settings.extra_models)
             model = str(paths[settings.model_names.index(self.model)])
-        numbers = {"--min-face": self.min_face_px, "--per-second": self.per_second}
-        texts = {name: f"{value:g}" for name, value in numbers.items() if value is not None}
+        texts = {"--per-second": f"{self.per_second:g}"}
         texts |= {"--model": model} if model else {}
         texts |= {"--write": "crops"} if self.crops else {}
         return [text for option in texts.items() for text in option]

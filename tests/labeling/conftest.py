@@ -31,10 +31,7 @@ from mien.app.settings import Settings
 from tests.support import ROOT, encoded, environment_of, gradient_image
 from tests.support.albums import label_folder, make_album, rows_of, write_photos, write_video
 
-ALL = (
-    "csv", "files", "jsonl", "parquet", "annotated", "crops", "classes", "coco", "label-studio", "fiftyone", "report",
-    "timeline", "episodes", "anonymized", "xlsx", "video",
-)  # fmt: skip
+ALL = ("csv", "jsonl", "annotated", "crops", "coco", "report", "timeline", "episodes", "anonymized", "xlsx", "video")
 
 
 @dataclass(frozen=True, slots=True)

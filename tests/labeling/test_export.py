@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.labeling.files import ForeignFile, OutputRefused
-from mien.app.labeling.outputs import classes
+from mien.app.labeling.review import class_folders
 from mien.app.labeling.review.export import write_export
 from mien.data.readers.folders import Folders
 from tests.labeling.conftest import Labeled, decide
@@ -43,7 +43,7 @@ def test_an_export_replaces_an_earlier_export_only(
     mine.parent.mkdir(parents=True)
     mine.write_bytes(b"mine")
     (tmp_path / "mine" / "manifest.csv").write_text("of,another,program\n", encoding="utf-8")
-    refused(own.out / "classes", "is an output of `mien label`")
+    refused(own.out / "crops", "is an output of `mien label`")
     refused(mine, r"0\.jpg is a file")
     refused(tmp_path / "mine", "Choose a new or empty folder")
     assert mine.read_bytes() == b"mine"
@@ -91,7 +91,7 @@ def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     def killing(path: Path, other: Path) -> Path:  # the process ends before this renaming, and cleans up nothing
         calls.append(path)
         if len(calls) > step:
-            monkeypatch.setattr(classes, "_clean", lambda *_: None)
+            monkeypatch.setattr(class_folders, "_clean", lambda *_: None)
             raise SystemExit
         return real(path, other)
 

@@ -24,7 +24,7 @@ def photos(tmp_path: Path) -> Path:
 
 def counts(mien: Mien, photos: Path, out: Path | None = None) -> tuple[int, int]:
     """Numbers of labeled images and of those with the result of a moved input."""
-    summary = mien.summary(photos, "--write", "csv,files,annotated,crops,report", out=out)
+    summary = mien.summary(photos, "--write", "csv,annotated,crops,report", out=out)
     return summary["new"], summary["reused"]
 
 

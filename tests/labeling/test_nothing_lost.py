@@ -13,7 +13,7 @@ from tests.labeling.conftest import Mien, resize, tree
 from tests.support import tiny_artifact
 from tests.support.albums import by_file, rows_of, write_photos
 
-PICTURES = "csv,annotated,crops,classes"
+PICTURES = "csv,annotated,crops"
 NAMES = ["a.jpg", "b.jpg", "c.jpg"]
 
 
@@ -58,7 +58,7 @@ def test_own_files_among_the_outputs_are_kept(mien: Mien, photos: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "names"),
     [
-        ("jsonl", ("annotated/b.jpg", "classes/mine.jpg", "labels.csv")),
+        ("jsonl", ("annotated/b.jpg", "crops/mine.jpg", "labels.csv")),
         (PICTURES, ("annotated/new.jpg", "crops/new.jpg.face0.png", "annotated/new.zip/in.jpg")),
     ],
     ids=["a new output", "a new image"],
@@ -176,7 +176,7 @@ def test_outputs_written_earlier_are_brought_up_to_date(mien: Mien, photos: Path
 
 
 def test_deleted_images_are_written_again(mien: Mien, photos: Path) -> None:
-    mien.label(photos, "--write", "classes,annotated,crops")
+    mien.label(photos, "--write", "annotated,crops")
     before = tree(mien.out)
     for folder in ("annotated", "crops"):
         next((mien.out / folder).iterdir()).unlink()
@@ -185,7 +185,7 @@ def test_deleted_images_are_written_again(mien: Mien, photos: Path) -> None:
 
 
 def test_the_results_of_another_run_below_the_input_are_not_labeled(mien: Mien, photos: Path) -> None:
-    mien.label(photos, "--hidden", "--write", "crops,classes", out=photos / "results")
+    mien.label(photos, "--hidden", "--write", "crops", out=photos / "results")
     (photos / "results" / "own.jpg").write_bytes((photos / "a.jpg").read_bytes())
     assert names_of(mien.label(photos, "--hidden", "--write", "csv")) == [*NAMES, "results/own.jpg"]
 

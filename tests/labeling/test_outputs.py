@@ -1,7 +1,6 @@
 """Consistency and format of all outputs."""
 
 import base64
-import csv
 import io
 import json
 import re
@@ -14,35 +13,29 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from PIL import Image, ImageCms
-from pyarrow import parquet
 from rich.console import Console
 
 from mien.app.inference.video import Sound, Video
-from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, face_values
+from mien.app.labeling.columns import FACE_COLUMNS, face_values
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Lines, reporter
+from mien.app.labeling.review.export import write_export
 from mien.app.labeling.summary import print_summary
 from mien.app.settings import Settings
 from mien.data.contract import LABELS, decode
-from mien.data.readers.folders import Folders
 from tests.labeling.conftest import Labeled, Mien
 from tests.support import face_of
 from tests.support.albums import by_file, face_photo, label_folder, rows_of, write_photos, write_video
 from tests.support.videos import ffmpeg
 
 
-def test_the_tables_have_their_columns_and_one_row_per_face_or_file(finished: Labeled) -> None:
+def test_the_table_has_its_columns_and_a_row_per_face_or_image_without_one(finished: Labeled) -> None:
     rows = rows_of(finished.out)
     assert list(rows[0]) == [column.name for column in FACE_COLUMNS]
     statuses = {"none.png": "no_face", "<b>&amp;.jpg": "error", "notes.txt": "skipped"}
     assert by_file([row for row in rows if row["face"] == ""], "status") == statuses
     assert sum(row["face"] != "" for row in rows) == 7
-    files = by_file(rows_of(finished.out, "files.csv"), "frames", "faces")
-    assert set(files) == {path.name for path in finished.photos.iterdir()}
-    assert (files["clip.avi"], files["none.png"]) == (("2", "2"), ("", "0"))
-    table = parquet.read_table(finished.out / "files.parquet")
-    assert (table.column_names, table.num_rows) == ([column.name for column in FILE_COLUMNS], len(files))
-    assert len(Folders(finished.out / "classes").samples("train")) == 7
+    assert {row["file"] for row in rows} == {path.name for path in finished.photos.iterdir()}
 
 
 def test_anonymized_copies_show_no_face_and_no_metadata(mien: Mien, folder: Path) -> None:
@@ -64,20 +57,19 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
+def test_json_lines_equal_the_csv(finished: Labeled) -> None:
     lines = lines_of(finished.out)
-    assert parquet.read_table(finished.out / "labels.parquet").to_pylist() == lines
     texts = {type(None): lambda _: "", bool: lambda value: str(value).lower(), float: lambda value: value}
     for row, line in zip(rows_of(finished.out), lines, strict=True):
         read = {name: float(row[name]) if isinstance(value, float) else row[name] for name, value in line.items()}
         assert read == {name: texts.get(type(value), str)(value) for name, value in line.items()}
 
 
-def sheet_of(workbook: Path, number: int) -> list[list[object]]:
-    """Rows of a sheet of a workbook; None for empty cells."""
+def sheet_of(workbook: Path) -> list[list[object]]:
+    """Rows of the first sheet of a workbook; None for empty cells."""
     main = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
     with zipfile.ZipFile(workbook) as archive:
-        root = ET.fromstring(archive.read(f"xl/worksheets/sheet{number}.xml"))  # noqa: S314  # our own
+        root = ET.fromstring(archive.read("xl/worksheets/sheet1.xml"))  # noqa: S314  # our own
     rows: list[dict[str, object]] = []
     for row in root.iter(f"{main}row"):
         rows.append({})
@@ -87,28 +79,12 @@ def sheet_of(workbook: Path, number: int) -> list[list[object]]:
     return [[row.get(column) for column in rows[0]] for row in rows]
 
 
-def test_the_workbook_has_the_rows_of_both_tables_as_numbers_and_texts(finished: Labeled) -> None:
-    header, *faces = sheet_of(finished.out / "labels.xlsx", 1)
+def test_the_workbook_has_the_rows_of_the_table_as_numbers_and_texts(finished: Labeled) -> None:
+    header, *faces = sheet_of(finished.out / "labels.xlsx")
     assert [dict(zip(header, row, strict=True)) for row in faces] == [
         {name: value or None if isinstance(value, str) else value for name, value in line.items()}
         for line in lines_of(finished.out)
     ]
-    files = sheet_of(finished.out / "labels.xlsx", 2)
-    assert [row[0] for row in files[1:]] == [row["file"] for row in rows_of(finished.out, "files.csv")]
-
-
-def test_csv_tables_have_the_separator_and_the_decimal_sign_of_a_country(
-    mien: Mien, photos: Path, tmp_path: Path
-) -> None:
-    mien.label(photos, "--write", "csv,files,jsonl", "--csv-separator", ";", "--csv-decimal", ",")
-    with (mien.out / "labels.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter=";"))
-    lines = lines_of(mien.out)
-    assert [float(row["confidence"].replace(",", ".")) for row in rows] == [line["confidence"] for line in lines]
-    assert all("," in row["x"] and "." not in row["x"] for row in rows)
-    assert (mien.out / "files.csv").read_text(encoding="utf-8").startswith("file;status;")
-    again = mien.label(photos, "--boxes", mien.out / "labels.csv", "--write", "csv", out=tmp_path / "again")
-    assert [float(row["x"]) for row in again] == [line["x"] for line in lines], "such a table is read back"
 
 
 def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(
@@ -145,17 +121,6 @@ def test_coco_boxes_keypoints_and_categories_point_at_each_other(finished: Label
         assert annotation["area"] == pytest.approx(annotation["bbox"][2] * annotation["bbox"][3], abs=0.1)
 
 
-def test_label_studio_tasks_count_in_percent_and_have_their_configuration(finished: Labeled) -> None:
-    tasks = json.loads((finished.out / "label_studio.json").read_text(encoding="utf-8"))
-    assert len(tasks) == 6
-    (region,) = tasks[0]["predictions"][0]["result"]
-    row = rows_of(finished.out)[0]
-    assert region["value"]["x"] * region["original_width"] / 100 == pytest.approx(float(row["x"]), abs=0.06)
-    assert region["value"]["rectanglelabels"] == [row["label"]]
-    config = ET.fromstring((finished.out / "label_studio.xml").read_text(encoding="utf-8"))  # noqa: S314  # our own
-    assert [label.get("value") for label in config.iter("Label")] == list(LABELS)
-
-
 def test_the_report_escapes_markup_needs_no_network_and_names_no_folder_of_the_user(finished: Labeled) -> None:
     report = (finished.out / "report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;&amp;amp;.jpg" in report
@@ -188,11 +153,13 @@ def test_the_report_counts_like_the_terminal(finished: Labeled) -> None:
 def test_formulas_are_marked_as_text_on_request(settings: Settings, tmp_path: Path) -> None:
     names = ["=1+1.jpg", "+a.jpg", "-b.jpg", "@c.jpg", "d.jpg"]
     photos, out = write_photos(tmp_path / "photos", *names), tmp_path / "out"
+    label_folder(photos, out, settings, "csv", spreadsheet_safe=True)
     for _ in range(2):  # class folders are compared with their earlier manifest
-        label_folder(photos, out, settings, "csv", "classes", spreadsheet_safe=True)
-    for table in ("labels.csv", "classes/manifest.csv"):
-        assert (out / table).read_bytes().startswith(b"\xef\xbb\xbf"), "Excel expects it"
-        assert {row["file"] for row in rows_of(out, table)} == {f"'{name}" for name in names[:4]} | {"d.jpg"}
+        write_export(out, tmp_path / "faces", everything=True)
+    expected = {f"'{name}" for name in names[:4]} | {"d.jpg"}
+    for table in (out / "labels.csv", tmp_path / "faces" / "manifest.csv"):
+        assert table.read_bytes().startswith(b"\xef\xbb\xbf"), "Excel expects it"
+        assert {row["file"] for row in rows_of(table.parent, table.name)} == expected
 
 
 def test_each_value_has_its_column() -> None:

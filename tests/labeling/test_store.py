@@ -21,7 +21,7 @@ from tests.support.stores import (
     serving_in_thread,
 )
 
-OUTPUTS = ("--write", "csv,files,annotated,crops,report")
+OUTPUTS = ("--write", "csv,annotated,crops,report")
 
 
 @pytest.fixture

@@ -42,8 +42,8 @@ def write_zip(path: Path, *variants: int) -> None:
 def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mkv", frames=60, rate=10.0)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
-    rows = mien.label(path, "--every", "5", "--write", "csv,files", exit_code=3)
-    (whole,) = rows_of(mien.out, "files.csv")
+    rows = mien.label(path, "--every", "5", "--write", "csv", exit_code=3)
+    (whole,) = (row for row in rows if not row["frame"])
     assert (whole["status"], whole["reason"]) == ("error", "corrupt")
     assert "of 6.0 s: truncated or damaged" in whole["error"]
     assert Counter(row["status"] for row in rows if row["frame"])["ok"] in range(2, 6)
@@ -58,10 +58,9 @@ def test_videos_that_are_whole_have_no_error(mien: Mien, folder: Path, tmp_path:
     ffmpeg("-ss", "1.1", "-i", base, "-c", "copy", folder / "trimmed.mp4")
     ffmpeg("-i", base, "-c", "copy", "-f", "segment", "-segment_time", "2", folder / "part%d.mkv")
     ffmpeg(*sound, folder / "sound.mp4")
-    mien.label(folder, "--every", "16", "--write", "files")
-    rows = by_file(rows_of(mien.out, "files.csv"), "status", "reason")
-    odd = {name: values for name, values in rows.items() if values != ("ok", "")}
-    assert odd == {"sound.mp4": ("skipped", "no_video")}
+    rows = mien.label(folder, "--every", "16", "--write", "csv")
+    odd = [row for row in rows if row["status"] != "ok"]
+    assert by_file(odd, "status", "reason") == {"sound.mp4": ("skipped", "no_video")}
 
 
 def test_frames_per_second_are_even_where_the_frame_rate_is_not(mien: Mien, tmp_path: Path) -> None:
@@ -179,18 +178,6 @@ def test_a_zip_whose_list_of_members_would_fill_the_memory_is_a_row(
     assert (reasons["many.zip"], reasons["some.zip/in/0.jpg"], len(reasons)) == ("too_large", "", 7)
 
 
-def test_small_and_uncertain_faces_are_left_out_and_come_back(mien: Mien, photos: Path) -> None:
-    faces = mien.label(photos, "--write", "csv,jsonl,report")
-    least = sorted(float(row["confidence"]) for row in faces)[2]
-    chosen = mien.summary(photos, "--min-confidence", str(least - 1e-5), "--write", "csv")
-    kept = [row["file"] for row in rows_of(mien.out) if row["face"]]
-    assert kept == [row["file"] for row in faces if float(row["confidence"]) >= least]
-    assert (mien.out / "labels.jsonl").read_text().count('"filtered"') == 5 - len(kept)
-    assert (chosen["new"], chosen["statuses"]) == (0, {"ok": len(kept), "filtered": 5 - len(kept)})
-    assert {row["status"] for row in mien.label(photos, "--min-face", "500")} == {"filtered"}
-    assert mien.label(photos) == faces
-
-
 # Formats
 
 
@@ -266,14 +253,13 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, fo
         for name, payload in (("scans.tif", scans), ("one.tif", one)):
             (folder / name).write_bytes(payload)
             archive.writestr(name, payload)
-    command = (folder, "--write", "csv,files,timeline")
+    command = (folder, "--write", "csv,timeline")
     mien.summary(*command, "--limit", "2")
     assert mien.summary(*command)["new"] == 6
     pages = [(row["frame"], row["time_s"], row["x"]) for row in rows_of(mien.out)]
     assert pages[:4] == pages[4:], "in the archive as in the folder"
     assert [page[:2] for page in pages[:4]] == [("", ""), ("0", ""), ("1", ""), ("2", "")]
     assert len({x for _, _, x in pages[1:4]}) > 1, "pages differ"
-    assert by_file(rows_of(mien.out, "files.csv"), "frames", "faces")["a.zip/scans.tif"] == ("3", "3")
     assert rows_of(mien.out, "timeline.csv") == [], "pages are no video"
     assert mien("review", mien.out, "--export", tmp_path / "faces", "--all").exit_code == 0
     assert len(list((tmp_path / "faces").rglob("*scans.tif*.png"))) == 3, "copies are exported once"
@@ -295,15 +281,13 @@ def test_animations_are_frames_on_request_only(mien: Mien, folder: Path) -> None
 def test_files_with_the_same_bytes_are_marked(mien: Mien, photos: Path) -> None:
     (photos / "again.jpg").write_bytes(jpeg(3))
     write_zip(photos / "some.zip", 0, 0)
-    mien.label(photos, "--write", "csv,files")
-    for table in ("labels.csv", "files.csv"):
-        copies = [(row["file"], row["duplicate_of"]) for row in rows_of(mien.out, table) if row["duplicate_of"]]
-        assert copies == [("again.jpg", "3.jpg"), ("some.zip/in/1.jpg", "some.zip/in/0.jpg")], table
+    copies = [(row["file"], row["duplicate_of"]) for row in mien.label(photos) if row["duplicate_of"]]
+    assert copies == [("again.jpg", "3.jpg"), ("some.zip/in/1.jpg", "some.zip/in/0.jpg")]
 
 
 def test_the_run_file_says_what_ran(mien: Mien, photos: Path) -> None:
-    mien.label(photos, "--min-face", "30")
+    mien.label(photos, "--annotated-px", "300")
     facts = json.loads((mien.out / "run.json").read_text())
-    assert (facts["settings"]["model"], facts["options"]["min_face_px"]) == ("tiny.test", 30)
+    assert (facts["settings"]["model"], facts["options"]["annotated_px"]) == ("tiny.test", 300)
     assert {"mien", "python", "onnxruntime", "opencv", "numpy", "pillow"} <= set(facts["versions"])
     assert (facts["images"], facts["labeled_now"], facts["remaining"]) == ({"ok": 5}, 5, 0)

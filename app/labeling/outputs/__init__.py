@@ -10,7 +10,7 @@ import json
 import os
 import pkgutil
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import reduce
 from operator import or_
@@ -32,7 +32,6 @@ from mien.app.labeling.files import (
 )
 from mien.app.labeling.images import CROPS, CROPS_DIR
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.records import Result
 from mien.data.atomic import atomic_file
 
 
@@ -67,13 +66,6 @@ def write_entries(file: IO[str], entries: Iterable[str]) -> None:
     """Write the entries of a JSON array or object, one per line."""
     for number, entry in enumerate(entries):
         file.write((",\n" if number else "\n") + entry)
-
-
-def labeled_files(journal: Journal) -> Iterator[Result]:
-    """Photos that are files of their own, with or without a face: no members of archives, frames or pages."""
-    return (
-        image for image in journal.images() if image.input.kind == "file" and image.status not in ("error", "skipped")
-    )
 
 
 def write_output(name: str, journal: Journal) -> list[Path]:
@@ -140,7 +132,7 @@ def update_outputs(out: Path, *names: str) -> list[Path]:
 
     Returns: its files. Raises: LabelingError.
     """
-    # like a run, which leaves out filtered faces, keeps files of others, and updates the outputs of earlier ones
+    # like a run, which keeps files of others, and updates the outputs of earlier ones
     with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
         outputs = with_earlier(list(names), journal)
         journal.put("outputs", json.dumps(outputs))

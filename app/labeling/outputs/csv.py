@@ -6,7 +6,6 @@ from typing import IO, Any, Final
 
 from mien.app.labeling.columns import Column, Row, face_columns, face_rows
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.outputs import open_output
 
 HELP: Final = "labels.csv: one row per face"
@@ -24,11 +23,11 @@ def render(journal: Journal) -> None:
 
 def write_csv(journal: Journal, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Write a table with a header and line feeds as line endings."""
-    options = journal.options
-    formats = {column.name: text for column in columns if (text := _format(column, options))}
+    safe = journal.options.spreadsheet_safe
+    formats = {column.name: text for column in columns if (text := _format(column, safe=safe))}
     names = [column.name for column in columns]
-    file.write(BYTE_ORDER_MARK if options.spreadsheet_safe else "")
-    writer = csv.writer(_LineFeeds(file), delimiter="\t" if options.csv_separator == "tab" else options.csv_separator)
+    file.write(BYTE_ORDER_MARK if safe else "")
+    writer = csv.writer(_LineFeeds(file))
     writer.writerow(names)
     for row in rows:
         for name, text in formats.items():
@@ -37,15 +36,14 @@ def write_csv(journal: Journal, file: IO[str], columns: Sequence[Column], rows: 
         writer.writerow([row[name] for name in names])
 
 
-def _format(column: Column, options: LabelOptions) -> Callable[[Any], str] | None:
+def _format(column: Column, *, safe: bool) -> Callable[[Any], str] | None:
     """Return the format of a column: true or false, six digits for probabilities; None for that of `str`."""
     if column.type == "boolean":
         return lambda value: "true" if value else "false"
     if column.type == "number":
         is_share = column.name in ("confidence", "agreement") or column.name.startswith(("p_", "v_"))
-        digits: Callable[[Any], str] = "{:.6f}".format if is_share else str
-        return digits if options.csv_decimal == "." else lambda value: digits(value).replace(".", options.csv_decimal)
-    if column.type == "text" and options.spreadsheet_safe:
+        return "{:.6f}".format if is_share else None
+    if column.type == "text" and safe:
         return without_formula
     return None
 

@@ -118,7 +118,6 @@ def _tiles(journal: Journal, faces: int, reviewed: int) -> str:
         f"{journal.uncertain():,} uncertain",
         f"{reviewed:,} reviewed",
         f"{statuses['no_face']:,} without a face",
-        *([f"{statuses['filtered']:,} with filtered faces only"] if statuses["filtered"] else []),
         f"{statuses['error']:,} with an error",
         f"{counted(statuses['skipped'], 'file')} skipped",
     ]

@@ -1,16 +1,16 @@
-"""`labels.xlsx`: the rows of `labels.csv` and `files.csv` as two sheets of a workbook; requires the extra `excel`."""
+"""`labels.xlsx`: the rows of `labels.csv` as a workbook; requires the extra `excel`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any, Final
 
-from mien.app.labeling.columns import FILE_COLUMNS, Column, Row, face_columns, face_rows, file_rows
+from mien.app.labeling.columns import Column, Row, face_columns, face_rows
 from mien.app.labeling.files import parts_dir
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 
-HELP: Final = "labels.xlsx: faces and files as a workbook (extra `excel`)"
+HELP: Final = "labels.xlsx: labels.csv as a workbook (extra `excel`)"
 TARGETS: Final = ("labels.xlsx",)
 REVIEWED: Final = True
 NEEDS: Final = "xlsxwriter"
@@ -19,7 +19,7 @@ _MAX_CHARACTERS: Final = 32_767  # of a cell
 
 
 def render(journal: Journal) -> None:
-    """Write both sheets, row by row; more rows than a sheet can have continue on another one."""
+    """Write the sheet, row by row; more rows than it can have continue on another one."""
     import xlsxwriter
 
     # a text that begins like a formula, a number or a link stays a text
@@ -29,12 +29,9 @@ def render(journal: Journal) -> None:
     with open_output(journal, TARGETS[0], "wb") as file:
         workbook = xlsxwriter.Workbook(file, texts | {"constant_memory": True, "tmpdir": str(folder)})
         workbook.set_properties({"created": datetime(2000, 1, 1, tzinfo=UTC)})  # equal runs have equal files
-        for name, columns, rows in (
-            ("faces", face_columns(journal), face_rows(journal)),
-            ("files", FILE_COLUMNS, file_rows(journal)),
-        ):
-            for title, part in _sheets(name, rows):
-                _write_sheet(workbook, title, columns, part)
+        columns = face_columns(journal)
+        for title, part in _sheets("faces", face_rows(journal)):
+            _write_sheet(workbook, title, columns, part)
         try:
             workbook.close()
         except xlsxwriter.exceptions.FileCreateError as error:

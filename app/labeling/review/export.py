@@ -13,8 +13,8 @@ from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, q
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.outputs.classes import Crop, write_class_folders
 from mien.app.labeling.people import People, moments
+from mien.app.labeling.review.class_folders import Crop, write_class_folders
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.wording import counted
 from mien.data import contract
@@ -34,7 +34,7 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
     if Path.cwd().is_relative_to(folder):
         raise OutputRefused(f"{target} is the current folder or contains it, and would be replaced. Name a new folder.")
     unreadable: list[str] = []
-    with closing(open_journal(out, filtered=False)) as journal:
+    with closing(open_journal(out)) as journal:
         corrections = Corrections(out)
         unmatched = {id(correction): correction for correction in corrections}
         crops = _crops(journal, corrections, unmatched, unreadable, everything=everything)

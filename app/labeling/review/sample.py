@@ -52,7 +52,7 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
                 "to begin another one."
             )
         return faces
-    with closing(open_journal(out, filtered=False)) as journal:
+    with closing(open_journal(out)) as journal:
         counts: dict[str, int] = {}
         smallest: dict[str, list[Correction]] = {}
         for label in journal.labels():
@@ -114,7 +114,7 @@ def decisions_table(out: Path) -> str:
     if not faces:
         raise LabelingError(f"{out} has no sample: mien review {quoted(out)} --sample 200 --reviewer NAME")
     reviewers = {path.stem: Corrections(out, path.stem) for path in sorted((out / REVIEWS).glob("*.jsonl"))}
-    with closing(open_journal(out, filtered=False)) as journal:
+    with closing(open_journal(out)) as journal:
         safe = journal.options.spreadsheet_safe
         file = io.StringIO(BYTE_ORDER_MARK if safe else "", newline="")
         file.seek(0, io.SEEK_END)

@@ -100,7 +100,7 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
     if reviewer or sample:
         check_reviewer(reviewer)
     drawn = draw_sample(out, sample) if sample else None
-    journal = open_journal(out, filtered=False)
+    journal = open_journal(out)
     corrections = Corrections(out, reviewer if sample else "")
     people = People(out)
 

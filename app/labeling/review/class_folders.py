@@ -1,7 +1,4 @@
-"""`classes/train/<label>/`: face crops by label with a manifest, a data set for training as class folders.
-
-mien data check folders out/classes
-"""
+"""Class folders of face crops, `train/<label>/`, with a manifest: a data set for training."""
 
 import csv
 import os
@@ -14,14 +11,10 @@ from typing import Final
 
 from mien.app.inference.records import Face
 from mien.app.labeling.files import ForeignFile
-from mien.app.labeling.images import CROPS, crop_path, flat_crop_name
-from mien.app.labeling.journal import Journal
+from mien.app.labeling.images import flat_crop_name
 from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
 from mien.app.labeling.records import Result
 
-HELP: Final = "classes/: face crops by label, for training"
-IMAGES: Final = CROPS
-TARGETS: Final = ("classes",)
 SPLIT: Final = "train"
 MANIFEST: Final = "manifest.csv"
 _CROP: Final = re.compile(rf"({SPLIT}/[^/]+/.+\.face\d+\.png|{re.escape(MANIFEST)})")
@@ -43,17 +36,6 @@ class Crop:
     def path(self) -> str:
         """Path in the data set."""
         return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.index)}"
-
-
-def render(journal: Journal) -> None:
-    """Write `classes/` with copies of the crops, as far as `--limit` went. Raises: ForeignFile."""
-    crops = (
-        Crop(image, face, face.label, False, path)
-        for image in journal.images()
-        for face in image.faces
-        if (path := journal.out / crop_path(image.input.name, image.input.frame, face.index)).exists()
-    )
-    write_class_folders(journal.out / TARGETS[0], crops, spreadsheet_safe=journal.options.spreadsheet_safe)
 
 
 def write_class_folders(target: Path, crops: Iterable[Crop], *, spreadsheet_safe: bool = False) -> tuple[int, int]:
