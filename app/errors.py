@@ -1,6 +1,6 @@
 """Exception hierarchy of serving.
 
-A message names what was found, what was expected and what to do next. `app/service/problems.py` maps classes to HTTP.
+A message names what was found, what was expected and what to do next. The attributes are described in `MienError`.
 """
 
 from mien.data.errors import MienError
@@ -29,33 +29,49 @@ class DownloadError(MienError):
 class RequestError(MienError):
     """A request that cannot be served as sent."""
 
+    status, code = 400, "bad-request"
+
 
 class PayloadTooLarge(RequestError):
-    """More bytes than the limit."""
+    """A request or a response of more bytes than the limit."""
+
+    status, code = 413, "payload-too-large"
 
 
 class NoSuchJob(RequestError):
     """An id of no job, or of another client's."""
 
+    status, code = 404, "no-such-job"
+
 
 class HeadTooLarge(RequestError):
     """Request headers of more bytes, or more headers, than the limit."""
+
+    status, code = 431, "request-header-fields-too-large"
 
 
 class TooManyImages(RequestError):
     """More images in one request than the limit."""
 
+    status, code = 413, "too-many-images"
+
 
 class BatchTooLarge(RequestError):
     """A request whose images would take longer than the request timeout."""
+
+    status, code = 413, "batch-too-large"
 
 
 class InvalidRequest(RequestError):
     """An invalid option or body."""
 
+    status, code = 422, "invalid-request"
 
-class InvalidBox(InvalidRequest):
-    """Given boxes of faces that cannot be used; `indexes` are their positions in the list."""
+
+class InvalidFace(InvalidRequest):
+    """A given face that cannot be used; `indexes` are the positions of such faces in a list of boxes."""
+
+    code = "invalid_face"
 
     def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -65,34 +81,52 @@ class InvalidBox(InvalidRequest):
 class UnsupportedContent(RequestError):
     """A body with an unsupported media type."""
 
+    status, code = 415, "unsupported-content"
+
 
 class Unauthorized(RequestError):
     """No API key, or a wrong one."""
+
+    status, code = 401, "unauthorized"
 
 
 class ForeignOrigin(RequestError):
     """A change or a stream that a page of another site requests."""
 
+    status, code = 403, "foreign-origin"
+
 
 class ForeignHost(RequestError):
     """A Host header that names another service."""
+
+    status, code = 421, "foreign-host"
 
 
 class TooManyRequests(RequestError):
     """A client with more concurrent requests or streams than the limit."""
 
+    status, code, retry_after_s = 429, "too-many-requests", 1
+
 
 class CapacityError(MienError):
     """The service is overloaded, late or stopping; the same request may succeed later."""
+
+    status, code, retry_after_s = 503, "service-unavailable", 1
 
 
 class QueueFull(CapacityError):
     """A queue that has reached its limit."""
 
+    code = "queue-full"
+
 
 class RequestTimeout(CapacityError):
     """A request that exceeded its time limit."""
 
+    code, retry_after_s = "timeout", 2
+
 
 class ShuttingDown(CapacityError):
     """The service accepts no more work."""
+
+    code, retry_after_s = "shutting-down", 5

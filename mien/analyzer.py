@@ -20,14 +20,14 @@ from typing import IO, Any, Final, Self, SupportsIndex, TypeVar, overload
 import numpy as np
 import PIL.Image
 
-from mien.app.errors import InvalidBox, InvalidRequest, PayloadTooLarge, ProviderUnavailable
+from mien.app.errors import InvalidFace, InvalidRequest, ProviderUnavailable
 from mien.app.inference.boxes import detection_of
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Detection, Face, Photo, Prepared
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, InferenceSettings
-from mien.data.contract import Array, DecodeError, ImageTooLarge
+from mien.data.contract import Array, EmptyImage, ImageTooLarge
 from mien.data.contract.decode import upright_rgb
 from mien.data.contract.levels import decode_stretched, narrow_levels
 from mien.data.errors import MienError
@@ -244,9 +244,9 @@ class Analyzer:
         limit = self._settings.max_bytes
         payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else read_file(image, limit + 1)
         if not payload:
-            raise DecodeError("no bytes. If the file was read before, call file.seek(0).")
+            raise EmptyImage("no bytes. If the file was read before, call file.seek(0).")
         if len(payload) > limit:
-            raise PayloadTooLarge(f"more than {limit:,} bytes. Analyzer(max_bytes=...) sets another limit.")
+            raise ImageTooLarge(f"more than {limit:,} bytes. Analyzer(max_bytes=...) sets another limit.")
         return payload
 
     def __getstate__(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class Analyzer:
 
 
 def _box_or_face(index: int, values: Sequence[float] | Array) -> Box | Detection:
-    """A face from its box or its landmarks. Raises: InvalidBox."""
+    """A face from its box or its landmarks. Raises: InvalidFace."""
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):
@@ -264,7 +264,7 @@ def _box_or_face(index: int, values: Sequence[float] | Array) -> Box | Detection
         return Box(*numbers.tolist())
     if numbers.shape == (5, 2):
         return detection_of(numbers)
-    raise InvalidBox(f"boxes[{index}]: {values!r}: expected (x, y, width, height), or five landmarks", (index,))
+    raise InvalidFace(f"boxes[{index}]: {values!r}: expected (x, y, width, height), or five landmarks", (index,))
 
 
 def in_batches(

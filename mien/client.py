@@ -19,7 +19,7 @@ import numpy as np
 import PIL.Image
 
 from mien.analyzer import Faces, Image, in_batches, pixels_of, read_file
-from mien.app.errors import InvalidBox
+from mien.app.errors import InvalidFace
 from mien.app.inference.records import Box, Face, Photo
 from mien.data.contract import decode
 from mien.data.errors import MienError
@@ -35,7 +35,7 @@ class ServiceError(MienError):
     """A problem of the service with a request or an image.
 
     Attributes:
-        status: HTTP status; kind: the last part of the problem's type, such as `unreadable-image` (docs/api.md).
+        status: HTTP status; kind: the last part of the problem's type, such as `corrupt` (docs/api.md).
     """
 
     def __init__(self, problem: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Client:
             image: as for `Analyzer`: a path, the bytes of a file, a binary file, an image of Pillow, or RGB pixels.
             boxes: the faces instead of detected ones: (x, y, width, height), in pixels of the upright photo.
             options: of `POST /v1/expressions`, such as min_face_px=24 or crops=True, which fills `face.crop`.
-        Raises: ServiceError; InvalidBox; httpx.TransportError, if the service cannot be reached; OSError, for a path.
+        Raises: ServiceError; InvalidFace; httpx.TransportError, if the service cannot be reached; OSError, for a path.
         """
         boxes_json = None
         if boxes is not None:
@@ -108,7 +108,7 @@ class Client:
                 for image, result in zip(images, results, strict=True)
             ]
         error = ServiceError(_problem(response))
-        if error.status not in _DIVISIBLE or error.kind == "invalid-request":
+        if error.status not in _DIVISIBLE or error.kind in ("invalid-request", "invalid_face"):
             raise error
         if len(images) == 1:
             return [error]
@@ -153,11 +153,11 @@ def _problem(response: httpx.Response) -> dict[str, Any]:
 
 
 def _box(index: int, values: Sequence[float]) -> Box:
-    """Raises: InvalidBox."""
+    """Raises: InvalidFace."""
     try:
         return Box(*map(float, values))
     except (TypeError, ValueError) as error:
-        raise InvalidBox(f"boxes[{index}]: {values!r}: expected (x, y, width, height)", (index,)) from error
+        raise InvalidFace(f"boxes[{index}]: {values!r}: expected (x, y, width, height)", (index,)) from error
 
 
 def _encoded(image: Image) -> _Encoded:

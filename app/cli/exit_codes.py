@@ -8,8 +8,8 @@ import time
 from types import FrameType
 from typing import Final
 
-# Documented in docs/labeling.md
-FAILED, USAGE, SOME_ERRORS, STOPPED, LOCKED, DISK_FULL = 1, 2, 3, 4, 5, 6
+# Those of errors are attributes of their classes; all are documented in docs/labeling.md.
+FAILED, USAGE, SOME_ERRORS, STOPPED = 1, 2, 3, 4
 EXIT_CODES: Final = (
     "Exit codes: 0 all labeled; 1 could not run; 2 usage; 3 done, but some files have errors; 4 stopped, rerun the "
     "same command to resume; 5 the output folder is in use; 6 the disk is full."

@@ -11,7 +11,7 @@ from typing import IO, Annotated, Any, Final
 
 import typer
 
-from mien.app.cli.exit_codes import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED, USAGE, stopped_by
+from mien.app.cli.exit_codes import FAILED, SOME_ERRORS, STOPPED, USAGE, stopped_by
 from mien.app.cli.label_options import with_label_options
 from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, fail
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
@@ -97,7 +97,6 @@ def label(
 
         if unknown := [name for name in options.outputs if name not in output_names()]:
             fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(output_names())}.", USAGE)
-    from mien.app.labeling.files import DiskFull, OutputLocked
     from mien.app.labeling.progress import json_stderr
     from mien.data.errors import MienError
 
@@ -117,8 +116,7 @@ def label(
         except KeyboardInterrupt:
             code = 130
         except MienError as error:
-            codes: dict[type[MienError], int] = {OutputLocked: LOCKED, DiskFull: DISK_FULL}
-            fail(str(error), codes.get(type(error), FAILED))
+            fail(str(error), error.exit_code)
         except BaseException as error:
             # not only Stopped: a native library may replace it by another exception during its import
             if signals.received is not None:

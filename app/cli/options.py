@@ -39,7 +39,7 @@ def parse_folder(value: str) -> Path:
 
 @contextlib.contextmanager
 def printed_errors() -> Iterator[None]:
-    """Print expected errors as one line and exit with status 1."""
+    """Print expected errors as one line and exit with their code."""
     try:
         yield
     except KeyboardInterrupt:
@@ -50,7 +50,7 @@ def printed_errors() -> Iterator[None]:
         from mien.data.errors import MienError
 
         if isinstance(error, MienError | OSError):
-            fail(str(error), FAILED)
+            fail(str(error), error.exit_code if isinstance(error, MienError) else FAILED)
         raise
 
 

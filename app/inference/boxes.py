@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from mien.app.errors import InvalidBox
+from mien.app.errors import InvalidFace
 from mien.app.inference.detect.base import Detector, iou
 from mien.app.inference.records import Box, Detection
 from mien.data.contract import CROP_PX, Array, DegenerateLandmarks
@@ -66,12 +66,12 @@ def detections_at(image: Array, boxes: Sequence[Box | Detection], detector: Dete
     Args:
         image: (H, W, 3) uint8 RGB.
         boxes: in pixels of the image; of a Detection, the landmarks are used as they are.
-    Raises: InvalidBox, naming every one that cannot be used.
+    Raises: InvalidFace, naming every one that cannot be used.
     """
     problems = {index: text for index, box in enumerate(boxes) if (text := _problem(box, image))}
     if problems:
         texts = [f"boxes[{index}]: {text}" for index, text in problems.items()]
-        raise InvalidBox("; ".join(texts[:5] + (["..."] if len(texts) > 5 else [])), tuple(problems))
+        raise InvalidFace("; ".join(texts[:5] + (["..."] if len(texts) > 5 else [])), tuple(problems))
     return tuple(box if isinstance(box, Detection) else _at_box(image, box, detector) for box in boxes)
 
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from mien.app.errors import PayloadTooLarge
 from mien.app.inference.detect.search import is_tiled
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage
@@ -84,10 +83,10 @@ def decode_image(
             12-megapixel photo takes ten times as long as detecting its faces; at half size, a third of that.
         admit: for an image of an untrusted sender: called with its format and size once the guard against
             decompression bombs has passed it; may wait for memory.
-    Raises: PayloadTooLarge, ImageTooLarge, UnsupportedImage, DecodeError.
+    Raises: ImageTooLarge, UnsupportedImage, DecodeError.
     """
     if len(payload) > settings.max_bytes:
-        raise PayloadTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
+        raise ImageTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
     scans = 0 if admit is None else check_header(payload)
     with open_image(payload, settings.max_pixels) as image:
         size = probe(image, payload, max_pixels=settings.max_pixels)

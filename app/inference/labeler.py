@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import numpy as np
 from opentelemetry import trace
 
-from mien.app.errors import InvalidRequest
+from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference.boxes import detections_at, differs_in_framing, whole_face
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import Decoded, decode_image
@@ -66,8 +66,8 @@ class Labeler:
                 ignored.
             keep_pixels: keep the pixels in the result.
             admit: for the bytes of an untrusted sender: see `decode_image`.
-        Raises: PayloadTooLarge, DecodeError and its subclasses; InvalidRequest, for an aligned image of another size,
-            a whole one of a pixel, or options that exclude each other; InvalidBox.
+        Raises: DecodeError and its subclasses; InvalidFace, for boxes that cannot be used, an aligned image of another
+            size or a whole one of a pixel; InvalidRequest, for options that exclude each other.
         """
         if aligned + whole + (boxes is not None) > 1:
             raise InvalidRequest("aligned, whole and boxes: choose one of them")
@@ -194,12 +194,12 @@ class Labeler:
 def _whole_face(image: Array, *, aligned: bool) -> Detection:
     height, width = image.shape[:2]
     if aligned and (height, width) != (CROP_PX, CROP_PX):
-        raise InvalidRequest(f"aligned: image of {width}x{height} px, expected a face of {CROP_PX}x{CROP_PX} px")
+        raise InvalidFace(f"aligned: image of {width}x{height} px, expected a face of {CROP_PX}x{CROP_PX} px")
     face = whole_face(image)
     try:
         similarity(face.landmarks_px)
     except DegenerateLandmarks as error:
-        raise InvalidRequest(f"whole: image of {width}x{height} px, too small for a face") from error
+        raise InvalidFace(f"whole: image of {width}x{height} px, too small for a face") from error
     return face
 
 

@@ -35,9 +35,13 @@ _WITH_SEAMS: Final = frozenset(("mpegts", "mpeg", "rtsp", "rtp"))
 class VideoError(MienError):
     """A video, or a frame of it, that cannot be decoded."""
 
+    code = "corrupt"
+
 
 class NoVideo(VideoError):
     """A file with only sound, a cover picture or other data."""
+
+    code = "no_video"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import cv2
 
-from mien.app.errors import InvalidBox
+from mien.app.errors import InvalidFace
 from mien.app.inference.anonymize import anonymize, without
 from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.drawing import annotate, reduced
@@ -153,7 +153,7 @@ class BatchLabeler:
         chosen: dict[str, Any] = {"aligned": options.aligned, "whole": options.whole, "keep_pixels": keep_pixels}
         try:
             return self.pipeline.prepare(image, boxes=boxes, **chosen), ""
-        except InvalidBox as error:
+        except InvalidFace as error:
             usable = [box for index, box in enumerate(boxes or ()) if index not in error.indexes]
             if not usable:
                 raise

@@ -39,9 +39,13 @@ class NoInput(LabelingError):
 class DiskFull(LabelingError):
     """The disk is full; committed results are kept."""
 
+    exit_code = 6
+
 
 class OutputLocked(LabelingError):
     """Another process is using the same output folder."""
+
+    exit_code = 5
 
 
 class OutputRefused(LabelingError):

@@ -12,11 +12,10 @@ from fnmatch import fnmatchcase
 from io import BufferedReader
 from typing import Final
 
-from mien.app.errors import InvalidRequest, PayloadTooLarge
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.records import Failure, Kind, Status
+from mien.app.labeling.records import Failure, Kind
 from mien.app.labeling.store import download, is_url
-from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.contract import EmptyImage, ImageTooLarge, UnsupportedImage
 from mien.data.errors import MienError
 
 RAW_EXTENSIONS: Final = frozenset(
@@ -64,6 +63,8 @@ _LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
 
 class NotAFile(MienError, OSError):
     """A pipe, socket or device that replaced a file after the scan."""
+
+    code = "special_file"
 
 
 def kind_of(name: str) -> Kind:
@@ -130,16 +131,16 @@ def open_file(path: str | bytes) -> BufferedReader:
 
 
 def read_file(path: bytes, max_bytes: int) -> bytes:
-    """Read a file or an object of a store, after checking its size. Raises: OSError, PayloadTooLarge."""
+    """Read a file or an object of a store, after checking its size. Raises: OSError, ImageTooLarge."""
     if is_url(path):
         download(os.fsdecode(path), payload := io.BytesIO(), max_bytes + 1)
         if payload.tell() > max_bytes:
-            raise PayloadTooLarge(f"more bytes than the limit of {max_bytes:,} (MIEN_MAX_BYTES)")
+            raise ImageTooLarge(f"more bytes than the limit of {max_bytes:,} (MIEN_MAX_BYTES)")
         return payload.getvalue()
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
-            raise PayloadTooLarge(too_many_bytes(size, max_bytes))
+            raise ImageTooLarge(too_many_bytes(size, max_bytes))
         return file.read(max_bytes + 1)
 
 
@@ -172,31 +173,25 @@ def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Fai
 
     payload: the file's bytes, if it could be read.
     """
+    if isinstance(error, OSError):
+        return unreadable(error, "file")
+    if isinstance(error, MemoryError):
+        error = ImageTooLarge(str(error) or "out of memory")
+    if not isinstance(error, MienError):
+        return Failure("failed", f"{type(error).__name__}: {error}")
     is_named = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS or kind_of(name) in CONTAINERS
     is_image = is_named or (payload or b"").startswith(_SIGNATURES)
-    status: Status = "error" if is_image else "skipped"
-    match error:
-        case InvalidRequest():  # given faces that cannot be used
-            return Failure("invalid_face", str(error))
-        case UnsupportedImage():
-            return Failure("unsupported" if is_image else "not_an_image", str(error), status)
-        case ImageTooLarge():
-            return Failure("too_large", str(error))
-        case PayloadTooLarge() | MemoryError():
-            return Failure("too_large", str(error) or "out of memory", status)
-        case DecodeError():
-            is_empty = str(error).startswith("empty")
-            return Failure("empty", str(error), status) if is_empty else Failure("corrupt", str(error))
-        case OSError():
-            return unreadable(error, "file")
-    return Failure("failed", f"{type(error).__name__}: {error}")
+    if isinstance(error, UnsupportedImage) and not is_image:
+        return Failure("not_an_image", str(error), "skipped")
+    is_image |= payload is not None and not isinstance(error, EmptyImage)  # a decoder knows its format
+    return Failure(error.code, str(error), "error" if is_image else "skipped")
 
 
 def unreadable(error: Exception, what: str) -> Failure:
     """Reason why a file, a folder or a link cannot be opened."""
     match error:
         case NotAFile():
-            return Failure("special_file", str(error), "skipped")
+            return Failure(error.code, str(error), "skipped")
         case PermissionError():
             return Failure("permission_denied", f"no permission to read this {what}")
         case FileNotFoundError():

@@ -18,7 +18,6 @@ from mien.app.errors import HeadTooLarge, ShuttingDown, TooManyRequests
 from mien.app.service.logs import request_id
 from mien.app.service.problems import (
     CLIENT_GONE,
-    INTERNAL,
     KEY,
     REFUSED,
     internal_error,
@@ -29,6 +28,7 @@ from mien.app.service.problems import (
 )
 from mien.app.service.state import Service
 from mien.app.service.tracing import request_span
+from mien.data.errors import MienError
 
 REQUEST_ID: Final = "X-Request-ID"
 # As in the earlier drafts of the IETF, which clients read; the unit is concurrent requests
@@ -103,7 +103,7 @@ class Envelope:
             if status:
                 raise
             _log.exception("unexpected error in %s", scope["path"])
-            scope[REFUSED] = INTERNAL.slug
+            scope[REFUSED] = MienError.code
             await internal_error()(scope, receive, send_enveloped)
         finally:
             service.requests.discard(task)

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from mien.app import errors
-from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.errors import MienError
 
 MEDIA_TYPE: Final = "application/problem+json"
 CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected; it is only used for metrics
@@ -28,46 +28,27 @@ KEY: Final = "mien.key"  # key in the scope for its API key
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """HTTP status, last part of the problem's type URI, title, and seconds to wait before a retry."""
+    """HTTP status, last part of the problem's type URI, and seconds to wait before a retry."""
 
     status: int
     slug: str
-    title: str
     retry_after_s: int | None = None
+
+    @property
+    def title(self) -> str:
+        """Short description of the kind of problem."""
+        return self.slug.replace("-", " ").replace("_", " ").capitalize()
 
 
 def status_problem(status: int) -> Problem:
-    """Problem for an HTTP status that is not in the table, named after the status."""
-    phrase = HTTPStatus(status).phrase
-    return Problem(status, phrase.lower().replace(" ", "-"), phrase)
-
-
-# Subclasses come before their base classes: the first match applies.
-PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
-    (ImageTooLarge, Problem(413, "image-too-large", "Image has too many pixels")),
-    (UnsupportedImage, Problem(415, "unsupported-image", "Not a supported image format")),
-    (DecodeError, Problem(422, "unreadable-image", "Image cannot be read")),
-    (errors.NoSuchJob, Problem(404, "no-such-job", "Job not found")),
-    (errors.PayloadTooLarge, Problem(413, "payload-too-large", "Too many bytes")),
-    (errors.HeadTooLarge, status_problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)),
-    (errors.TooManyImages, Problem(413, "too-many-images", "Too many images in one request")),
-    (errors.BatchTooLarge, Problem(413, "batch-too-large", "Images take too long for one request")),
-    (errors.UnsupportedContent, Problem(415, "unsupported-content", "Media type is not supported")),
-    (errors.InvalidRequest, Problem(422, "invalid-request", "Invalid request")),
-    (errors.Unauthorized, Problem(401, "unauthorized", "API key missing or wrong")),
-    (errors.ForeignOrigin, Problem(403, "foreign-origin", "Cross-origin request blocked")),
-    (errors.ForeignHost, Problem(421, "foreign-host", "Unrecognized Host header")),
-    (errors.TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
-    (errors.QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
-    (errors.RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
-    (errors.ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
-)
-INTERNAL: Final = Problem(500, "internal", "Internal server error")
+    """Problem named after an HTTP status."""
+    return Problem(status, HTTPStatus(status).phrase.lower().replace(" ", "-"))
 
 
 def problem_for(error: Exception) -> Problem:
-    """Problem for an error; `INTERNAL` for an unexpected one, whose details are only in the log."""
-    return next((problem for kind, problem in PROBLEMS if isinstance(error, kind)), INTERNAL)
+    """Problem for an error; that of `MienError` for an unexpected one, whose details are only in the log."""
+    kind = type(error) if isinstance(error, MienError) else MienError
+    return Problem(kind.status, kind.code, kind.retry_after_s)
 
 
 def problem_body(problem: Problem, detail: str, **extra: object) -> dict[str, object]:
@@ -84,7 +65,7 @@ def problem_body(problem: Problem, detail: str, **extra: object) -> dict[str, ob
 def problem_response(
     problem: Problem, detail: str, *, headers: dict[str, str] | None = None, **extra: object
 ) -> Response:
-    """Response with a problem document, and Retry-After if the table has one."""
+    """Response with a problem document, and Retry-After if it has one."""
     head = dict(headers or {})
     if problem.retry_after_s is not None:
         head["Retry-After"] = str(problem.retry_after_s)
@@ -113,12 +94,15 @@ def refusal(scope: Scope, error: errors.RequestError | errors.CapacityError) -> 
 
 def internal_error() -> Response:
     """Response to an unexpected error, without details."""
-    return problem_response(INTERNAL, "Internal server error. The log has the details under this X-Request-ID.")
+    detail = "Internal server error. The log has the details under this X-Request-ID."
+    return problem_response(problem_for(MienError()), detail)
 
 
 async def _respond(connection: HTTPConnection, error: Exception) -> Response:
     """Response to a request, or to a stream that is not open yet."""
     problem = problem_for(error)
+    if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise error
     connection.scope[REFUSED] = problem.slug
     return problem_response(problem, str(error))
 
@@ -166,8 +150,7 @@ async def _gone(_request: Request, _error: Exception) -> Response:
 
 def install(app: FastAPI) -> None:
     """Handle every exception that a route may raise, except unexpected ones, which the envelope handles."""
-    for kind, _ in PROBLEMS:
-        app.add_exception_handler(kind, _respond)
+    app.add_exception_handler(MienError, _respond)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(WebSocketRequestValidationError, _invalid)

@@ -1,7 +1,7 @@
 """Torch-free functions shared by serving and training, so that crops and labels are identical in both."""
 
 from mien.data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
-from mien.data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode
+from mien.data.contract.decode import DecodeError, EmptyImage, ImageTooLarge, UnsupportedImage, decode
 from mien.data.contract.identity import contract_id
 from mien.data.contract.labels import EIGHT_LABELS, LABELS, Classes, UnknownLabel, labels_of, parse_label
 from mien.data.contract.probabilities import softmax
@@ -15,6 +15,7 @@ __all__ = [
     "Classes",
     "DecodeError",
     "DegenerateLandmarks",
+    "EmptyImage",
     "ImageTooLarge",
     "UnknownLabel",
     "UnsupportedImage",

@@ -62,15 +62,27 @@ BROKEN: Final = (
 
 
 class DecodeError(MienError, ValueError):
-    """The image is truncated, corrupt or empty."""
+    """The image is truncated or corrupt."""
+
+    status, code = 422, "corrupt"
+
+
+class EmptyImage(DecodeError):
+    """A file without bytes."""
+
+    code = "empty"
 
 
 class UnsupportedImage(DecodeError):
     """The image is not in a supported format."""
 
+    status, code = 415, "unsupported"
+
 
 class ImageTooLarge(DecodeError):
-    """The image has more pixels than the limit, according to its header."""
+    """The image has more bytes or, according to its header, more pixels than the limit."""
+
+    status, code = 413, "too_large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +161,7 @@ def open_image(payload: bytes, max_pixels: int, chosen: tuple[str, ...] = ()) ->
     """Open an image of a supported or chosen format; its pixels are not decoded. Raises: see `decode`."""
     _ignore_pillow_warnings()
     if not payload:
-        raise DecodeError("empty file: no bytes to decode")
+        raise EmptyImage("empty file: no bytes to decode")
     if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # of the process: only a raised limit changes it
         Image.MAX_IMAGE_PIXELS = max(max_pixels, Image.MAX_IMAGE_PIXELS)
     try:

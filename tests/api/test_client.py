@@ -63,7 +63,7 @@ def test_batches_name_the_images_that_cannot_be_used(open_client: Open) -> None:
     with pytest.raises(BatchError) as error:
         client.analyze_batch([b"no image", PHOTO, "/missing.jpg", b"no image"])
     kinds = {index: getattr(one, "kind", type(one).__name__) for index, one in error.value.errors.items()}
-    assert kinds == {0: "unsupported-image", 2: "FileNotFoundError", 3: "unsupported-image"}
+    assert kinds == {0: "unsupported", 2: "FileNotFoundError", 3: "unsupported"}
     assert [faces is None for faces in error.value.results] == [True, False, True, True]
     with pytest.raises(ServiceError) as refused:
         open_client(api_key="wrong", api_key_sha256=key_hash("k")).analyze(PHOTO)

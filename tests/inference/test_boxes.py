@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.errors import InvalidBox, InvalidRequest
+from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Detection
 from mien.app.settings import InferenceSettings
@@ -64,7 +64,7 @@ def test_unusable_boxes_are_named_together(labeler: Labeler, photo: Array, detec
     nan, outside = Box(float("nan"), 0, 10, 10), Box(600, 0, 10, 10)
     huge, thin = Box(0, 0, 5000, 5000), Box(0, 0, 10, -3)
     together = Detection(detected.box, np.zeros((5, 2), np.float32), 1.0)
-    with pytest.raises(InvalidBox, match=r"boxes\[0\]: nan.*boxes\[2\]: 600, 0, 10, 10 is outside") as caught:
+    with pytest.raises(InvalidFace, match=r"boxes\[0\]: nan.*boxes\[2\]: 600, 0, 10, 10 is outside") as caught:
         labeler.prepare(photo, boxes=[nan, detected.box, outside, huge, thin, together])
     assert caught.value.indexes == (0, 2, 3, 4, 5)
     with pytest.raises(InvalidRequest, match="2, at most 1"):

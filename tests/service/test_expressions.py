@@ -41,7 +41,7 @@ def test_a_bad_image_among_good_ones_has_an_error(connect: Connect) -> None:
     first, *bad, last = response.json()["images"]
     assert (len(first["faces"]), len(last["faces"])) == (1, 1)
     assert [image["index"] for image in bad] == [1, 2, 3]
-    kinds = ["unreadable-image", "unsupported-image", "payload-too-large"]
+    kinds = ["corrupt", "unsupported", "too_large"]
     assert [image["error"]["type"] for image in bad] == [f"urn:mien:problem:{kind}" for kind in kinds]
     assert {image["width"] for image in bad} == {None}
 
@@ -151,6 +151,6 @@ def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytes
     with caplog.at_level(logging.ERROR, logger="mien.app.service.middleware"):
         response = client.post("/v1/expressions", content=PHOTO, headers=headers)
     assert "secret" not in response.text
-    problem(response, 500, "internal")
+    problem(response, 500, "internal-error")
     assert response.headers["x-request-id"] == "case-7"
     assert "secret detail" in caplog.text, "the log has it"

@@ -65,10 +65,10 @@ def test_a_request_that_cannot_be_understood_is_rejected_by_what_is_wrong(
 
 
 def test_a_request_above_a_limit_is_rejected(connect: Connect) -> None:
-    problem(post(connect(max_pixels=100_000), PHOTO), 413, "image-too-large")
+    problem(post(connect(max_pixels=100_000), PHOTO), 413, "too_large")
     problem(post(connect(max_images=2), *[PHOTO] * 3), 413, "too-many-images")
     problem(post(connect(max_body_bytes=2048), bytes(5000)), 413, "payload-too-large")
-    problem(post(connect(max_bytes=len(PHOTO)), PHOTO + b"x"), 413, "payload-too-large")
+    problem(post(connect(max_bytes=len(PHOTO)), PHOTO + b"x"), 413, "too_large")
 
 
 def test_a_body_without_a_length_is_cut_at_the_limit(connect: Connect) -> None:

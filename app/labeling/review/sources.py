@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from functools import lru_cache
 from io import BytesIO
 
-from mien.app.errors import PayloadTooLarge
 from mien.app.inference.video import Video, VideoError, VideoFrame
 from mien.app.labeling.containers import ContainerError, read_member, read_page
 from mien.app.labeling.files import LabelingError
@@ -33,7 +32,7 @@ class SourceReader(ExitStack):
         name = image.input.name
         try:
             pixels, sha256 = self._read(image.input)
-        except (OSError, ContainerError, DecodeError, PayloadTooLarge) as error:
+        except (OSError, ContainerError, DecodeError) as error:
             reason = getattr(error, "strerror", None) or error  # an OSError also names its path, as bytes
             raise LabelingError(f"{name} can no longer be read ({reason}): label the folder again.") from error
         if sha256 != image.sha256:
