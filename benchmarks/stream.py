@@ -24,9 +24,9 @@ from typing import Any, Final
 import cv2
 from websockets.sync.client import ClientConnection, connect
 
-from benchmarks.background import service
 from benchmarks.load import percentile
 from benchmarks.results import benchmark_parser, publish
+from benchmarks.serving import service
 from mien.data.contract import decode
 
 FRAME_PX: Final = (640, 480)

@@ -158,7 +158,7 @@ def facts() -> dict[str, Any]:
     }
 
 
-COVER_FILE: Final = Path(__file__).with_name("cover.json")  # weights and bias: `python -m benchmarks.covered --fit`
-_FITTED: Final[dict[str, Any]] = json.loads(COVER_FILE.read_text(encoding="utf-8"))
+# Weights and bias, fitted by benchmarks/covered.py at commit b93c4b18
+_FITTED: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("cover.json").read_text(encoding="utf-8"))
 _COVER_WEIGHTS: Final = np.array(_FITTED["weights"], np.float32)
 _COVER_BIAS: Final = float(_FITTED["bias"])

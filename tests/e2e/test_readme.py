@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.background import free_port
+from benchmarks.serving import free_port
 from mien.app.labeling.columns import FACE_COLUMNS
 from tests.support import ROOT, code_blocks, output_of
 from tests.support.serving import wait_until_ready

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from benchmarks.background import free_port
+from benchmarks.serving import free_port
 from mien.app.labeling import images, pages, scan
 from mien.app.labeling.options import LabelOptions
 from mien.data import atomic

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from benchmarks.background import free_port
+from benchmarks.serving import free_port
 from tests.support import eventually
 
 # A function that runs a JavaScript expression in the page, and returns its value; promises are awaited.

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.background import SERVER, cpu_s, free_port
+from benchmarks.serving import SERVER, cpu_s, free_port
 from tests.support import ROOT, environment_of, eventually
 
 # The heads of requests, to which more headers and an empty line are added

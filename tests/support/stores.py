@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from benchmarks.background import free_port
+from benchmarks.serving import free_port
 from tests.support import eventually
 
 BUCKET = "photos"
