@@ -13,21 +13,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mien.analyzer import Analyzer, BatchError, Faces, Image
     from mien.app.inference.records import Box, Face
-    from mien.client import Client, ServiceError
     from mien.data.contract import LABELS
     from mien.data.errors import MienError
 
     __version__: str
 
-__all__ = ["LABELS", "Analyzer", "BatchError", "Box", "Client", "Face", "Faces", "Image", "MienError", "ServiceError"]
+__all__ = ["LABELS", "Analyzer", "BatchError", "Box", "Face", "Faces", "Image", "MienError"]
 
 _MODULES: Final = {
     "Box": ("mien.app.inference.records", "Box"),
-    "Client": ("mien.client", "Client"),
     "Face": ("mien.app.inference.records", "Face"),
     "LABELS": ("mien.data.contract", "LABELS"),
     "MienError": ("mien.data.errors", "MienError"),
-    "ServiceError": ("mien.client", "ServiceError"),
     "__version__": ("mien.app", "VERSION"),
 }
 

@@ -8,7 +8,6 @@ from mien.app import VERSION
 from mien.app.cli.doctor import doctor
 from mien.app.cli.exit_codes import EXIT_CODES
 from mien.app.cli.label import label
-from mien.app.cli.mcp import mcp
 from mien.app.cli.models import models
 from mien.app.cli.page import page
 from mien.app.cli.review import review
@@ -27,7 +26,7 @@ app = typer.Typer(
     help="Find the faces in photos and label their expressions, with calibrated probabilities.",
 )
 app.command(epilog=EXIT_CODES)(label)
-for command in (review, serve, webcam, page, mcp, doctor):
+for command in (review, serve, webcam, page, doctor):
     app.command()(command)
 app.add_typer(models, name="models")
 add_training_commands(app)
