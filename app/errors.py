@@ -38,12 +38,6 @@ class PayloadTooLarge(RequestError):
     status, code = 413, "payload-too-large"
 
 
-class NoSuchJob(RequestError):
-    """An id of no job, or of another client's."""
-
-    status, code = 404, "no-such-job"
-
-
 class HeadTooLarge(RequestError):
     """Request headers of more bytes, or more headers, than the limit."""
 

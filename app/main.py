@@ -3,7 +3,6 @@
 Run it with `mien serve`, or with any ASGI server: `uvicorn --factory mien.app.main:create_app`.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -18,12 +17,11 @@ from mien.app.access import ANY, Guard, host_check, is_address, origin_check
 from mien.app.inference.labeler import Labeler, open_labelers
 from mien.app.service import problems, tracing
 from mien.app.service.http_protocol import STATE_KEY
-from mien.app.service.jobs import Jobs
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import RATE_LIMITS, REQUEST_ID, Cors, Envelope, WholeBody, head_check
-from mien.app.service.routes import docs, expressions, health, jobs, models, page, stream
+from mien.app.service.routes import docs, expressions, health, models, page, stream
 from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
 from mien.app.settings import Settings, load_settings
@@ -43,7 +41,7 @@ def create_app(settings: Settings | None = None, *, labelers: Mapping[str, Label
     Args:
         settings: by default, read from the environment.
         labelers: open labelers by model name, the default first; by default, opened from the settings.
-    Raises: SettingsError, if the file of keys or the folder of jobs cannot be used; StartupError, without the packages
+    Raises: SettingsError, if the file of keys cannot be used; StartupError, without the packages
         for tracing.
     """
     chosen = settings or load_settings()
@@ -63,8 +61,6 @@ def create_app(settings: Settings | None = None, *, labelers: Mapping[str, Label
         middleware=_middleware(chosen),
     )
     app.state.settings, app.state.labelers = chosen, labelers
-    if chosen.jobs_dir is not None:
-        Jobs(chosen.jobs_dir, chosen)  # which checks the folder
     problems.install(app)
     _include_routes(app, chosen)
     expressions.describe_limits(app.openapi(), chosen)
@@ -74,7 +70,7 @@ def create_app(settings: Settings | None = None, *, labelers: Mapping[str, Label
 def _include_routes(app: FastAPI, settings: Settings) -> None:
     """Add every route; the API description marks routes that require a key."""
     keyed = DESCRIBED_KEYS if settings.needs_key else []
-    for resource in (expressions, models, *([jobs] if settings.jobs_dir else [])):
+    for resource in (expressions, models):
         app.include_router(resource.router, dependencies=keyed)
     app.include_router(health.metrics_router, dependencies=[] if settings.metrics_without_key else keyed)
     for public in (stream, health, docs, page):  # FastAPI does not describe WebSockets
@@ -86,9 +82,9 @@ def _middleware(settings: Settings) -> list[Middleware]:
     cors = Middleware(
         Cors,
         allow_origins=settings.cors_origins,
-        allow_methods=["GET", "POST", *(["DELETE"] if settings.jobs_dir else [])],
-        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "X-API-Key", REQUEST_ID],
-        expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After", "Location", *RATE_LIMITS],
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID],
+        expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After", *RATE_LIMITS],
     )
     return [
         Middleware(Envelope),
@@ -119,10 +115,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     service = Service(app.state.labelers or open_labelers(settings), settings, Metrics())
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
-        running = None if service.jobs is None else asyncio.create_task(service.jobs.run())
         yield {STATE_KEY: service}
-        if running is not None:
-            running.cancel()
-            await asyncio.wait({running})
         await service.ended()
     service.close()

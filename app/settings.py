@@ -178,9 +178,7 @@ class ServiceSettings(InferenceSettings):
     )
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
     max_frame_bytes: Size = Field(2_000_000, description="bytes of one webcam frame")
-    max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(
-        8, description="open webcam streams, and downloads of all results of a job"
-    )
+    max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
     max_streams_per_client: Annotated[int, Field(ge=0, le=1024)] = Field(
         4, description="open streams of one API key or address; 0: no limit"
     )
@@ -194,18 +192,6 @@ class ServiceSettings(InferenceSettings):
         0.0, description="after SIGTERM, time to keep serving while /ready is 503, so that a load balancer notices"
     )
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="processes that share the port")
-
-    # Jobs
-    jobs_dir: Annotated[Path | None, NotEmpty] = Field(
-        None, description="folder for jobs on a local disk; without one, there are none"
-    )
-    max_jobs: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        20, description="jobs that are kept, also those that ended"
-    )
-    max_job_bytes: Size = Field(1_000_000_000, description="bytes in the body of one job")
-    max_job_images: Annotated[int, Field(ge=1)] = Field(10_000, description="images or video frames of one job")
-    job_upload_timeout_s: Annotated[float, Field(gt=0)] = Field(600.0, description="time to receive the body of a job")
-    job_expiry_s: Annotated[float, Field(gt=0)] = Field(86_400.0, description="time to keep a job that has ended")
 
     # Access
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(

@@ -18,7 +18,6 @@ from websockets import Headers
 from websockets.http11 import Response
 
 from mien.app.errors import QueueFull
-from mien.app.service.jobs import JOBS_PATH
 from mien.app.service.logs import request_id
 from mien.app.service.middleware import MAX_HEAD_BYTES, REQUEST_ID, new_id
 from mien.app.service.problems import Problem, problem_for, problem_response, raw_response, status_problem
@@ -99,8 +98,7 @@ class BoundedProtocol(ReadInTime, H11Protocol):
         if self.transport.is_closing():
             return "close", settings.header_timeout_s
         if state is h11.SEND_BODY:
-            is_job = scope["path"] == JOBS_PATH
-            return "body", (settings.job_upload_timeout_s if is_job else settings.body_timeout_s) + _AFTER_ROUTE_S
+            return "body", settings.body_timeout_s + _AFTER_ROUTE_S
         if state is h11.IDLE and (scope is None or self.conn.trailing_data[0]):
             return "request headers", settings.header_timeout_s
         return "", 0.0  # routes have their own time limit, and uvicorn closes idle connections

@@ -34,9 +34,8 @@ class Metrics:
         self.rejections = counter("mien_rejections", "Requests refused, by problem", ("problem",))
         self.queue = gauge("mien_queue_requests", "Requests in the queue")
         self.working = gauge("mien_working_requests", "Requests being processed")
-        self.streams = gauge("mien_streams", "Open webcam streams, and downloads of results")
+        self.streams = gauge("mien_streams", "Open webcam streams")
         self.frames = counter("mien_stream_frames", "Frames by outcome", ("outcome",))
-        self.jobs = gauge("mien_jobs", "Jobs by state", ("state",), multiprocess_mode="mostrecent")
         facts = ("model", "provider", "precision", "detector", "fallback")
         self.running = gauge("mien_info", "1 for what this process runs", facts, multiprocess_mode="livemax")
 

@@ -122,7 +122,7 @@ async def _http(request: Request, error: Any) -> Response:
 
 def _allowed(request: Request) -> list[str]:
     """Methods that are served at the path of a request; Starlette names those of the first route only."""
-    scopes = {method: {**request.scope, "method": method} for method in ("GET", "POST", "DELETE")}
+    scopes = {method: {**request.scope, "method": method} for method in ("GET", "POST")}
     routes: list[BaseRoute] = request.app.routes
     names = [name for name, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)]
     return ["GET", "HEAD", *names[1:]] if "GET" in names else names

@@ -12,12 +12,9 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from mien.app.inference.records import Face
-from mien.app.labeling.options import FRAMES_PER_S
 from mien.app.service.problems import problem_body, problem_for
-from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS, Array
 
-JobState = Literal["queued", "running", "done", "failed", "canceled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=2))]
 Label = Annotated[
@@ -75,17 +72,12 @@ class FaceOptions(KnownFields):
     )
 
 
-class ImageOptions(FaceOptions):
-    """Query parameters of requests and jobs."""
+class LabelOptions(FaceOptions):
+    """Query parameters of a request."""
 
     top_k: Annotated[int, Field(ge=1, le=100)] = Field(1, description="number of expressions in `top`, at most all")
     model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
     crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
-
-
-class LabelOptions(ImageOptions):
-    """Query parameters of a request."""
-
     confidence_threshold: Fraction | None = Field(
         None, description="a confidence below it is `uncertain`; by default the model's own threshold"
     )
@@ -289,73 +281,3 @@ class ExpressionsResponse(Record):
     confidence_threshold: Fraction = Field(description="a confidence below it is `uncertain`")
     images: list[ImageResult]
     timings_ms: dict[str, Milliseconds] = Field(description="milliseconds of the request: receive, wait, work, total")
-
-
-class JobOptions(ImageOptions):
-    """Query parameters of a job."""
-
-    per_second: Annotated[float, Field(ge=0.01, le=1000)] = Field(
-        FRAMES_PER_S, description="frames of a video to label per second; 1000: all"
-    )
-
-    def arguments(self, settings: Settings) -> list[str]:
-        """The options for `mien label`."""
-        model = None
-        if self.model is not None:
-            paths = (settings.model or "fast", *settings.extra_models)
-            model = str(paths[settings.model_names.index(self.model)])
-        texts = {"--per-second": f"{self.per_second:g}"}
-        texts |= {"--model": model} if model else {}
-        texts |= {"--write": "crops"} if self.crops else {}
-        return [text for option in texts.items() for text in option]
-
-
-class PageOptions(KnownFields):
-    """Query parameters of a page of results."""
-
-    after: Annotated[str, Field(max_length=10_000)] | None = Field(None, description="`next` of the page before")
-    limit: Annotated[int, Field(ge=1, le=1000)] = Field(100, description="images of a page; larger ones have fewer")
-    format: Literal["json", "ndjson", "csv"] = Field(
-        "json", description="a page, or all results: one JSON object per image, or one row per face"
-    )
-
-    @property
-    def media_type(self) -> str:
-        """Media type of the format."""
-        return {"json": "application/json", "ndjson": "application/x-ndjson", "csv": "text/csv"}[self.format]
-
-
-class JobStatus(Record):
-    """State and progress of a job."""
-
-    id: str
-    state: JobState
-    images: dict[str, int] = Field(description="number of images by status: ok, no_face, filtered, error, skipped")
-    remaining: int = Field(description="images that are not labeled yet; a zip file or a video counts as one")
-    reason: str | None = Field(description="why a job has failed, or why some of its images are not labeled")
-
-
-class JobList(Record):
-    """Jobs of one client, the newest first."""
-
-    jobs: list[JobStatus]
-
-
-class JobImage(Record):
-    """One image of a job, or one frame of a video."""
-
-    name: str = Field(description="file name, or path in the zip file; below its name if that is a form part")
-    frame: int | None = Field(description="number of the frame in its video, from 0")
-    time_s: float | None = Field(description="seconds since the start of the video")
-    width: int | None
-    height: int | None
-    faces: list[FaceResult]
-    reason: str | None = Field(description="why an image was not labeled, such as `corrupt` or `too_large`")
-
-
-class JobResults(Record):
-    """A page of the results of a job."""
-
-    state: JobState
-    images: list[JobImage]
-    next: str | None = Field(description="value of `after` for the next page; null after the last result so far")

@@ -31,7 +31,7 @@ from mien.app.settings import Settings, environment, load_settings
 from mien.data.errors import MienError
 
 _RETRY_S: Final = 1.0
-_OTHER_FILES: Final = 512  # models, libraries, jobs, and images that are being stored
+_OTHER_FILES: Final = 512  # models, libraries, and images that are being stored
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def run(settings: Settings) -> None:
                 YUNET_FILE,
             )
         labelers = open_labelers(settings)
-        app = create_app(settings, labelers=labelers)  # of several workers: checks keys and the folder of jobs
+        app = create_app(settings, labelers=labelers)  # of several workers: checks keys
         for listener in listeners:
             host, port = listener.getsockname()[:2]
             _log.info("Serving http://%s:%d (press Ctrl-C to stop)", f"[{host}]" if ":" in host else host, port)

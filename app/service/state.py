@@ -20,7 +20,6 @@ from mien.app.inference.records import Box, Photo
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_unavailable_reason, gpu_unavailable_reason
 from mien.app.service.admission import Admission
-from mien.app.service.jobs import Jobs
 from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions
 from mien.app.settings import Settings
@@ -62,7 +61,6 @@ class Service:
                 detector=labeler.detector.name,
                 fallback="none" if self.fallback is None else "cpu",
             ).set(1)
-        self.jobs = None if settings.jobs_dir is None else Jobs(settings.jobs_dir, settings)
         self._pixels = PixelBudget(settings.max_pixels_at_once)
         # a thread that waits for the inference on a GPU uses no core
         threads = self.threads if self.default.classifier.provider == CPU else 2 * self.threads

@@ -7,12 +7,9 @@ import asyncio
 import base64
 import io
 import re
-import zipfile
-from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Final, Generic, TypeVar, cast
+from typing import BinaryIO, Final, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,9 +18,7 @@ from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from mien.app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
-from mien.app.inference.records import Box, Detection
-from mien.app.labeling.face_file import parse_face_file, write_face_file
-from mien.app.labeling.files import LabelingError
+from mien.app.inference.records import Box
 from mien.app.service.problems import summary
 from mien.app.service.schemas import EncodedImages, GivenBox
 from mien.app.settings import Settings
@@ -31,7 +26,6 @@ from mien.app.settings import Settings
 FIELD: Final = "images"
 BOXES: Final = "boxes"  # part of a form with given faces, besides its images
 _MAX_BOXES_BYTES: Final = 2_000_000
-_MAX_BOXES_VALUES: Final = 500_000
 _MULTIPART: Final = "multipart/form-data"
 _JSON: Final = "application/json"
 _OCTETS: Final = "application/octet-stream"
@@ -41,32 +35,8 @@ _JSON_COPIES: Final = 3  # copies of a body during parsing: bytes, text, images
 _MAX_NAME: Final = 255
 _EXTENDED_NAME: Final = re.compile(rb"(?i);\s*filename\*\s*=\s*utf-8'[\w-]*'([^;\s]*)")  # RFC 5987
 _DATA_URL: Final = re.compile(r"^data:[\w/+.-]{0,100};base64,")
-_SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,5}")
-# Bodies of jobs other than forms, and the names of their files
-CONTAINERS: Final = {
-    "application/zip": ".zip",
-    "application/x-zip-compressed": ".zip",  # as Windows has it
-    "application/x-zip": ".zip",
-    "video/mp4": ".mp4",
-    "video/quicktime": ".mov",
-    "video/webm": ".webm",
-    "video/x-matroska": ".mkv",
-    "video/x-msvideo": ".avi",
-    "video/mpeg": ".mpg",
-    "video/x-m4v": ".m4v",
-    "video/3gpp": ".3gp",
-    _OCTETS: "",  # as many clients send any file: its first bytes say what it is
-}
-_SIGNATURES: Final = (
-    (0, b"PK\x03\x04", ".zip"),
-    (4, b"ftyp", ".mp4"),
-    (0, b"\x1aE\xdf\xa3", ".mkv"),
-    (0, b"RIFF", ".avi"),
-    (0, b"\x00\x00\x01\xba", ".mpg"),
-)
 _MAX_LENGTH_DIGITS: Final = 18
 _BOXES_OF_FORM: Final = TypeAdapter(list[list[GivenBox] | None])
-BOXES_FILE: Final = "boxes.csv"  # of a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +73,7 @@ async def read_uploads(
         return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), settings)
     chunks = _bounded(stream, settings.max_body_bytes, reserve)
     if media_type == _MULTIPART:
-        parser = _ImageParser(headers, chunks, settings.max_images, lambda _index, _name: _MemoryFile())
+        parser = _ImageParser(headers, chunks, settings.max_images)
         await parser.parse()
         payloads = [file.getvalue() for file in parser.files]
         boxes = [None] * len(payloads) if parser.boxes is None else _boxes_of_form(parser.boxes, len(payloads))
@@ -114,44 +84,6 @@ async def read_uploads(
     if not body.tell():
         raise InvalidRequest("empty body: expected the bytes of one image")
     return [Upload(None, body.getvalue())]
-
-
-async def save_uploads(
-    headers: Headers, stream: AsyncIterator[bytes], settings: Settings, folder: Path
-) -> dict[str, str]:
-    """Write the images of a job, or its zip file or video, to a folder, and its given faces beside that folder.
-
-    Returns: the names that the client gave, by file name. Raises: see `read_uploads`.
-    """
-    media_type = _media_type(headers)
-    if media_type != _MULTIPART and media_type not in CONTAINERS:
-        kinds = ", ".join((_MULTIPART, *CONTAINERS))
-        raise UnsupportedContent(f"Content-Type {media_type or 'missing'}: expected one of {kinds}")
-    _check_head(headers, settings.max_job_bytes)
-    chunks = _bounded(stream, settings.max_job_bytes, lambda _: None)
-    if media_type in CONTAINERS:
-        path = folder / f"0{CONTAINERS[media_type]}"
-        file = _DiskFile(path)
-        async for chunk in chunks:
-            await asyncio.to_thread(file.write, chunk)
-        if not path.stat().st_size:
-            raise InvalidRequest("empty body: expected the bytes of a zip file or a video")
-        if not path.suffix:
-            path = await asyncio.to_thread(_with_suffix, path)
-        if path.suffix == ".zip" and not await asyncio.to_thread(zipfile.is_zipfile, path):
-            raise InvalidRequest("not a zip file, or truncated: send it again")
-        return {}
-
-    def new_file(index: int, name: str | None) -> _DiskFile:
-        suffix = Path(name or "").suffix.lower()
-        return _DiskFile(folder / f"{index:06}{suffix if _SUFFIX.fullmatch(suffix) else ''}")
-
-    parser = _ImageParser(headers, chunks, settings.max_job_images, new_file)
-    await parser.parse()
-    names = {file.path.name: name for file, name in zip(parser.files, parser.names, strict=True) if name}
-    if parser.boxes is not None:
-        await asyncio.to_thread(_save_boxes, bytes(parser.boxes), names, folder.with_name(BOXES_FILE))
-    return names
 
 
 def _boxes_of_form(payload: bytearray, images: int) -> list[list[Box] | None]:
@@ -168,37 +100,6 @@ def _boxes_of_form(payload: bytearray, images: int) -> list[list[Box] | None]:
 
 def _boxes(given: list[GivenBox] | None) -> list[Box] | None:
     return None if given is None else [Box(box.x, box.y, box.width, box.height) for box in given]
-
-
-def _save_boxes(payload: bytes, names: dict[str, str], path: Path) -> None:
-    """Write given faces with the names of stored files instead of the client's. Raises: InvalidRequest."""
-    _check_values(payload, _MAX_BOXES_VALUES)
-    try:
-        face_file = parse_face_file(payload)
-    except LabelingError as error:
-        raise InvalidRequest(f"form part {BOXES!r}: {error}") from error
-    stored = defaultdict[str, list[str]](list)
-    for file, name in names.items():
-        stored[name].append(file)
-    faces: dict[str, dict[int, list[Box | Detection]]] = {}
-    for name, frames in face_file.faces.items():
-        # an image, or a member of an archive, whose name may have slashes too
-        ends = (index for index in range(len(name) + 1) if index == len(name) or name[index] == "/")
-        targets = [f"{file}{name[end:]}" for end in ends for file in stored.get(name[:end], ())]
-        if not targets:
-            raise InvalidRequest(f"form part {BOXES!r}: no image is named {name[:100]}")
-        faces |= dict.fromkeys(targets, frames)
-    write_face_file(path, faces)
-
-
-def _with_suffix(path: Path) -> Path:
-    """Rename a file after its content. Raises: UnsupportedContent."""
-    with path.open("rb") as file:
-        head = file.read(16)
-    for start, signature, suffix in _SIGNATURES:
-        if head[start:].startswith(signature):
-            return path.rename(path.with_suffix(suffix))
-    raise UnsupportedContent(f"{_OCTETS}: neither a zip file nor a video. Send images as form parts named {FIELD!r}")
 
 
 def _media_type(headers: Headers) -> str:
@@ -263,42 +164,14 @@ class _MemoryFile(io.BytesIO):
     _rolled = False  # attribute used by Starlette: never moved to disk
 
 
-class _DiskFile(io.RawIOBase):
-    """A file of a job; it is open only while it is written, because a form may have thousands."""
-
-    _rolled = True  # attribute used by Starlette: written in a thread
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-        self.path.touch()
-
-    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
-        with self.path.open("ab") as file:
-            return file.write(data)
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return 0
-
-
-_File = TypeVar("_File", _MemoryFile, _DiskFile)
-
-
-class _ImageParser(MultiPartParser, Generic[_File]):
+class _ImageParser(MultiPartParser):
     """Starlette's parser for forms with images, with or without file names, and at most one part of given faces."""
 
-    def __init__(
-        self,
-        headers: Headers,
-        chunks: AsyncGenerator[bytes, None],
-        max_images: int,
-        new_file: Callable[[int, str | None], _File],
-    ) -> None:
+    def __init__(self, headers: Headers, chunks: AsyncGenerator[bytes, None], max_images: int) -> None:
         super().__init__(headers, chunks, max_part_size=_MAX_BOXES_BYTES)
         self._max_images = max_images
         self.boxes: bytearray | None = None
-        self._new_file: Callable[[int, str | None], _File] = new_file
-        self.files: list[_File] = []
+        self.files: list[_MemoryFile] = []
         self.names: list[str | None] = []
         self._ended = False
 
@@ -333,7 +206,7 @@ class _ImageParser(MultiPartParser, Generic[_File]):
         if extended := _EXTENDED_NAME.search(disposition):
             name = unquote_to_bytes(extended[1]).decode("utf-8", "replace")
         name = None if name is None else name[:_MAX_NAME]
-        file = self._new_file(len(self.files), name)
+        file = _MemoryFile()
         self.files.append(file)
         self.names.append(name)
         self._current_part.file = UploadFile(cast("BinaryIO", file), filename=name)

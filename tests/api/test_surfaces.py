@@ -1,4 +1,4 @@
-"""One photo has the same labels and agreement through REST, stream, job, table, Python and video."""
+"""One photo has the same labels and agreement through REST, stream, table, Python and video."""
 
 import io
 import json
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,7 +17,7 @@ from mien.app.inference.labeler import Labeler
 from mien.app.live.video import Frame
 from mien.app.live.webcam import label_video
 from mien.app.settings import load_settings
-from tests.support import encoded, eventually, sample_photo
+from tests.support import encoded, sample_photo
 from tests.support.albums import label_folder, rows_of
 from tests.support.serving import Server, serving
 
@@ -50,7 +49,7 @@ def expected(settings: dict[str, Any], photo: bytes) -> Faces:
 @pytest.fixture(scope="module")
 def server(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    with serving(folder, artifact, detector="builtin", jobs_dir=folder / "jobs") as running:
+    with serving(folder, artifact, detector="builtin") as running:
         yield running
 
 
@@ -64,14 +63,7 @@ def from_stream(server: Server, photo: bytes) -> Faces:
         return json.loads(stream.recv(timeout=60))["faces"]
 
 
-def from_job(server: Server, photo: bytes) -> Faces:
-    submitted = httpx.post(f"{server.url}/v1/jobs", files=[("images", ("a.png", photo))], timeout=60)
-    url = submitted.headers["location"]
-    eventually(lambda: server.get(url).json()["state"] == "done")
-    return server.get(f"{url}/results").json()["images"][0]["faces"]
-
-
-@pytest.mark.parametrize("ask", [from_rest, from_stream, from_job])
+@pytest.mark.parametrize("ask", [from_rest, from_stream])
 def test_service_labels_as_python_does(ask: Any, server: Server, photo: bytes, expected: Faces) -> None:
     faces = ask(server, photo)
     for face in faces:

@@ -2,14 +2,12 @@
 
 import base64
 import re
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from mien.app import VERSION
 from mien.app.errors import CapacityError, RequestError, StartupError
-from mien.app.service.jobs import Jobs
 from mien.app.service.keys import key_hash
 from mien.app.service.problems import problem_for
 from mien.data.contract import LABELS, DecodeError
@@ -80,19 +78,15 @@ def test_the_host_header_is_checked(connect: Connect, settings: dict[str, str], 
     assert response.status_code == status
 
 
-def test_only_pages_of_a_named_origin_read_responses_and_send_the_headers_of_a_job(
-    connect: Connect, tmp_path: Path
-) -> None:
+def test_only_pages_of_a_named_origin_read_responses_and_send_headers(connect: Connect) -> None:
     named, evil = {"origin": "https://a.example"}, {"origin": "https://evil.example"}
     assert "access-control-allow-origin" not in connect().get("/health", headers=named).headers
-    client = connect(cors_origins="https://a.example", jobs_dir=tmp_path)
+    client = connect(cors_origins="https://a.example")
     assert client.get("/health", headers=named).headers["access-control-allow-origin"] == "https://a.example"
     assert "access-control-allow-origin" not in client.get("/health", headers=evil).headers
-    asked = {"access-control-request-headers": "x-request-id, content-type, idempotency-key"}
-    for path, method in (("/v1/expressions", "POST"), ("/v1/jobs/1", "DELETE")):
-        asked["access-control-request-method"] = method
-        assert client.options(path, headers=named | asked).status_code == 200
-        problem(client.options(path, headers=evil | asked), 400, "bad-request")
+    asked = {"access-control-request-headers": "x-request-id, content-type", "access-control-request-method": "POST"}
+    assert client.options("/v1/expressions", headers=named | asked).status_code == 200
+    problem(client.options("/v1/expressions", headers=evil | asked), 400, "bad-request")
 
 
 def test_every_response_has_security_headers_and_a_request_id(client: TestClient) -> None:
@@ -140,22 +134,14 @@ ORIGINS = [
 ]
 
 
-def test_pages_of_other_origins_change_nothing(
-    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Jobs, "start_next", lambda _: None)  # jobs stay in the queue
-    settings = {"cors_origins": "https://friend.example", "api_key_sha256": key_hash("k"), "max_jobs": 99}
-    client, jobs = connect(jobs_dir=tmp_path, **settings), 0
-    password = {"authorization": "Basic " + base64.b64encode(b":k").decode()}  # that a browser has stored
+def test_pages_of_other_origins_change_nothing(connect: Connect) -> None:
+    client = connect(cors_origins="https://friend.example", api_key_sha256=key_hash("k"))
+    key = {"authorization": "Bearer k"}
     for headers, status in ORIGINS:
-        form = {"files": [("images", ("a.jpg", PHOTO))], "headers": headers | password}
-        responses = [client.post("/v1/expressions", **form), client.post("/v1/jobs", **form)]
-        responses += [client.request(name, "/v1/jobs/1", headers=headers | password) for name in ("PUT", "DELETE")]
-        allowed = status == 200
-        assert [one.status_code for one in responses] == ([200, 202, 405, 404] if allowed else [403] * 4), headers
-        jobs += allowed
-        assert sum(path.is_dir() for path in tmp_path.iterdir()) == jobs
-        assert client.get("/docs", headers=headers | password).status_code == 200, "a link of another page"
+        form = {"files": [("images", ("a.jpg", PHOTO))], "headers": headers | key}
+        assert client.post("/v1/expressions", **form).status_code == status, headers
+        assert client.put("/v1/models", headers=headers | key).status_code == (405 if status == 200 else 403), headers
+        assert client.get("/docs", headers=headers | key).status_code == 200, "a link of another page"
 
 
 def test_every_error_of_a_request_states_its_own_status_and_code() -> None:

@@ -14,10 +14,10 @@ from tests.support import ROOT, output_of, tiny_artifact
 from tests.support.app import Connect
 
 
-def test_the_description_with_jobs_is_valid_openapi(connect: Connect, tmp_path: Path) -> None:
+def test_the_description_is_valid_openapi(connect: Connect) -> None:
     import schemathesis  # takes two seconds, of each process that collects the tests
 
-    document = connect(api_key_sha256=key_hash("k"), jobs_dir=tmp_path).app.openapi()
+    document = connect(api_key_sha256=key_hash("k")).app.openapi()
     schemathesis.openapi.from_dict(document).validate()
     references = re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document))
     assert set(references) == document["components"]["schemas"].keys(), "each is defined and used"

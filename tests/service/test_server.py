@@ -86,7 +86,7 @@ def test_worker_processes_keep_the_precision_that_their_parent_measured(started:
     assert started == ["workers"]
 
 
-@pytest.mark.parametrize("setting", ["jobs_dir", "api_keys_file", "tracing"])
+@pytest.mark.parametrize("setting", ["api_keys_file", "tracing"])
 def test_a_setting_that_no_worker_could_use_prevents_the_start(
     started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import re
 import socket
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -72,17 +71,3 @@ def test_readiness_fails_before_the_port_closes_and_open_connections_get_their_r
         half_sent.sendall(request[len(request) // 2 :])
         assert half_sent.recv(4096).startswith(b"HTTP/1.1 200")
     assert server.process.wait(20) == 0
-
-
-def test_an_upload_that_takes_longer_than_the_stop_gets_a_problem_and_is_removed(serve: Serve, tmp_path: Path) -> None:
-    server = serve(shutdown_timeout_s=1, jobs_dir=tmp_path)
-    with socket.create_connection(server.address, timeout=20) as client:
-        upload = request_bytes(PHOTOS[0], "application/zip", host="localhost")[:-1]
-        client.sendall(upload.replace(b"/v1/expressions", b"/v1/jobs"))
-        eventually(lambda: any(path.is_dir() for path in tmp_path.iterdir()))
-        server.process.terminate()
-        response = _response(client)
-    assert response.startswith(b"http/1.1 503")
-    assert b"urn:mien:problem:shutting-down" in response
-    assert server.process.wait(20) == 0
-    assert not any(path.is_dir() for path in tmp_path.iterdir())

@@ -22,7 +22,7 @@ from mien.training.release.export import export
 from mien.training.release.graphs import ExportError
 from mien.training.teachers import Teachers
 from mien.training.train import train
-from tests.support import ROOT, encoded, eventually
+from tests.support import ROOT, encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support.data_sets import make_ferplus, make_folders
 from tests.support.training import TINY_CNN, data_of, small_recipe, valid_faces
@@ -76,14 +76,11 @@ def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_t
 
 
 def test_service_page_and_outputs_show_the_classes_of_the_model(artifact: Path, tmp_path: Path) -> None:
-    settings = Settings(model=artifact, detector="builtin", device="cpu", jobs_dir=tmp_path / "jobs")
+    settings = Settings(model=artifact, detector="builtin", device="cpu")
     photo = {"files": [("images", ("a.jpg", encoded(face_photo(), "JPEG"), "image/jpeg"))]}
     with TestClient(create_app(settings), base_url="http://localhost") as client:
         (face,) = client.post("/v1/expressions", **photo).json()["images"][0]["faces"]
-        job = client.post("/v1/jobs", **photo).headers["Location"]
-        eventually(lambda: client.get(job).json()["state"] in ("done", "failed"))
-        (row,) = csv.DictReader(client.get(f"{job}/results", params={"format": "csv"}).text.splitlines())
-    assert face["probabilities"] == {name: pytest.approx(float(row[f"p_{name}"]), abs=1e-4) for name in CLASSES}
+    assert set(face["probabilities"]) == set(CLASSES)
     assert [*browser_pipeline(artifact, InferenceSettings()).facts["colors"]] == [*COLORS, "bored", "wide_awake"]
 
     photos, out = write_photos(tmp_path / "photos", count=2), tmp_path / "out"

@@ -1,6 +1,6 @@
 """One file per resource; each has a `router`, and the schemas of its own responses."""
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable
 from contextlib import ExitStack
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -44,7 +44,7 @@ def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
 class HeldResponse(StreamingResponse):
     """A response that holds what its request has reserved until the client has read it."""
 
-    def __init__(self, chunks: AsyncIterable[bytes] | Iterable[str], media_type: str, cleanup: ExitStack) -> None:
+    def __init__(self, chunks: AsyncIterable[bytes], media_type: str, cleanup: ExitStack) -> None:
         super().__init__(chunks, media_type=media_type)
         self._cleanup = cleanup
 

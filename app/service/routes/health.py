@@ -1,6 +1,5 @@
 """Probes, `/health` (the process is alive) and `/ready` (it accepts requests), and `/metrics` for Prometheus."""
 
-import asyncio
 from typing import Literal
 
 from fastapi import APIRouter, Response
@@ -73,7 +72,4 @@ async def ready(service: TheService) -> Readiness:
 )
 async def metrics(service: TheService) -> Response:
     """Counters, gauges and histograms in the text format."""
-    if service.jobs is not None:
-        for state, count in (await asyncio.to_thread(service.jobs.states)).items():
-            service.metrics.jobs.labels(state).set(count)
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
