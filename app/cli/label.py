@@ -170,7 +170,7 @@ def _plan(options: LabelOptions) -> _Plan:
     from mien.app.labeling.containers import expected_frames
     from mien.app.labeling.face_file import read_face_file
     from mien.app.labeling.files import check_out, free_bytes
-    from mien.app.labeling.images import ANNOTATED, ANONYMIZED
+    from mien.app.labeling.images import ANNOTATED
     from mien.app.labeling.journal import NoJournal, open_journal
     from mien.app.labeling.outputs import check_outputs, images_for
     from mien.app.labeling.scan import scan
@@ -183,7 +183,7 @@ def _plan(options: LabelOptions) -> _Plan:
     plan, left = _Plan(free_bytes=free_bytes(options.out)), options.limit or sys.maxsize
     copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
     images_to_write = images_for(options.outputs or DEFAULT_OUTPUTS)
-    copies = images_to_write & (ANNOTATED | ANONYMIZED)
+    copies = images_to_write & ANNOTATED
     with ExitStack() as opened:
         journal = None
         if not options.new_run:

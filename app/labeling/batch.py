@@ -8,28 +8,23 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final, Protocol
 
 import cv2
 
 from mien.app.errors import InvalidFace
-from mien.app.inference.anonymize import anonymize, without
-from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
-from mien.app.inference.records import Box, Face, Photo, Prepared
+from mien.app.inference.records import Face, Photo, Prepared
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.face_file import FaceFile, read_face_file
 from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
 from mien.app.labeling.images import (
     ANNOTATED,
-    ANONYMIZED,
     CROPS,
     THUMBS,
     annotated_path,
-    anonymized_path,
     copy_images,
     crop_path,
     encode_jpeg,
@@ -43,13 +38,11 @@ from mien.app.labeling.raw import decode_named, is_named_format
 from mien.app.labeling.reading import failure_of, read_file
 from mien.app.labeling.records import Failure, Input, Result, Status
 from mien.app.settings import Settings
-from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.data.contract.decode import icc_profile
 
 STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
-_THRESHOLD: Final = 0.6  # of a detector that does not state its own
 Earlier = Callable[[Input, str], Result | None]  # the earlier result of a moved input with this hash
 
 
@@ -121,7 +114,7 @@ class BatchLabeler:
         sha256, pipeline = item.sha256 or None, self.pipeline
         if item.failure is not None:
             return sha256, item.failure, ""
-        draws = bool(item.images & (ANNOTATED | ANONYMIZED))
+        draws = bool(item.images & ANNOTATED)
         payload, pixels = item.payload, item.pixels
         try:
             if payload is None and pixels is None:
@@ -179,17 +172,14 @@ class BatchLabeler:
         """Write the images of an input; its result, or the error of a stage that failed. Raises: OSError."""
         try:
             self._write_images(item, analysis)
-            doubtful = self._write_anonymized(item, analysis) if item.images & ANONYMIZED else ""
             faces = tuple(_stored(face, item) for face in analysis.faces)
         except OSError:  # of the disk, which ends the run
             raise
         except Exception as error:  # noqa: BLE001  # as in `_prepare`: an image that is too large for a JPEG
             return error
         status: Status = "ok" if faces else "no_face"
-        reason = "doubtful_faces" if doubtful else None
-        notes = (*item.notes, *analysis.notes, *([reason] if reason else []))
-        size = None, analysis.width, analysis.height
-        return Result(item, status, reason, doubtful or None, *size, faces, notes)
+        notes = (*item.notes, *analysis.notes)
+        return Result(item, status, width=analysis.width, height=analysis.height, faces=faces, notes=notes)
 
     def _write_images(self, item: Input, analysis: Photo) -> None:
         """Write the annotated copy and the crops of an image.
@@ -197,7 +187,7 @@ class BatchLabeler:
         They are not synced to the disk individually, because this would take longer than labeling.
         """
         out = self.options.out
-        if analysis.pixels is not None and item.images & ANNOTATED:
+        if analysis.pixels is not None:
             copy = encode_jpeg(annotate(analysis.pixels, analysis), icc_profile=analysis.icc_profile)
             write_atomic(out / annotated_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
         if item.images & CROPS:
@@ -206,25 +196,6 @@ class BatchLabeler:
                 write_atomic(path, encode_png(face.crop), staging=parts_dir(out), durable=False)
         if item.on_disk & CROPS:
             remove_crops(out, item.name, item.frame, first=len(analysis.faces))
-
-    def _write_anonymized(self, item: Input, analysis: Photo) -> str:
-        """Write the copy without recognizable faces. Returns: a message about places that may be faces, or ""."""
-        assert analysis.pixels is not None, "kept for the copies"  # noqa: S101
-        scale = analysis.pixels.shape[1] / analysis.width
-        boxes = [Box(*(scale * value for value in face.box)) for face in analysis.faces]
-        doubtful = without(self._cautious.detect(analysis.pixels), boxes)
-        copy, out = encode_jpeg(anonymize(analysis.pixels, boxes + doubtful)), self.options.out
-        write_atomic(out / anonymized_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
-        places = ", ".join(f"{box.x / scale:.0f},{box.y / scale:.0f}" for box in doubtful)
-        return (
-            f"covered {counted(len(doubtful), 'place')} below the threshold of the detector: {places}" if places else ""
-        )
-
-    @cached_property
-    def _cautious(self) -> Detector:
-        """A detector with half the threshold."""
-        settings, threshold = self.pipeline.settings, getattr(self.pipeline.detector, "threshold", _THRESHOLD)
-        return create_detector(settings.model_copy(update={"detection_threshold": threshold / 2}))
 
 
 class Executor(Protocol):

@@ -123,7 +123,7 @@ def label_on_worker(
     if any(item.images & ~THUMBS for item in inputs) and _run_id(out) != run_id:
         raise NotReady(
             f"machine {machine} cannot find the output folder {out} of this run. Use a folder that all machines share, "
-            "or leave out the outputs annotated, anonymized, crops and classes."
+            "or leave out the outputs annotated and crops."
         )
 
     def earlier(item: Input, sha256: str) -> Result | None:

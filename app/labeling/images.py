@@ -25,9 +25,7 @@ from mien.data.contract import Array
 ANNOTATED: Final = 1
 CROPS: Final = 2
 THUMBS: Final = 4
-ANONYMIZED: Final = 8
 ANNOTATED_DIR: Final = "annotated"
-ANONYMIZED_DIR: Final = "anonymized"
 CROPS_DIR: Final = "crops"
 _JPEG: Final = (".jpg", ".jpeg")
 _WRITTEN: Final = (*_JPEG, ".png")
@@ -114,11 +112,6 @@ def annotated_path(name: str, frame: int) -> str:
     return f"{ANNOTATED_DIR}/{annotated_name(name, frame)}"
 
 
-def anonymized_path(name: str, frame: int) -> str:
-    """Path of an anonymized copy, relative to the output folder."""
-    return f"{ANONYMIZED_DIR}/{annotated_name(name, frame)}"
-
-
 def crop_path(name: str, frame: int, face: int) -> str:
     """Path of a face crop, relative to the output folder; PNG preserves the exact input of the model."""
     return f"{CROPS_DIR}/{annotated_name(name, frame)}.face{face}.png"
@@ -142,8 +135,6 @@ def image_paths(name: str, frame: int, faces: int, images: int) -> Iterator[str]
     """Paths of the written images of an input with this number of faces."""
     if images & ANNOTATED:
         yield annotated_path(name, frame)
-    if images & ANONYMIZED:
-        yield anonymized_path(name, frame)
     if images & CROPS:
         yield from (crop_path(name, frame, face) for face in range(faces))
 
@@ -167,7 +158,7 @@ def copy_images(out: Path, earlier: Result, item: Input) -> None:
 def remove_images(out: Path, name: str, frame: int) -> None:
     """Remove the copies and the crops of an input, and folders that become empty."""
     remove_crops(out, name, frame, first=0)
-    for path in image_paths(name, frame, 0, ANNOTATED | ANONYMIZED):
+    for path in image_paths(name, frame, 0, ANNOTATED):
         _remove(out, path)
 
 

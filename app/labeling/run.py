@@ -26,7 +26,7 @@ from mien.app.labeling.containers import ContainerError, expected_frames, is_sho
 from mien.app.labeling.face_file import FaceFile
 from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
 from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
-from mien.app.labeling.images import ANNOTATED, ANONYMIZED, THUMBS
+from mien.app.labeling.images import ANNOTATED, THUMBS
 from mien.app.labeling.journal import Journal, NoJournal, open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, SAMPLED, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
@@ -174,7 +174,7 @@ class _Run:
             report.say(f"Starting a new run. The journal of the earlier run is kept as {kept}.")
         if journal.facts and journal.options.drawing != options.drawing:
             report.say("Annotated copies, if any, are written again: their size or the faces drawn on them changed.")
-            journal.redraw(ANNOTATED | ANONYMIZED)
+            journal.redraw(ANNOTATED)
         limits = f"{self.settings.max_bytes} {self.settings.max_pixels}"
         readable = " ".join((*formats(), *(["raw"] if find_spec("rawpy") else [])))
         for key, value, reason, which in (

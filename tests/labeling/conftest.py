@@ -31,7 +31,7 @@ from mien.app.settings import Settings
 from tests.support import ROOT, encoded, environment_of, gradient_image
 from tests.support.albums import label_folder, make_album, rows_of, write_photos, write_video
 
-ALL = ("csv", "jsonl", "annotated", "crops", "coco", "report", "timeline", "episodes", "anonymized", "xlsx", "video")
+ALL = ("csv", "jsonl", "annotated", "crops", "coco", "report", "timeline", "episodes", "xlsx", "video")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,19 +38,12 @@ def test_the_table_has_its_columns_and_a_row_per_face_or_image_without_one(finis
     assert {row["file"] for row in rows} == {path.name for path in finished.photos.iterdir()}
 
 
-def test_anonymized_copies_show_no_face_and_no_metadata(mien: Mien, folder: Path) -> None:
-    exif = Image.Exif()
-    exif[0x010E] = "Anna"  # the description
+def test_annotated_copies_keep_the_color_profile_of_the_photo(mien: Mien, folder: Path) -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    Image.fromarray(face_photo(224)).save(folder / "a.jpg", icc_profile=profile, exif=exif)
-    mien.label(folder, "--write", "annotated,anonymized")
-    details = []
-    for path in (folder, mien.out / "annotated", mien.out / "anonymized"):
-        with Image.open(path / "a.jpg") as image:
-            details.append(np.abs(np.diff(np.asarray(image.convert("L"))[50:120, 60:120].astype(int))).mean())
-            assert ("icc_profile" in image.info) == (path.name != "anonymized"), "a profile can name a device"
-    assert "exif" not in image.info
-    assert details[2] < 0.5 * details[0], "the face is still there"
+    Image.fromarray(face_photo()).save(folder / "a.jpg", icc_profile=profile)
+    mien.label(folder, "--write", "annotated")
+    with Image.open(mien.out / "annotated" / "a.jpg") as image:
+        assert image.info["icc_profile"] == profile
 
 
 def lines_of(out: Path) -> list[dict[str, Any]]:
