@@ -4,8 +4,6 @@ An episode begins with the first frame in which a probability is at least `onset
 it is below `offset`, or when the person is gone. Every frame stands for the time until the next one.
 """
 
-import math
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -63,15 +61,9 @@ class Episode:
 
 @dataclass(slots=True)
 class Episodes:
-    """Finds the episodes of a video, frame by frame; faces have tracks and probabilities that are not smoothed.
-
-    Attributes:
-        seen_s: seconds in which each person was there; shown_s: of them, those with each expression.
-    """
+    """Finds the episodes of a video, frame by frame; faces have tracks and probabilities that are not smoothed."""
 
     rules: EpisodeRules = RULES
-    seen_s: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
-    shown_s: defaultdict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
     _open: dict[tuple[int, str], Episode] = field(default_factory=dict)
     _last_s: dict[int, float] = field(default_factory=dict)  # by person: time of the last frame with them
     _until_s: dict[int, float] = field(default_factory=dict)  # by person: end of this frame
@@ -94,14 +86,12 @@ class Episodes:
             self._end(key, self._until_s[key[0]]) for key in list(self._open) if time_s - self._last_s[key[0]] > gap_s
         ]
         for face in faces:
-            ended += self._add(face, time_s, gap_s)
+            ended += self._add(face, time_s)
         self._time_s = time_s
         return [episode for episode in ended if self._is_long(episode)]
 
-    def _add(self, face: Face, time_s: float, gap_s: float) -> list[Episode]:
+    def _add(self, face: Face, time_s: float) -> list[Episode]:
         person, ended = face.track, []
-        if time_s - self._last_s.get(person, -math.inf) <= gap_s:
-            self.seen_s[person] += time_s - self._until_s[person]  # in which it was missed
         self._last_s[person] = time_s
         for label, probability in face.probabilities.items():
             key = person, label
@@ -119,10 +109,9 @@ class Episodes:
         return ended
 
     def _end_frame(self) -> None:
-        """Count the time of the last frame for the people in it."""
+        """Let the last frame stand for its time for the people in it."""
         for person, last_s in self._last_s.items():
             if last_s == self._time_s:
-                self.seen_s[person] += self._step_s
                 self._until_s[person] = last_s + self._step_s
 
     def close(self) -> list[Episode]:
@@ -134,8 +123,6 @@ class Episodes:
     def _end(self, key: tuple[int, str], offset_s: float) -> Episode:
         episode = self._open.pop(key)
         episode.offset_s = offset_s
-        if self._is_long(episode):
-            self.shown_s[key] += episode.duration_s
         return episode
 
     def _is_long(self, episode: Episode) -> bool:

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from mien.app.inference.records import NOTES, Face
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.journal import Journal
+from mien.app.labeling.people import people_of
 from mien.app.labeling.records import Result, uncertainty
 from mien.data.contract import LABELS, LANDMARKS
 from mien.data.quality import REASONS, head_pose
@@ -64,7 +65,6 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("p_contempt", "number", "0..1", "calibrated probability of contempt; empty if the model does not know it"),
     Column("reasons", "text", "", f"why `label` may be wrong, separated by spaces: {', '.join(REASONS)}"),
     Column("corrected", "text", "", "label that a person gave in the review, or `not_a_face`; empty if not reviewed"),
-    Column("reviewed_by", "text", "", "name of this person, if it was given with `--reviewer`"),
     Column(
         "agreement",
         "number",
@@ -72,6 +72,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
         "expected share of people who would choose `label`; empty if the model cannot tell",
     ),
     Column("notes", "text", "", NOTES_MEANING),
+    Column("person", "integer", "", "number of the person in the video, from 1; empty for still images"),
 )
 
 _POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
@@ -97,9 +98,13 @@ def face_rows(journal: Journal) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
     corrections = Corrections(journal.out)
     empty: Row = dict.fromkeys(column.name for column in face_columns(journal))
+    video, people = "", dict[tuple[int, int], int]()
     for image in journal.images():
+        name, frame = image.input.name, image.input.frame
+        if image.input.kind == "video" and image.input.is_frame and name != video:
+            video, people = name, people_of(journal, name)
         shared = empty | {
-            "file": image.input.name,
+            "file": name,
             "status": image.status,
             "detector": journal.detector,
             "model": journal.model,
@@ -119,10 +124,11 @@ def face_rows(journal: Journal) -> Iterator[Row]:
         decided = corrections.of(image)
         for face in image.faces:
             row = shared | {"face": face.index} | face_values(face)
+            row["person"] = people.get((frame, face.index)) if name == video else None
             if journal.options.votes:
                 row |= {f"v_{label}": round(share, 6) for label, share in face.votes.items()}
             if (decision := decided.get(face.index)) is not None:
-                row |= {"corrected": decision.label, "reviewed_by": decision.reviewer or None}
+                row["corrected"] = decision.label
             yield row
 
 

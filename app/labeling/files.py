@@ -22,8 +22,6 @@ from mien.data.errors import MienError
 STATE_DIR: Final = ".mien"
 RUN_FILE: Final = "run.json"
 CORRECTIONS: Final = "corrections.jsonl"
-PEOPLE: Final = "people.jsonl"
-REVIEWS: Final = "reviews"  # folder of the decisions of each reviewer
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 

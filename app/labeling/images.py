@@ -117,14 +117,9 @@ def crop_path(name: str, frame: int, face: int) -> str:
     return f"{CROPS_DIR}/{annotated_name(name, frame)}.face{face}.png"
 
 
-def of_video(folder: str, name: str) -> str:
-    """Path of what is written of a video, without an extension of its own."""
-    return f"{folder}/{annotated_name(name, 0).rpartition('/')[0]}"
-
-
 def video_path(name: str) -> str:
     """Path of an annotated video: `a/b.mp4` keeps its name, `b.mov` becomes `b.mov.mp4`."""
-    path = of_video("video", name)
+    path = f"video/{annotated_name(name, 0).rpartition('/')[0]}"
     stem, suffix = os.path.splitext(path)
     if suffix.lower() == ".mp4" and os.path.splitext(stem)[1].lower() not in VIDEOS | {".video"}:
         return path

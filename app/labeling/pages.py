@@ -1,4 +1,4 @@
-"""HTML pages of labeling: report, timeline and review, in the type, colors and dark theme of the live page."""
+"""HTML pages of labeling: report and review, in the type, colors and dark theme of the live page."""
 
 import os
 from pathlib import Path

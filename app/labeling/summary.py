@@ -21,7 +21,6 @@ from mien.app.wording import counted
 from mien.data.quality import REASONS
 from mien.models.manifest import Manifest
 
-_SAMPLE: Final = 200  # faces
 _INSTALL: Final = re.compile(r"pip install ([a-z-]+)")
 
 
@@ -84,8 +83,6 @@ class Outcome:
                 self.next_steps[f"read {counted(count, 'archive')}"] = "unpack it, or repack it as zip, and rerun"
         if "report.html" in names:
             self.next_steps["look at the results"] = str(out / "report.html")
-        if "timeline.html" in names:
-            self.next_steps["look at the videos"] = str(out / "timeline.html")
         if errors := self.statuses["error"]:
             tables = ("report.html", "labels.csv", "labels.jsonl")
             if table := next((name for name in tables if name in names), None):
@@ -93,9 +90,6 @@ class Outcome:
         if self.labels:
             least = f"{counted(self.uncertain, 'uncertain face')}, " if self.uncertain else ""
             self.next_steps[f"correct labels ({least}least certain first)"] = f"mien review {folder}"
-            if self.labels.total() >= _SAMPLE:
-                command = f"mien review {folder} --sample {_SAMPLE} --reviewer NAME"
-                self.next_steps["measure how far to trust them"] = command
 
     @property
     def expressions(self) -> list[str]:

@@ -88,7 +88,6 @@ def test_doctor_reports_a_package_that_cannot_be_imported(tmp_path: Path) -> Non
         (["label", ""], 1, "Input (empty) does not exist"),
         (["label", SAMPLES, "--out", ""], 2, "the path is empty"),  # not the current folder
         (["review", "no/such/folder"], 1, "has no journal"),
-        (["review", "out", "--export", "x", "--sample", "9", "--reviewer", "anna"], 2, "cannot be combined"),
     ],
 )
 def test_a_usage_error_is_a_message_and_an_exit_code(

@@ -7,8 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,7 +30,7 @@ from mien.app.settings import Settings
 from tests.support import ROOT, encoded, environment_of, gradient_image
 from tests.support.albums import label_folder, make_album, rows_of, write_photos, write_video
 
-ALL = ("csv", "jsonl", "annotated", "crops", "coco", "report", "timeline", "episodes", "xlsx", "video")
+ALL = ("csv", "jsonl", "annotated", "crops", "coco", "report", "episodes", "xlsx", "video")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +190,9 @@ def opened(app: FastAPI) -> TestClient:
 
 
 @pytest.fixture
-def open_page(own: Labeled) -> Iterator[Callable[..., TestClient]]:
-    with ExitStack() as pages:
-        yield lambda *sample: pages.enter_context(opened(create_review_app(own.out, *sample)))
-
-
-@pytest.fixture
-def page(open_page: Callable[..., TestClient]) -> TestClient:
-    return open_page()
+def page(own: Labeled) -> Iterator[TestClient]:
+    with opened(create_review_app(own.out)) as page:
+        yield page
 
 
 def decide(page: TestClient, file: str, label: str, **more: object) -> int:

@@ -19,7 +19,7 @@ from tests.labeling.conftest import Mien, tree
 from tests.support import eventually
 from tests.support.albums import make_album
 
-OUTPUTS = "csv,jsonl,annotated,crops,report,timeline"
+OUTPUTS = "csv,jsonl,annotated,crops,report,episodes"
 
 
 def labeled(out: Path) -> int:

@@ -1,8 +1,6 @@
-"""Corrections: storage, and validity for the same bytes only; people and samples."""
+"""Corrections: storage, and validity for the same bytes only."""
 
-import csv
 import errno
-import io
 import json
 import os
 from collections.abc import Callable
@@ -19,11 +17,10 @@ from fastapi.testclient import TestClient
 
 from mien.app.inference.records import Box
 from mien.app.labeling.corrections import Correction, Corrections
-from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError
+from mien.app.labeling.files import CORRECTIONS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.review.export import write_export
-from mien.app.labeling.review.sample import draw_sample
-from mien.app.labeling.review.server import create_review_app, serve_review
+from mien.app.labeling.review.server import serve_review
 from mien.data.contract import decode
 from tests.labeling.conftest import Labeled, decide, opened
 from tests.support.albums import label_folder, rows_of
@@ -86,10 +83,9 @@ def test_tables_report_and_summary_have_the_decisions_when_the_page_is_stopped(
 
     monkeypatch.setattr(uvicorn.Server, "run", decide_until_ctrl_c)
     with pytest.raises(KeyboardInterrupt):
-        serve_review(own.out, 0, reviewer="anna")
+        serve_review(own.out, 0)
     rows = rows_of(own.out)
-    decided = {row["file"]: (row["corrected"], row["reviewed_by"]) for row in rows if row["corrected"]}
-    assert decided == {file: (label, "anna") for file, label in labels.items()}
+    assert {row["file"]: row["corrected"] for row in rows if row["corrected"]} == labels
     lines = [json.loads(line) for line in (own.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["corrected"] or "" for line in lines] == [row["corrected"] for row in rows]
     assert "<b>3</b>reviewed" in (own.out / "report.html").read_text(encoding="utf-8")
@@ -142,15 +138,10 @@ def test_a_correction_stays_with_its_face_when_another_detector_numbers_it_diffe
 def test_a_page_that_was_loaded_before_a_rerun_decides_about_no_other_face(page: TestClient, own: Labeled) -> None:
     (shown,) = (face for face in faces_of(page) if face["file"] == "0.jpg")
     assert decide(page, "0.jpg", "anger", box=shown["box"]) == 200
-    (video,) = page.get("/api/people").json()["videos"]
-    person = video["people"][0]["faces"][0] | {"file": "clip.avi", "name": "Anna"}
     with closing(Journal(own.out)) as journal:
         add_larger_face(journal, "0.jpg", -1)
-        add_larger_face(journal, "clip.avi", person["frame"])
     assert decide(page, "0.jpg", "fear", box=shown["box"]) == 409
-    assert page.post("/api/people", json=person).status_code == 409
     assert [(correction.face, correction.label) for correction in Corrections(own.out)] == [(0, "anger")]
-    assert not (own.out / PEOPLE).exists()
 
 
 def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own: Labeled, tmp_path: Path) -> None:
@@ -166,7 +157,7 @@ def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own
 def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # more appends at once
     name = "long" * 1_000  # a line that a reader can see half written
-    made = [Correction(f"{name}.jpg", -1, 0, str(number), "anger", "fear") for number in range(300)]
+    made = [Correction(f"{name}.jpg", -1, 0, str(number), "anger", "fear", (0, 0, 9, 9)) for number in range(300)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda correction: Corrections(tmp_path).append(correction), made))
     assert len(Corrections(tmp_path)) == 300
@@ -186,12 +177,8 @@ def test_threads_that_read_a_journal_at_once_get_their_own_rows(own: Labeled) ->
 
 def test_a_disk_that_is_full_is_reported(page: TestClient, own: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
-    body = {"file": "clip.avi", "frame": 1, "face": 0, "label": "anger", "name": "Anna"}
-    for path in ("decisions", "people"):
-        response = page.post(f"/api/{path}", json=body)
-        assert (response.status_code, "no space left" in response.json()["detail"]) == (422, True)
-    with pytest.raises(LabelingError, match="no space left"):
-        draw_sample(own.out, 5)
+    response = page.post("/api/decisions", json={"file": "0.jpg", "face": 0, "label": "anger"})
+    assert (response.status_code, "no space left" in response.json()["detail"]) == (422, True)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not move a folder with open files")
@@ -199,41 +186,3 @@ def test_no_decision_is_saved_where_a_folder_was_before_it_was_moved(page: TestC
     own.out.rename(own.out.with_name("moved"))
     assert decide(page, "0.jpg", "anger") == 422
     assert not own.out.exists()
-
-
-def test_people_of_a_video_are_named_and_other_pages_the_timeline_and_exports_follow(
-    page: TestClient, own: Labeled, open_page: Callable[..., TestClient], tmp_path: Path
-) -> None:
-    other, body = open_page(), {"file": "clip.avi", "frame": 1, "face": 0, "name": "Anna"}
-    assert page.post("/api/people", json=body).json() == other.get("/api/people").json()
-    (video,) = other.get("/api/people").json()["videos"]
-    assert [(person["number"], person["frames"], person["name"]) for person in video["people"]] == [(1, 2, "Anna")]
-    assert page.post("/api/people", json=body | {"face": 9}).status_code == 422
-    assert page.post("/api/timeline", json={}).json() == {"written": ["timeline.csv", "timeline.html"]}
-    assert {row["name"] for row in rows_of(own.out, "timeline.csv")} == {"Anna"}
-    write_export(own.out, tmp_path / "faces", everything=True)
-    named = {row["file"]: row["name"] for row in rows_of(tmp_path / "faces", "manifest.csv")}
-    assert named == {"clip.avi": "Anna"} | {f"{number}.jpg": "" for number in range(5)}
-
-
-def test_reviewers_label_the_same_faces_unseen_and_their_decisions_are_one_table(
-    own: Labeled, open_page: Callable[..., TestClient]
-) -> None:
-    answers = {"anna": ["anger"] * 3 + ["fear"] * 2, "ben": ["anger", "fear"] * 2}  # Ben leaves one out
-    for reviewer, labels in answers.items():
-        page = open_page(5, reviewer)
-        faces = faces_of(page)
-        assert {(face["predicted"], face["confidence"], face["percent"]) for face in faces} == {("", None, "")}
-        for face, given in zip(faces, labels, strict=False):
-            assert decide(page, face["file"], given, frame=face["frame"], face=face["face"]) == 200
-        assert (len(faces), len(faces_of(page))) == (5, 5 - len(labels))
-    table = list(csv.DictReader(io.StringIO(page.get("/decisions.csv").text)))
-    assert list(table[0]) == ["file", "frame", "face", "model", "anna", "ben"]
-    for reviewer, labels in answers.items():
-        assert [row[reviewer] for row in table] == [*labels, *[""] * (5 - len(labels))]
-    predicted = {(row["file"], row["frame"]): row["label"] for row in rows_of(own.out)}
-    assert [row["model"] for row in table] == [predicted[row["file"], row["frame"]] for row in table]
-    assert not (own.out / CORRECTIONS).exists()
-    for count, name, why in ((6, "anna", "sample of 5 faces"), (5, "../anna", "up to 40 letters")):
-        with pytest.raises(LabelingError, match=why):
-            create_review_app(own.out, count, name)

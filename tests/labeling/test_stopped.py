@@ -71,7 +71,7 @@ def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_en
     assert tree(mien.out) == whole
 
 
-EVERYTHING = "csv,jsonl,annotated,crops,coco,report,timeline"
+EVERYTHING = "csv,jsonl,annotated,crops,coco,report,episodes"
 
 
 @pytest.mark.slow

@@ -253,14 +253,14 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, fo
         for name, payload in (("scans.tif", scans), ("one.tif", one)):
             (folder / name).write_bytes(payload)
             archive.writestr(name, payload)
-    command = (folder, "--write", "csv,timeline")
+    command = (folder, "--write", "csv,episodes")
     mien.summary(*command, "--limit", "2")
     assert mien.summary(*command)["new"] == 6
     pages = [(row["frame"], row["time_s"], row["x"]) for row in rows_of(mien.out)]
     assert pages[:4] == pages[4:], "in the archive as in the folder"
     assert [page[:2] for page in pages[:4]] == [("", ""), ("0", ""), ("1", ""), ("2", "")]
     assert len({x for _, _, x in pages[1:4]}) > 1, "pages differ"
-    assert rows_of(mien.out, "timeline.csv") == [], "pages are no video"
+    assert rows_of(mien.out, "episodes.csv") == [], "pages are not a video"
     assert mien("review", mien.out, "--export", tmp_path / "faces", "--all").exit_code == 0
     assert len(list((tmp_path / "faces").rglob("*scans.tif*.png"))) == 3, "copies are exported once"
 

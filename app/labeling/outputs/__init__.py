@@ -19,8 +19,6 @@ from typing import IO, Any, Protocol
 
 from mien.app.labeling.files import (
     CORRECTIONS,
-    PEOPLE,
-    REVIEWS,
     RUN_FILE,
     STATE_DIR,
     ForeignFile,
@@ -144,6 +142,6 @@ def owned_names(folder: Path) -> set[str]:
     """Names of the entries of a folder that runs of `mien label` have written there."""
     names = {STATE_DIR}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(Journal(folder, readonly=True)) as journal:
-        names |= {RUN_FILE, CORRECTIONS, PEOPLE, REVIEWS}
+        names |= {RUN_FILE, CORRECTIONS}
         names |= {target.split("/")[0] for target in _written(journal)}
     return names

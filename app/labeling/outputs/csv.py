@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, Final
 
 from mien.app.labeling.columns import Column, Row, face_columns, face_rows
+from mien.app.labeling.images import THUMBS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 
 HELP: Final = "labels.csv: one row per face"
 TARGETS: Final = ("labels.csv",)
+IMAGES: Final = THUMBS  # people of videos are recognized by them
 REVIEWED: Final = True
 BYTE_ORDER_MARK: Final = "\ufeff"  # without it, Excel takes UTF-8 for the code page of Windows
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of texts that spreadsheets run

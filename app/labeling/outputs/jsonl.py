@@ -4,11 +4,13 @@ import json
 from typing import Final
 
 from mien.app.labeling.columns import face_rows
+from mien.app.labeling.images import THUMBS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 
 HELP: Final = "labels.jsonl: one JSON object per face"
 TARGETS: Final = ("labels.jsonl",)
+IMAGES: Final = THUMBS  # people of videos are recognized by them
 REVIEWED: Final = True
 
 

@@ -24,6 +24,7 @@ from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.pages import load_page, relative_link
 from mien.app.labeling.records import Result
+from mien.app.labeling.strips import render_strips
 from mien.app.wording import counted
 from mien.data.contract.palette import hex_color
 from mien.data.quality import REASONS
@@ -77,6 +78,7 @@ def render_page(journal: Journal) -> str:
         if len(shown) < labels.total()
         else "",
         data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # safe inside a script element
+        videos=f"<h2>Videos</h2>{strips}" if (strips := render_strips(journal)) else "",
         errors=_errors(journal),
     )
 

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from mien.app.labeling.columns import Column, Row, face_columns, face_rows
 from mien.app.labeling.files import parts_dir
+from mien.app.labeling.images import THUMBS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 
 HELP: Final = "labels.xlsx: labels.csv as a workbook (extra `excel`)"
 TARGETS: Final = ("labels.xlsx",)
+IMAGES: Final = THUMBS  # people of videos are recognized by them
 REVIEWED: Final = True
 NEEDS: Final = "xlsxwriter"
 MAX_ROWS: Final = 1_048_576  # of a sheet, with its header

@@ -18,7 +18,7 @@ from mien.app.labeling.records import Result
 SPLIT: Final = "train"
 MANIFEST: Final = "manifest.csv"
 _CROP: Final = re.compile(rf"({SPLIT}/[^/]+/.+\.face\d+\.png|{re.escape(MANIFEST)})")
-MANIFEST_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face", "person", "name")
+MANIFEST_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face", "person")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class Crop:
     label: str
     reviewed: bool
     source: Path | bytes
-    person: tuple[int, str] | None = None  # number and name of the person in the video
+    person: int | None = None  # number in the video
 
     @property
     def path(self) -> str:
@@ -63,8 +63,7 @@ def write_class_folders(target: Path, crops: Iterable[Crop], *, spreadsheet_safe
                     path.write_bytes(crop.source)
                 else:
                     shutil.copyfile(crop.source, path)
-                number, person = crop.person or ("", "")
-                where = (text(crop.image.input.name), crop.image.frame, crop.face.index, number, text(person))
+                where = (text(crop.image.input.name), crop.image.frame, crop.face.index, crop.person)
                 table.writerow((crop.path, crop.label, crop.face.label, str(crop.reviewed).lower(), *where))
                 count, reviewed = count + 1, reviewed + crop.reviewed
         if target.exists():

@@ -13,7 +13,7 @@ from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, q
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.people import People, moments
+from mien.app.labeling.people import people_of
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.wording import counted
@@ -71,19 +71,13 @@ def _crops(
     everything: bool,
 ) -> Iterator[Crop]:
     """Crops to export; decisions are removed from `unmatched`, and messages about photos added to `unreadable`."""
-    people, exported = People(journal.out), set[tuple[str | None, int]]()
-    video, persons = "", dict[tuple[str, int, int], tuple[int, str]]()  # by name, frame and number of the face
+    exported = set[tuple[str | None, int]]()
+    video, people = "", dict[tuple[int, int], int]()
     with SourceReader() as reader:
         for image in journal.images():
             name, frame = image.input.name, image.input.frame
             if image.input.is_frame and image.input.kind == "video" and name != video:
-                video = name
-                names, _ = people.names(journal, video)
-                persons = {
-                    (video, seen.input.frame, face.index): (face.track, names.get(face.track, ""))
-                    for seen, _ in moments(journal, video)
-                    for face in seen.faces
-                }
+                video, people = name, people_of(journal, name)
             decided = corrections.of(image)
             for correction in decided.values():
                 unmatched.pop(id(correction), None)
@@ -99,7 +93,7 @@ def _crops(
                     if isinstance(source, Path) and not source.exists():
                         pixels = reader.pixels(image) if pixels is None else pixels
                         source = encode_png(contract.align(pixels, face.landmarks_px))
-                    person = persons.get((name, frame, face.index))
+                    person = people.get((frame, face.index)) if name == video else None
                     yield Crop(image, face, label, face.index in decided, source, person)
                 exported.add((image.sha256, frame))
             except LabelingError as error:

@@ -1,6 +1,5 @@
 """Review page: undo, failures, another tab, phone layout, and keyboard."""
 
-import shutil
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from playwright.sync_api import Page, Route
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.files import CORRECTIONS
 from mien.app.settings import Settings
-from tests.e2e.browser.conftest import Open, served
+from tests.e2e.browser.conftest import Open
 from tests.support.albums import label_folder, write_photos
 
 FACES = 16
@@ -120,15 +119,6 @@ def test_a_decision_of_another_tab_is_shown_and_not_replaced_unknowingly(
     decide(second.page, "2")
     assert decisions(out) == {name: "fear"}
     second.ignore_errors("409")
-
-
-def test_a_reviewer_of_a_sample_sees_no_label(open_tab: Open, out: Path, tmp_path: Path) -> None:
-    shutil.copytree(out, tmp_path / "out")
-    with served(tmp_path / "out", "--sample", "8", "--reviewer", "anna") as address:
-        page = open_tab(at=address).page
-        assert page.locator("[aria-pressed=true]").count() == 0
-        decide(page, "1")
-    assert (tmp_path / "out" / "reviews" / "anna.jsonl").read_text().count("\n") == 1
 
 
 def test_on_a_phone_every_button_is_in_view_and_works(open_tab: Open, address: str, out: Path) -> None:
