@@ -19,7 +19,6 @@ import { measure, soften } from "../../app/static/page/core/quality.js";
 import { plot, plotColor } from "../../app/static/page/core/plot.js";
 import { Scene } from "../../app/static/page/core/scene.js";
 import { placeTags, shared } from "../../app/static/page/core/tags.js";
-import { withDuration } from "../../app/static/page/core/webm.js";
 import { Tracker } from "../../app/static/page/core/tracker.js";
 
 const { facts, labeled, softened, tracked, aligned, cuts, decoded, table } = JSON.parse(fs.readFileSync(process.env.VECTORS));
@@ -190,28 +189,6 @@ test("tables have the columns of the command, in its order, and the same cells",
   assert.ok(text.includes(",false,int8,,small dark,0.450000\n"));
   assert.ok(text.includes("\nx,error,"));
   assert.ok(text.includes(",no_image,'=1+1,"));
-});
-
-test("a recorded WebM states its duration, and other videos stay as they are", async () => {
-  const bytes = Uint8Array.from([0x2a, 0xd7, 0xb1, 0x83, 0x44, 0x89, 0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0x4d, ...new Array(600).fill(7)]);
-  const stated = await withDuration(new Blob([bytes], { type: "video/webm" }), 5.25);
-  const view = new DataView(await stated.arrayBuffer());
-  assert.deepEqual([stated.type, stated.size, view.getFloat64(7), view.getUint8(15), view.getUint8(600)], ["video/webm", bytes.length, 5250, 0x4d, 7]);
-  for (const [part, type] of [[bytes, "video/mp4"], [bytes.slice(16), "video/webm"], [bytes.slice(0, 9), "video/webm"]]) {
-    const blob = new Blob([part], { type });
-    assert.equal(await withDuration(blob, 5), blob);
-  }
-});
-
-test("an episode is a second or more of one certain expression", () => {
-  const history = new History(Infinity);
-  const add = (at, label, uncertain = false) => history.add({ label, uncertain, probabilities: {} }, at);
-  for (let at = 0; at < 1400; at += 200) add(at, "anger");
-  add(1400, "anger", true);
-  for (let at = 1600; at < 2200; at += 200) add(at, "fear");
-  for (let at = 2200; at < 4000; at += 200) add(at, "neutral");
-  for (let at = 4000; at <= 6000; at += 200) add(at, "fear");
-  assert.deepEqual(history.episodes(6000), [{ label: "anger", from: 0, to: 1400 }, { label: "fear", from: 4000, to: 6000 }]);
 });
 
 const CSS = fs.readFileSync(new URL("../../app/static/page/page.css", import.meta.url), "utf-8");

@@ -3,10 +3,13 @@
 import json
 from io import BytesIO
 
+import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import BrowserType, Page
 
+from mien.data.contract import decode
+from mien.data.contract.palette import COLORS
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, heading, person, show, start_scene
 from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch
@@ -276,6 +279,15 @@ def test_a_resting_face_is_neutral_after_a_correction_that_can_be_undone(scene: 
     show(tab, resting)
     tab.page.click(".neutral")
     tab.wait_until(f"/^sadness[?]? /.test({label}.textContent)")
+
+
+def test_a_snapshot_equals_the_picture(scene: Tab) -> None:
+    tab = start_scene(scene, TWO[0])
+    tab.wait_until(heading(1))
+    picture = decode(tab.download("#snapshot")[1]).astype(int)
+    assert picture.shape == (480, 640, 3)
+    _, columns = np.nonzero(np.abs(picture - COLORS["happiness"]).max(axis=2) < 30)
+    assert columns.min() > 320, "the camera is mirrored, and so is the snapshot"
 
 
 def test_labels_below_the_threshold_of_the_settings_are_uncertain(scene: Tab) -> None:

@@ -1,4 +1,4 @@
-// Drawing of faces on a picture, for the live view, recordings and photos.
+// Drawing of faces on a picture, for the live view, snapshots and photos.
 
 import { DARK, brief, colorOf } from "./labels.js";
 import { placeTags, shared } from "./tags.js";

@@ -4,13 +4,11 @@ import { UNCERTAIN } from "./labels.js";
 
 export const SPAN_MS = 60_000;
 const GAP_MS = 2500;
-const EPISODE_MS = 1000;
 const STEP_MS = 150; // closer points are dropped
 
 /** Points of one person over time: {at, label, uncertain, probabilities}. */
 export class History {
-  constructor(spanMs = SPAN_MS) {
-    this.spanMs = spanMs;
+  constructor() {
     this.points = [];
   }
 
@@ -19,7 +17,7 @@ export class History {
     const same = last && last.label === label && last.uncertain === uncertain;
     if (same && at - last.at < STEP_MS) return;
     this.points.push({ at, label, uncertain, probabilities });
-    while (this.points[0].at < at - this.spanMs - GAP_MS) this.points.shift();
+    while (this.points[0].at < at - SPAN_MS - GAP_MS) this.points.shift();
   }
 
   /** End of a point: the time of the next one, unless the person was out of view in between. */
@@ -40,24 +38,11 @@ export class History {
     return low && moment <= this.until(low - 1, now) ? this.points[low - 1] : undefined;
   }
 
-  /** Times of a second or more with the same certain expression other than neutral, in ms: [{label, from, to}]. */
-  episodes(now) {
-    const found = [];
-    this.points.forEach(({ at, label, uncertain }, index) => {
-      const last = found.at(-1);
-      const to = this.until(index, now);
-      if (uncertain || label === "neutral") return;
-      if (last?.label === label && last.to === at) last.to = to;
-      else found.push({ label, from: at, to });
-    });
-    return found.filter(({ from, to }) => to - from >= EPISODE_MS);
-  }
-
-  /** Seconds per shown label from `from` to `now`, longest first: [["neutral", 41.2], ...]. */
-  seconds(now, from = now - this.spanMs) {
+  /** Seconds per shown label in the last minute, longest first: [["neutral", 41.2], ...]. */
+  seconds(now) {
     const sums = new Map();
     this.points.forEach((point, index) => {
-      const held = (this.until(index, now) - Math.max(point.at, from)) / 1000;
+      const held = (this.until(index, now) - Math.max(point.at, now - SPAN_MS)) / 1000;
       const name = point.uncertain ? UNCERTAIN : point.label;
       if (held > 0) sums.set(name, (sums.get(name) ?? 0) + held);
     });

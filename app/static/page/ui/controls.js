@@ -3,7 +3,7 @@
 import { byId, clock } from "./dom.js";
 
 const HIDE_MS = 3000;
-const SHORTCUTS = { " ": "pause", f: "fullscreen", r: "record" };
+const SHORTCUTS = { " ": "pause", f: "fullscreen" };
 
 /** `sought()` is called after a jump in the video. */
 export function listenToControls(stage, sought) {

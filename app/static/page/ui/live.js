@@ -7,7 +7,6 @@ import { Labeling } from "./labeling.js";
 import { Announcer } from "../core/metrics.js";
 import { People } from "./people.js";
 import { Player } from "./player.js";
-import { Recording } from "./recording.js";
 import { Settings } from "./settings.js";
 import { Stage } from "./stage.js";
 import { iou } from "../core/tags.js";
@@ -36,11 +35,6 @@ export class Live {
         this.attend();
       },
       released: () => this.release(),
-    });
-    this.recording = new Recording({
-      compose: (canvas, slots) => this.compose(canvas, slots),
-      threshold: () => this.settings.threshold,
-      note: (text) => this.stage.note(text),
     });
     this.use(labeler);
     this.listen();
@@ -92,7 +86,6 @@ export class Live {
   }
 
   release() {
-    this.recording.finish();
     this.labeling.stop();
     this.people.clear();
     this.shown = [];
@@ -101,7 +94,6 @@ export class Live {
   update(faces, now, picture) {
     this.people.pause(false);
     this.people.update(faces, now, picture);
-    this.recording.add(faces, now, (track) => this.people.thumbOf(track));
     const text = this.announcer.textOf(faces, now);
     if (text) announce(text);
   }
@@ -111,7 +103,6 @@ export class Live {
     this.shown = this.scene.motion.at(now);
     this.stage.draw(this.shown, this.scene.size, this.settings);
     this.people.refresh(now, this.settings.threshold);
-    this.recording.drawn();
     if (now - this.figuresAt < FIGURES_MS) return;
     this.figuresAt = now;
     for (const [id, text] of Object.entries(this.labeling.metrics.figures(now))) setText(byId(id), text);
@@ -122,14 +113,9 @@ export class Live {
     if (this.stage.state === "paused") this.stage.draw(this.shown, this.scene.size, this.settings);
   }
 
-  /** Draw the picture with its boxes; `slots`: positions of the tags in the last one. */
-  compose(canvas, slots) {
-    this.stage.compose(canvas, this.shown, this.scene.size, this.settings, slots);
-  }
-
   snapshot() {
     const canvas = document.createElement("canvas");
-    this.compose(canvas, new Map());
+    this.stage.compose(canvas, this.shown, this.scene.size, this.settings);
     const name = `mien-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.jpg`;
     canvas.toBlob((blob) => download(blob, name), "image/jpeg", 0.92);
     this.stage.note("Snapshot saved to your downloads");

@@ -128,11 +128,6 @@ export class People {
     }
   }
 
-  /** The canvas with the face of a person. */
-  thumbOf(track) {
-    return this.people.get(track).thumb;
-  }
-
   /** Put a figure on the card of a person. */
   attach(track, figure) {
     const person = this.people.get(track);

@@ -78,7 +78,7 @@ export class Stage {
   }
 
   /** Draw the picture with its faces, as displayed but without margins, on a canvas of the size of the video. */
-  compose(canvas, shown, size, { mirrored, landmarks }, slots) {
+  compose(canvas, shown, size, { mirrored, landmarks }) {
     const { videoWidth: width, videoHeight: height } = this.video;
     resize(canvas, width, height);
     const context = canvas.getContext("2d");
@@ -87,7 +87,7 @@ export class Stage {
     context.drawImage(this.video, 0, 0, width, height);
     context.restore();
     const area = { x: 0, y: 0, width, height };
-    drawFaces(context, placed(shown, size, area, mirrored), { unit: Math.max(1, width / 700), area, landmarks, slots });
+    drawFaces(context, placed(shown, size, area, mirrored), { unit: Math.max(1, width / 700), area, landmarks });
   }
 }
 

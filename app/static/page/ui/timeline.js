@@ -5,14 +5,6 @@ import { percent, ranked } from "../core/labels.js";
 import { plot } from "../core/plot.js";
 import { element, resize, setText } from "./dom.js";
 
-/** Draw a history over the whole canvas; `span`: {from, to, threshold}. */
-export function drawHistory(canvas, history, span) {
-  const ratio = window.devicePixelRatio || 1;
-  const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
-  resize(canvas, width, height);
-  plot(canvas.getContext("2d"), history, { width, height, ratio, ink: getComputedStyle(canvas).color, ...span });
-}
-
 /** The timeline on the card of a person: canvas, axis with `between` in its middle, and tooltip. */
 export class Timeline {
   constructor(between) {
@@ -37,8 +29,12 @@ export class Timeline {
   }
 
   draw(now, threshold) {
-    drawHistory(this.canvas, this.history, { from: now - SPAN_MS, to: now, threshold });
+    const { canvas } = this;
+    const ratio = window.devicePixelRatio || 1;
+    const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+    resize(canvas, width, height);
+    plot(canvas.getContext("2d"), this.history, { width, height, ratio, ink: getComputedStyle(canvas).color, from: now - SPAN_MS, to: now, threshold });
     const parts = this.history.seconds(now).map(([label, seconds]) => `${label} ${Math.round(seconds)} s`);
-    this.canvas.setAttribute("aria-label", `Last 60 seconds: ${parts.join(", ") || "nothing yet"}`);
+    canvas.setAttribute("aria-label", `Last 60 seconds: ${parts.join(", ") || "nothing yet"}`);
   }
 }
