@@ -13,7 +13,6 @@ import { Follower } from "../../app/static/page/core/follower.js";
 import { History } from "../../app/static/page/core/history.js";
 import { DARK, colorOf, percent, useFacts } from "../../app/static/page/core/labels.js";
 import { Announcer, Metrics } from "../../app/static/page/core/metrics.js";
-import { corrected, correctionOf } from "../../app/static/page/core/neutral.js";
 import { Pipeline } from "../../app/static/page/core/pipeline.js";
 import { measure, soften } from "../../app/static/page/core/quality.js";
 import { plot, plotColor } from "../../app/static/page/core/plot.js";
@@ -65,15 +64,6 @@ test("scenes of a video begin where they do in Python", () => {
   assert.deepEqual(cuts.map((frame) => finder.isCut(picture(frame.picture))), cuts.map(({ cut }) => cut));
   finder.clear();
   assert.equal(finder.isCut(picture(cuts[0].picture)), false, "the first frame of another video");
-});
-
-test("the weakest correction makes a resting face neutral, and a neutral face stays as it is", () => {
-  const face = (shares) => Object.fromEntries(facts.classifier.labels.map((label) => [label, shares[label] ?? 0.02]));
-  const [sad, sadder] = [face({ sadness: 0.6, neutral: 0.3 }), face({ sadness: 0.93, neutral: 0.01 })];
-  const factors = correctionOf([sad, sad]);
-  near(corrected(sad, factors).neutral, 0.6, 1e-3);
-  assert.ok(corrected(sadder, factors).sadness > 0.6, "another expression stays");
-  for (const factor of Object.values(correctionOf([face({ neutral: 0.88 })]))) near(factor, 1, 1e-9);
 });
 
 test("only a sure or lasting detection becomes a person", () => {

@@ -267,19 +267,6 @@ def test_a_busy_service_and_a_missing_one_are_reported(open_tab: Open) -> None:
     tab.ignore_errors("WebSocket connection to", "ERR_FAILED", "status of 401")
 
 
-def test_a_resting_face_is_neutral_after_a_correction_that_can_be_undone(scene: Tab) -> None:
-    resting = person(1, 60, 100, sadness=0.6, neutral=0.3)
-    tab = start_scene(scene, resting)
-    label = "document.querySelector('.face-label')"
-    tab.wait_until(f"{label}.textContent.includes('sadness')")
-    tab.page.click(".neutral")
-    tab.wait_until(f"/^neutral[?]?[*]/.test({label}.textContent)")
-    show(tab, person(1, 60, 100, sadness=0.95, neutral=0.02))
-    tab.wait_until(f"/^sadness[?]?[*]/.test({label}.textContent)")
-    show(tab, resting)
-    tab.page.click(".neutral")
-    tab.wait_until(f"/^sadness[?]? /.test({label}.textContent)")
-
 
 def test_a_snapshot_equals_the_picture(scene: Tab) -> None:
     tab = start_scene(scene, TWO[0])

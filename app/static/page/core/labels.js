@@ -23,8 +23,8 @@ export const percent = (fraction) => (fraction >= 0.995 ? ">99%" : `${Math.round
 /** The expressions of a face, most probable first. */
 export const ranked = (probabilities) => LABELS.filter((label) => label in probabilities).sort((one, other) => probabilities[other] - probabilities[one]);
 
-/** Short label of a face, with a question mark if it is uncertain, and a star if it is corrected: "sadness? 31%", "neutral* 62%". */
-export const brief = (face) => `${face.label}${face.uncertain ? "?" : ""}${face.corrected ? "*" : ""} ${percent(face.confidence)}`;
+/** Short label of a face, with a question mark if it is uncertain: "sadness? 31%". */
+export const brief = (face) => `${face.label}${face.uncertain ? "?" : ""} ${percent(face.confidence)}`;
 
 /** What others would say: "about 6 of 10 people would say sadness"; empty if the model cannot tell. */
 export const agreementOf = ({ agreement, label }) => (agreement == null ? "" : `about ${Math.round(10 * agreement)} of 10 people would say ${label}`);

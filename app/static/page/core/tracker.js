@@ -6,10 +6,8 @@ import { dot, unit } from "./descriptor.js";
 import { LABELS, facts, ranked } from "./labels.js";
 import { withProbabilities } from "./reasons.js";
 import { shared } from "./tags.js";
-import { CAPTURE_MS, corrected, correctionOf } from "./neutral.js";
 
 const SURE_SCORE = 0.9;
-const MIN_RESTING = 4; // frames
 
 export class Tracker {
   constructor() {
@@ -47,9 +45,9 @@ export class Tracker {
       Object.assign(track, { seen: now, seenClock: this.clock });
       const isSure = face.detection_score >= SURE_SCORE && !track.beganCovered;
       if (isSure || at - track.since >= 1000 * rules.confirmed_s) track.number ??= ++this.people;
-      const { probabilities, votes, label, sure, number, factors } = track;
+      const { probabilities, votes, label, sure, number } = track;
       const { descriptor, covered, ...rest } = face; // these stay here
-      return number ? [{ ...rest, track: number, probabilities, label, confidence: probabilities[label], ...(votes && { votes, agreement: votes[label] }), uncertain: !sure, corrected: Boolean(factors),
+      return number ? [{ ...rest, track: number, probabilities, label, confidence: probabilities[label], ...(votes && { votes, agreement: votes[label] }), uncertain: !sure,
         reasons: withProbabilities(face.reasons ?? [], probabilities) }] : [];
     });
     this.updated = now;
@@ -110,33 +108,11 @@ export class Tracker {
     track.mean = track.mean ? unit(track.mean.map((value, index) => value + 0.1 * (descriptor[index] - value))) : descriptor;
   }
 
-  /** Take the next two seconds of a person, or more if labeling is slow, as the neutral face: `done(true)`, or false if it was not seen. */
-  captureNeutral(number, done) {
-    const track = this.tracks.find((one) => one.number === number);
-    if (!track) return done(false);
-    track.factors = null;
-    const resting = (track.resting = []);
-    const finish = (known) => {
-      if (track.resting !== resting) return;
-      if (known < resting.length && resting.length < MIN_RESTING) return setTimeout(finish, CAPTURE_MS, resting.length); // labeling is slow
-      track.resting = null;
-      if (resting.length >= MIN_RESTING) track.factors = correctionOf(resting);
-      done(Boolean(track.factors));
-    };
-    setTimeout(finish, CAPTURE_MS, 0);
-  }
-
-  forgetNeutral(number) {
-    for (const track of this.tracks) if (track.number === number) track.factors = track.resting = null;
-  }
-
   smooth(track, face, now) {
     const { smoothing_s: smoothing, lead } = this.rules;
     const share = smoothing ? 1 - Math.exp(-Math.max(0, now - track.seen) / smoothing) : 1;
-    track.resting?.push(face.probabilities);
-    const fresh = track.factors ? corrected(face.probabilities, track.factors) : face.probabilities;
     const blended = (old, newest) => Object.fromEntries(LABELS.map((label) => [label, old[label] + share * (newest[label] - old[label])]));
-    track.probabilities = blended(track.probabilities, fresh);
+    track.probabilities = blended(track.probabilities, face.probabilities);
     track.votes = face.votes && blended(track.votes ?? face.votes, face.votes);
     const [best] = ranked(track.probabilities);
     if (track.probabilities[best] - track.probabilities[track.label] >= lead) track.label = best;

@@ -40,7 +40,7 @@ export class FaceBlock {
     this.hint.hidden = !hint;
     setText(this.label, brief(face));
     setText(this.agreement, agreementOf(face));
-    this.label.title = [face.uncertain && "Uncertain: below the threshold", face.corrected && "* corrected for the neutral face"].filter(Boolean).join("; ");
+    this.label.title = face.uncertain ? "Uncertain: below the threshold" : "";
     this.label.classList.toggle("uncertain", face.uncertain);
     this.root.dataset.label = this.label.dataset.label = face.label;
     ranked(face.probabilities).forEach((label, rank) => {

@@ -25,7 +25,7 @@ export class Live {
       reconnected,
     });
     this.scene = this.labeling.scene;
-    this.people = new People(byId("faces"), byId("nobody"), this.scene.tracker);
+    this.people = new People(byId("faces"), byId("nobody"));
     this.announcer = new Announcer();
     this.settings = new Settings((settings) => this.apply(settings));
     this.player = new Player(this.stage, {

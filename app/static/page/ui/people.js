@@ -4,7 +4,6 @@ import { showAttention } from "./attention.js";
 import { element, setText } from "./dom.js";
 import { FaceBlock } from "./faces.js";
 import { hintOf } from "../core/reasons.js";
-import { LABELS } from "../core/labels.js";
 import { Timeline } from "./timeline.js";
 
 const AWAY_MS = 1200;
@@ -15,38 +14,20 @@ const THUMB_MS = 700;
 const HINT_MS = 1500;
 const COMPACT_FROM = 5; // people in view
 const THUMB_PX = 112;
-const NEUTRAL = "This is their neutral face";
 
 class Person {
-  /** `tracker` takes two seconds as the person's neutral face, or forgets it. */
-  constructor(number, tracker) {
+  constructor(number) {
     this.block = new FaceBlock(`Person ${number}`, number);
     this.root = this.block.root;
     this.root.dataset.person = number;
     this.thumb = element("canvas", { class: "thumb", width: THUMB_PX, height: THUMB_PX, "aria-hidden": "true" });
     this.root.prepend(this.thumb);
-    this.neutral = element("button", { class: "neutral", hidden: !LABELS.includes("neutral") }, NEUTRAL);
-    this.neutral.addEventListener("click", () => this.toggleNeutral(number, tracker));
-    this.timeline = new Timeline(this.neutral);
+    this.timeline = new Timeline();
     this.root.append(this.timeline.root);
     this.drawnAt = this.thumbAt = this.hintAt = 0;
     this.hint = "";
     this.face = null;
     this.seenAt = -Infinity;
-  }
-
-  toggleNeutral(number, tracker) {
-    if (this.neutral.ariaDisabled === "true") return;
-    if (this.face?.corrected) {
-      tracker.forgetNeutral(number);
-      return setText(this.neutral, NEUTRAL);
-    }
-    setText(this.neutral, "Keep a neutral face for 2 s…");
-    this.neutral.ariaDisabled = "true"; // `disabled` would lose the focus
-    tracker.captureNeutral(number, (done) => {
-      this.neutral.ariaDisabled = "false";
-      setText(this.neutral, done ? "Corrected for their neutral face: undo" : `Not seen for 2 s. ${NEUTRAL}`);
-    });
   }
 
   seen(face, now) {
@@ -85,10 +66,9 @@ class Person {
 const follows = (card, other) => card.classList.contains("away") || Number(card.dataset.person) > Number(other.dataset.person);
 
 export class People {
-  constructor(list, nobody, tracker) {
+  constructor(list, nobody) {
     this.list = list;
     this.nobody = nobody;
-    this.tracker = tracker;
     this.people = new Map(); // track -> Person
     this.refreshedAt = 0;
     this.clear();
@@ -106,7 +86,7 @@ export class People {
     this.answeredAt = now;
     for (const face of faces) {
       const { track } = face;
-      if (!this.people.has(track)) this.people.set(track, new Person(track, this.tracker));
+      if (!this.people.has(track)) this.people.set(track, new Person(track));
       const person = this.people.get(track);
       person.seen(face, now);
       if (picture) person.look(picture, face, now);

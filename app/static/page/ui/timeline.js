@@ -5,14 +5,14 @@ import { percent, ranked } from "../core/labels.js";
 import { plot } from "../core/plot.js";
 import { element, resize, setText } from "./dom.js";
 
-/** The timeline on the card of a person: canvas, axis with `between` in its middle, and tooltip. */
+/** The timeline on the card of a person: canvas, axis and tooltip. */
 export class Timeline {
-  constructor(between) {
+  constructor() {
     this.history = new History();
     this.canvas = element("canvas", { class: "timeline", role: "img" });
     this.tip = element("p", { class: "tip", hidden: true, "aria-hidden": "true" });
     const [start, end] = ["60 s ago", "now"].map((text) => element("span", { "aria-hidden": "true" }, text));
-    this.root = element("div", { class: "timeline-box" }, this.canvas, this.tip, element("div", { class: "axis" }, start, between, end));
+    this.root = element("div", { class: "timeline-box" }, this.canvas, this.tip, element("div", { class: "axis" }, start, end));
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
   }
