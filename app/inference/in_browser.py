@@ -42,7 +42,6 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
     constants = {name.lower(): value for name, value in vars(search).items() if name.isupper() and name[0] != "_"}
     facts = {
         "colors": COLORS | palette(classifier.labels),
-        "reasons": quality.REASONS,
         "tracking": asdict(TrackingRules())
         | {"new_track_cost": NEW_TRACK_COST, "mean_face": MEAN.ravel().tolist(), "cut_change": CUT_CHANGE},
         "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},

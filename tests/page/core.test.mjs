@@ -7,7 +7,6 @@ import { align, similarity } from "../../app/static/page/core/align.js";
 import { Cuts } from "../../app/static/page/core/cuts.js";
 import { descriptorOf } from "../../app/static/page/core/descriptor.js";
 import { decode } from "../../app/static/page/core/detector.js";
-import { asCsv } from "../../app/static/page/core/exports.js";
 import { drawFaces, placed } from "../../app/static/page/core/draw.js";
 import { Follower } from "../../app/static/page/core/follower.js";
 import { History } from "../../app/static/page/core/history.js";
@@ -20,7 +19,7 @@ import { Scene } from "../../app/static/page/core/scene.js";
 import { placeTags, shared } from "../../app/static/page/core/tags.js";
 import { Tracker } from "../../app/static/page/core/tracker.js";
 
-const { facts, labeled, softened, tracked, aligned, cuts, decoded, table } = JSON.parse(fs.readFileSync(process.env.VECTORS));
+const { facts, labeled, softened, tracked, aligned, cuts, decoded } = JSON.parse(fs.readFileSync(process.env.VECTORS));
 useFacts(facts);
 const picture = ({ width, height, data }) => ({ width, height, data: Uint8ClampedArray.from(data) });
 
@@ -165,20 +164,6 @@ test("in a group, tags do not lie on other faces: all are numbers alone if one h
     places.forEach((place, index) => faces.forEach(({ box }, other) => assert.ok(index === other || shared(place, box) === 0)));
     assert.equal(calls.filter((call) => call === "anger 90%").length, words);
   }
-});
-
-test("tables have the columns of the command, in its order, and the same cells", async () => {
-  const face = { ...labeled[0].expected, confidence: 0.5, reasons: ["small", "dark"], agreement: 0.45 };
-  const [unlike, answer] = [{ detail: "=1+1", type: "urn:x:no_image" }, { model: "m", detector: "d", precision: "int8", images: [{ faces: [face] }] }];
-  const text = await asCsv([...table.names.map((name) => ({ name, answer })), { name: "x", error: unlike }]).text();
-  const header = text.slice(text.indexOf("file"), text.indexOf("\n")).trim().split(",");
-  assert.deepEqual(header, table.columns.filter((name) => header.includes(name)));
-  assert.ok(header.length > 20);
-  for (const cell of table.cells) assert.ok(text.includes(`\n${cell},ok,0,`), cell);
-  assert.ok(text.includes(",0.500000,"));
-  assert.ok(text.includes(",false,int8,,small dark,0.450000\n"));
-  assert.ok(text.includes("\nx,error,"));
-  assert.ok(text.includes(",no_image,'=1+1,"));
 });
 
 const CSS = fs.readFileSync(new URL("../../app/static/page/page.css", import.meta.url), "utf-8");

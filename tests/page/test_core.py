@@ -1,10 +1,8 @@
-"""Computations of the page: probabilities, reasons, people, crops, detections and tables are those of Python.
+"""Computations of the page: probabilities, reasons, people, crops and detections are those of Python.
 
 Python writes vectors, and node runs `core.test.mjs`, which computes the same with the modules of `core/`.
 """
 
-import csv
-import io
 import json
 import shutil
 from pathlib import Path
@@ -21,8 +19,6 @@ from PIL import Image
 from mien.app.inference.records import Face
 from mien.app.inference.tracking import Tracker, descriptor
 from mien.app.inference.video import Cuts
-from mien.app.labeling.columns import FACE_COLUMNS
-from mien.app.labeling.outputs.csv import without_formula
 from mien.app.main import create_app
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, LABELS, Array, DegenerateLandmarks, align
@@ -46,7 +42,6 @@ PHOTO = np.asarray(Image.open(ROOT / "samples/photos/astronaut.jpg").convert("RG
 EYES, TIP, MOUTH = ((196, 117), (247, 116)), (222, 148), ((205, 165), (245, 164))
 LANDMARKS = np.array([*EYES, TIP, *MOUTH], np.float32)
 SOFTENING = Softening(per_px=0.4, per_blur_px=-0.1, per_degree=0.05, per_covered=0.3)
-NAMES = ("a.jpg", '=cmd|"x"', "+1", "-2", "@sum", "\ttab", "\rreturn", "comma, and\nline", 'quote"', "ümlaut", "1=2")
 THRESHOLD = 0.35
 CUT = 37  # frame
 
@@ -58,9 +53,7 @@ def test_node_computes_what_python_does(tmp_path: Path) -> None:
     vectors = tmp_path / "vectors.json"
     facts, labeled = labels(tmp_path / "tiny.test")
     compared = {"facts": facts, "labeled": labeled, "softened": softened(), "tracked": tracked(), "aligned": aligned()}
-    vectors.write_text(
-        json.dumps(compared | {"cuts": cuts(), "decoded": decoded(), "table": table()}), encoding="utf-8"
-    )
+    vectors.write_text(json.dumps(compared | {"cuts": cuts(), "decoded": decoded()}), encoding="utf-8")
     script = Path(__file__).with_name("core.test.mjs")
     output_of(node, "--test", script, env={"VECTORS": str(vectors)}, timeout=120)
 
@@ -204,16 +197,6 @@ def decoded() -> dict[str, Any]:
     assert 10 < len(rows) < 100
     flat = {name: values.ravel().tolist() for name, values in grids.items()}
     return {"across": across, "threshold": 0.7, "grids": flat, "rows": rows.tolist()}
-
-
-def table() -> dict[str, Any]:
-    """Names as cells of a table, as the command writes them for spreadsheets, and its columns."""
-    rows = []
-    for name in NAMES:
-        line = io.StringIO()
-        csv.writer(line).writerow([without_formula(name)])
-        rows.append(line.getvalue().removesuffix("\r\n"))
-    return {"names": NAMES, "cells": rows, "columns": [column.name for column in FACE_COLUMNS]}
 
 
 def rgba(image: Array) -> dict[str, Any]:

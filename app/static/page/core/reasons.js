@@ -11,11 +11,6 @@ const HINTS = {
   ambiguous: ["Between two labels", ({ probabilities }) => `it may also be ${ranked(probabilities)[1]}`],
 };
 
-/** Names of the reasons, as of a filter. */
-export const NAMES = {
-  small: "face too small", blurred: "blurred", turned: "head turned", dark: "dark", covered: "face covered", ambiguous: "between two labels",
-};
-
 /** One line about the first reason: what is wrong, and with `advice` what the person can do; empty without a reason. */
 export function hintOf(face, { advice }) {
   const [what, why] = HINTS[face.reasons?.[0]] ?? [];

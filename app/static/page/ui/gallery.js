@@ -1,9 +1,7 @@
-// Photos: dropped, pasted or chosen; labeled two at a time; shown as tiles that can be filtered and opened.
+// Photos: dropped, pasted or chosen; labeled two at a time; shown as tiles that can be opened.
 
 import { Detail } from "./detail.js";
-import { announce, byId, download, element, setText } from "./dom.js";
-import { asCsv, asJson } from "../core/exports.js";
-import { Filter } from "./filter.js";
+import { announce, byId, element, setText } from "./dom.js";
 import { UNCERTAIN, brief, spoken } from "../core/labels.js";
 import { asJpeg, fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
 
@@ -22,8 +20,7 @@ export class Gallery {
     this.waiting = [];
     this.running = 0;
     this.pasted = 0;
-    this.detail = new Detail(() => this.filter.chosen(this.results).filter((result) => result.answer));
-    this.filter = new Filter(byId("filter"), () => this.filter.apply(this.results));
+    this.detail = new Detail(() => this.results.filter((result) => result.answer));
     this.listen();
   }
 
@@ -49,10 +46,7 @@ export class Gallery {
       this.take([...event.dataTransfer.files]);
     });
     addEventListener("paste", (event) => this.paste(event));
-    byId("json").addEventListener("click", () => download(asJson(this.results), "mien.json"));
-    byId("csv").addEventListener("click", () => download(asCsv(this.results), "mien.csv"));
     byId("clear").addEventListener("click", () => this.clear());
-    byId("undo").addEventListener("click", () => this.restore());
   }
 
   paste(event) {
@@ -70,36 +64,17 @@ export class Gallery {
     this.take(await Promise.all(fetched));
   }
 
-  /** Remove all photos; until others come, they can be restored. */
+  /** Remove all photos. */
   clear() {
-    this.cleared = this.results;
-    setText(byId("cleared-text"), `${countOf(this.results)} removed.`);
-    announce(byId("cleared-text").textContent);
+    announce(`${countOf(this.results)} removed.`);
     this.waiting = [];
     this.results = [];
     byId("results").replaceChildren();
     this.showProgress();
-    byId("cleared").hidden = false;
-    byId("undo").focus();
-  }
-
-  restore() {
-    this.results = this.cleared;
-    this.waiting = this.results.filter(({ done, busy }) => !done && !busy);
-    byId("results").replaceChildren(...this.results.map(({ root }) => root));
-    this.forgetCleared();
-    this.showProgress();
-    this.startNext();
     byId("files").focus();
   }
 
-  forgetCleared() {
-    this.cleared = null;
-    byId("cleared").hidden = true;
-  }
-
   take(files) {
-    this.forgetCleared();
     this.detail.dialog.close();
     const videos = files.filter(isVideo);
     const photos = files.filter((file) => !isVideo(file));
@@ -133,16 +108,13 @@ export class Gallery {
     byId("toolbar").hidden = !some;
     byId("drop").classList.toggle("compact", some);
     const busy = done < this.results.length;
-    byId("json").disabled = byId("csv").disabled = busy;
     const count = countOf(this.results);
     setText(byId("progress"), !some ? "" : busy ? `${done} of ${count} done` : `${count} done`);
-    this.filter.update(this.results);
     this.detail.showArrows();
     if (some && !busy) announce(`${count} done. ${this.results.at(-1).summary ?? ""}`);
   }
 
   async work(result) {
-    result.busy = true;
     presentNote(result, "Labeling…", true);
     const { labeler } = this;
     let picture = null;
@@ -157,7 +129,7 @@ export class Gallery {
     } finally {
       picture?.close();
     }
-    Object.assign(result, { busy: false, done: true });
+    result.done = true;
   }
 
   /** Keep the response and a picture that this browser can display, and show both. */
@@ -166,7 +138,6 @@ export class Gallery {
     if (image.error) throw image.error;
     const { annotated } = image;
     delete image.annotated;
-    image.name = result.name;
     result.picture = annotated ? fromBase64(annotated) : result.file;
     result.drawn = annotated ? [] : image.faces;
     const bitmap = picture ?? (await readable(result.picture));
