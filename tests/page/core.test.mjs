@@ -37,7 +37,6 @@ test("faces have the probabilities, labels and reasons of the service", async ()
     for (const name of ["label", "uncertain", "reasons", "landmarks", "box"]) assert.deepEqual(found[name], expected[name], name);
     near(found.probabilities, expected.probabilities, 1e-5);
     near(found.confidence, expected.confidence, 1e-5);
-    near(found.votes, expected.votes, 1e-5);
     near(found.agreement, expected.agreement, 1e-5);
   }
 });
@@ -47,15 +46,28 @@ test("blurred, turned and covered faces are softened as in Python", () => {
   near(soften(softened.row, quality, { ...facts.quality, softening: softened.softening }), softened.expected, 1e-5);
 });
 
-test("people keep their numbers, and their labels are smoothed, as in the service", () => {
+test("people keep their numbers, and their labels are smoothed, as in Python", () => {
   const tracker = Object.assign(new Tracker(), { threshold: tracked.threshold });
   for (const { at, cut, faces, expected } of tracked.frames) {
     const people = tracker.update(faces, at, cut);
     for (const [place, person] of expected.entries()) {
       for (const name of ["track", "label", "uncertain", "reasons"]) assert.deepEqual(people[place][name], person[name], `${at} ms: ${name}`);
-      for (const name of ["probabilities", "votes", "agreement"]) near(people[place][name], person[name], 1e-5);
+      near(people[place].probabilities, person.probabilities, 1e-5);
     }
   }
+});
+
+test("the agreement of a person is that with the label shown", () => {
+  const tracker = Object.assign(new Tracker(), { threshold: 0.3 });
+  const shares = (label) => Object.fromEntries(facts.classifier.labels.map((name) => [name, name === label ? 0.94 : 0.01]));
+  const box = { x: 0, y: 0, width: 120, height: 120 };
+  const shown = [["fear", 0.8], ["fear", 0.4], ["anger", 0.2], ["anger", 0.6]].map(([label, agreement], frame) => {
+    const [person] = tracker.update([{ box, detection_score: 1, probabilities: shares(label), label, agreement }], 100 * frame);
+    return [person.label, person.agreement];
+  });
+  const share = 1 - Math.exp(-0.1 / facts.tracking.smoothing_s);
+  near(shown, [["fear", 0.8], ["fear", 0.8 - 0.4 * share], ["fear", 0.8 - 0.4 * share], ["anger", 0.6]].map(([, value]) => [, value]), 1e-9);
+  assert.deepEqual(shown.map(([label]) => label), ["fear", "fear", "fear", "anger"]);
 });
 
 test("scenes of a video begin where they do in Python", () => {

@@ -107,7 +107,7 @@ def tracked() -> dict[str, Any]:
         people = tracker.update(faces, number / 10, cut=number == CUT)
         expected = [
             {"track": one.track, "label": one.label, "uncertain": one.uncertain, "reasons": one.reasons}
-            | {"probabilities": one.probabilities, "votes": one.votes, "agreement": one.agreement}
+            | {"probabilities": one.probabilities}
             for one in people
         ]
         frames.append(
@@ -151,14 +151,12 @@ def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> Face:
     crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
     crop[:, :hidden] = 80
     row = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))])
-    votes = random.dirichlet([1.0] * len(LABELS))
-    shares, voted = (dict(zip(LABELS, values.tolist(), strict=True)) for values in (row, votes))
-    return face_of(shares, votes=voted, box=(x, 100 + 60.0 * who, 90.0, 90.0), crop=crop)
+    return face_of(dict(zip(LABELS, row.tolist(), strict=True)), box=(x, 100 + 60.0 * who, 90.0, 90.0), crop=crop)
 
 
 def streamed(face: Face) -> dict[str, Any]:
     """A face as the page gets it; a person at once, as in the service."""
-    shown = {"box": face.box._asdict(), "detection_score": 1, "probabilities": face.probabilities, "votes": face.votes}
+    shown = {"box": face.box._asdict(), "detection_score": 1, "probabilities": face.probabilities}
     values = descriptor(face.crop)
     assert values is not None
     return shown | {"reasons": face.reasons, "descriptor": values.tolist()}

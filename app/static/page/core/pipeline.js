@@ -43,7 +43,7 @@ export class Pipeline {
     return { faces: found.map((face, index) => this.faceOf(face, assessed[index])), timings_ms: timings };
   }
 
-  /** {row, votes, reasons} per crop: calibrated probabilities and expected votes, softened by the conditions, and reasons for doubt. */
+  /** {row, votes, reasons} per crop: calibrated probabilities, expected votes and reasons for doubt; the first two softened by the conditions. */
   async assess(crops, found) {
     const { conditions, agreement } = this.facts.classifier;
     const rows = await this.classify(crops);
@@ -90,7 +90,6 @@ export class Pipeline {
     const { labels, confidence_threshold: threshold } = this.facts.classifier;
     const best = row.indexOf(Math.max(...row));
     const share = (value) => rounded(value, 6);
-    const byLabel = (shares) => Object.fromEntries(labels.map((label, index) => [label, share(shares[index])]));
     return {
       box: { x: rounded(x, 2), y: rounded(y, 2), width: rounded(width, 2), height: rounded(height, 2) },
       landmarks: Object.fromEntries(this.facts.landmarks.map((name, index) => [name, { x: rounded(points[index][0], 2), y: rounded(points[index][1], 2) }])),
@@ -100,9 +99,8 @@ export class Pipeline {
       confidence: share(row[best]),
       uncertain: row[best] < threshold,
       reasons,
-      probabilities: byLabel(row),
-      ...(votes && { agreement: share(votes[best]), votes: byLabel(votes) }),
-      top: [{ label: labels[best], probability: share(row[best]) }],
+      probabilities: Object.fromEntries(labels.map((label, index) => [label, share(row[index])])),
+      ...(votes && { agreement: share(votes[best]) }),
     };
   }
 }

@@ -45,9 +45,9 @@ export class Tracker {
       Object.assign(track, { seen: now, seenClock: this.clock });
       const isSure = face.detection_score >= SURE_SCORE && !track.beganCovered;
       if (isSure || at - track.since >= 1000 * rules.confirmed_s) track.number ??= ++this.people;
-      const { probabilities, votes, label, sure, number } = track;
+      const { probabilities, agreement, label, sure, number } = track;
       const { descriptor, covered, ...rest } = face; // these stay here
-      return number ? [{ ...rest, track: number, probabilities, label, confidence: probabilities[label], ...(votes && { votes, agreement: votes[label] }), uncertain: !sure,
+      return number ? [{ ...rest, track: number, probabilities, label, agreement, confidence: probabilities[label], uncertain: !sure,
         reasons: withProbabilities(face.reasons ?? [], probabilities) }] : [];
     });
     this.updated = now;
@@ -87,9 +87,9 @@ export class Tracker {
     return gone.sort(([one], [other]) => other - one)[0][1];
   }
 
-  begin({ box, probabilities, votes, covered }, at) {
+  begin({ box, probabilities, covered }, at) {
     const [label] = ranked(probabilities);
-    const track = { box, beganCovered: covered, probabilities, votes, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
+    const track = { box, beganCovered: covered, probabilities, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
     this.tracks.push(track);
     return track;
   }
@@ -111,11 +111,12 @@ export class Tracker {
   smooth(track, face, now) {
     const { smoothing_s: smoothing, lead } = this.rules;
     const share = smoothing ? 1 - Math.exp(-Math.max(0, now - track.seen) / smoothing) : 1;
-    const blended = (old, newest) => Object.fromEntries(LABELS.map((label) => [label, old[label] + share * (newest[label] - old[label])]));
-    track.probabilities = blended(track.probabilities, face.probabilities);
-    track.votes = face.votes && blended(track.votes ?? face.votes, face.votes);
+    const blended = (old, newest) => old + share * (newest - old);
+    track.probabilities = Object.fromEntries(LABELS.map((label) => [label, blended(track.probabilities[label], face.probabilities[label])]));
     const [best] = ranked(track.probabilities);
-    if (track.probabilities[best] - track.probabilities[track.label] >= lead) track.label = best;
+    if (track.probabilities[best] - track.probabilities[track.label] >= lead && best !== track.label) Object.assign(track, { label: best, agreement: undefined });
+    // the agreement of a frame is that with its own label
+    if (face.label === track.label && face.agreement != null) track.agreement = blended(track.agreement ?? face.agreement, face.agreement);
     // hysteresis for `uncertain`, as for the label
     track.sure = track.probabilities[track.label] >= this.threshold + (track.sure ? -lead / 2 : lead / 2);
   }
