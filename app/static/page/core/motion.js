@@ -56,12 +56,6 @@ export class Motion {
     for (const face of faces) this.tracks.get(face.track).gone = undefined;
   }
 
-  /** The track whose last box scores highest and above zero; undefined if none does. */
-  nearest(score) {
-    const scored = [...this.tracks].map(([track, { last }]) => [score(last), track]).filter(([value]) => value > 0);
-    return scored.sort(([one], [other]) => other - one)[0]?.[1];
-  }
-
   /** Faces with their boxes at `now` and an opacity, in pixels of the frame. */
   at(now) {
     const passed = Math.min(now - this.steppedAt, 100);

@@ -13,12 +13,6 @@ export function shared(one, other) {
   return width > 0 && height > 0 ? width * height : 0;
 }
 
-/** Intersection over union. */
-export function iou(one, other) {
-  const both = shared(one, other);
-  return both / (one.width * one.height + other.width * other.height - both);
-}
-
 /**
  * Find a position for each tag.
  *

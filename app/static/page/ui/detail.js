@@ -1,6 +1,6 @@
 // Dialog with one photo: its faces, all expressions of each, and the picture as a download.
 
-import { attentionFigure, showAttention } from "./attention.js";
+import { showAttention } from "./attention.js";
 import { byId, download, setText } from "./dom.js";
 import { FaceBlock } from "./faces.js";
 import { paint, readable } from "./pictures.js";
@@ -87,6 +87,6 @@ export class Detail {
 function faceOf(face, index, faces) {
   const block = new FaceBlock(`Face ${index + 1}`, index + 1, { expanded: faces.length <= FEW });
   block.show(face);
-  if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
+  if (face.explanation) showAttention(block.root, face.explanation);
   return block.root;
 }

@@ -7,7 +7,7 @@ const MIN_BETWEEN_MS = 1000 / 25;
 const EARLY_MS = 8; // tolerance, because camera frames arrive every 33 ms
 
 export class Feed {
-  /** `on`: of the stream (stream.js); and `sent(canvas, frame, at)`, which is awaited, before a frame is sent. */
+  /** `on`: of the stream (stream.js); and `sent(canvas, at)`, which is awaited, before a frame is sent. */
   constructor(video, on) {
     this.video = video;
     this.on = on;
@@ -57,7 +57,7 @@ export class Feed {
   async send(at) {
     const { stream, canvas } = this;
     const frame = await stream.encode(canvas);
-    await this.on.sent?.(canvas, frame, at);
+    await this.on.sent(canvas, at);
     if (frame && stream.wanted && stream === this.stream) stream.send(frame, at);
   }
 }

@@ -17,12 +17,9 @@ export class Labeling {
     this.scene = new Scene();
     this.looks = new Looks();
     this.metrics = new Metrics();
-    this.source = this.frame = null;
+    this.source = null;
     this.feed = new Feed(video, {
-      sent: (canvas, frame, at) => {
-        this.frame = frame;
-        return this.looks.keep(canvas, at);
-      },
+      sent: (canvas, at) => this.looks.keep(canvas, at),
       answer: (result, at) => this.answered(result, at),
       open: () => this.opened(),
       lost: (retryMs, everOpen) => this.lost(retryMs, everOpen),
@@ -37,7 +34,7 @@ export class Labeling {
   }
 
   stop() {
-    this.source = this.frame = null;
+    this.source = null;
     this.feed.stop();
     this.scene.clear();
     this.looks.clear();

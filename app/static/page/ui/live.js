@@ -1,6 +1,5 @@
 // The live view: what the player plays is labeled, and its people are shown on the picture and beside it.
 
-import { explainFrame } from "./attention.js";
 import { listenToControls } from "./controls.js";
 import { announce, byId, download, setText } from "./dom.js";
 import { Labeling } from "./labeling.js";
@@ -9,7 +8,6 @@ import { People } from "./people.js";
 import { Player } from "./player.js";
 import { Settings } from "./settings.js";
 import { Stage } from "./stage.js";
-import { iou } from "../core/tags.js";
 
 const DRAW_MS = 25; // cameras do not have more frames
 const FIGURES_MS = 500;
@@ -41,7 +39,6 @@ export class Live {
   }
 
   listen() {
-    byId("look").addEventListener("click", () => this.explain());
     byId("snapshot").addEventListener("click", () => this.snapshot());
     listenToControls(this.stage, () => {
       this.scene.motion.clear();
@@ -54,7 +51,6 @@ export class Live {
 
   /** Label with another labeler from now on. */
   use(labeler) {
-    this.labeler = labeler;
     this.labeling.feed.use(labeler);
     this.attend();
   }
@@ -119,18 +115,5 @@ export class Live {
     const name = `mien-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.jpg`;
     canvas.toBlob((blob) => download(blob, name), "image/jpeg", 0.92);
     this.stage.note("Snapshot saved to your downloads");
-  }
-
-  /** Show on the cards where the model looked in the newest frame. */
-  async explain() {
-    const { frame, source } = this.labeling;
-    if (!frame || byId("look").ariaDisabled === "true") return;
-    byId("look").ariaDisabled = "true"; // `disabled` would lose the focus
-    const message = await explainFrame(this.labeler, frame, (box, figure) => {
-      const track = this.scene.motion.nearest((other) => iou(other, box));
-      if (track !== undefined && source === this.labeling.source) this.people.attach(track, figure);
-    });
-    this.stage.note(message);
-    byId("look").ariaDisabled = "false";
   }
 }

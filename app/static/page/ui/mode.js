@@ -41,7 +41,7 @@ export class Mode {
     }
   }
 
-  /** Load the models before they are needed, so that local mode works offline from now on. */
+  /** Load the models before they are needed. */
   loadWhenIdle() {
     if (this.isLocal) (globalThis.requestIdleCallback ?? setTimeout)(() => this.local.open().catch(() => {})); // told by failed()
   }
@@ -65,7 +65,7 @@ export class Mode {
     byId("by-service").hidden = this.isLocal;
     byId("in-tab").hidden = !this.isLocal;
     const explains = !this.isLocal && status?.model?.explain;
-    byId("look").hidden = byId("attention-field").hidden = !explains;
+    byId("attention-field").hidden = !explains;
     if (!explains) byId("attention").checked = false;
     setText(byId("place"), this.isLocal ? this.localStatus() : `Pictures go to ${this.host}`);
     const [value, max] = this.loaded ?? [];

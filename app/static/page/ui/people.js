@@ -1,6 +1,5 @@
 // Cards of the people in view; a card shrinks to one line when its person has left.
 
-import { showAttention } from "./attention.js";
 import { element, setText } from "./dom.js";
 import { FaceBlock } from "./faces.js";
 import { hintOf } from "../core/reasons.js";
@@ -106,12 +105,6 @@ export class People {
       person.root.remove();
       this.people.delete(track);
     }
-  }
-
-  /** Put a figure on the card of a person. */
-  attach(track, figure) {
-    const person = this.people.get(track);
-    if (person) showAttention(person.root, figure);
   }
 
   refresh(now, threshold) {
