@@ -1,4 +1,4 @@
-"""`WS /v1/stream`: frames in, tracked faces out, never a queue."""
+"""`WS /v1/stream`: frames in, faces out, never a queue."""
 
 import httpx
 import pytest
@@ -7,7 +7,6 @@ from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from mien.app.service.keys import key_hash
-from mien.data.contract import LABELS
 from tests.support.app import PHOTO as FRAME
 from tests.support.app import Connect, SlowDetector, problem
 
@@ -19,18 +18,17 @@ def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -
     return rejected.value
 
 
-def test_frames_come_back_with_their_number_and_a_tracked_face(connect: Connect) -> None:
+def test_frames_come_back_with_their_number_and_the_face_as_rest_returns_it(connect: Connect) -> None:
     client = connect()
+    response = client.post("/v1/expressions", content=FRAME, headers={"content-type": "image/jpeg"})
+    (expected,) = response.json()["images"][0]["faces"]
     with client.websocket_connect("/v1/stream") as socket:
         for number in range(5):
             socket.send_bytes(FRAME)
             result = socket.receive_json()
             assert (result["frame"], result["dropped"], result["width"]) == (number, 0, 640)
             (face,) = result["faces"]
-            assert face["track"] == 1
-            assert face["label"] in LABELS
-            assert face["uncertain"] is (face["confidence"] < 0.3)
-            assert face["reasons"][0] == "small"
+            assert face == expected
     assert 'mien_stream_frames_total{outcome="processed"} 5.0' in client.get("/metrics").text
     assert "mien_streams 0.0" in client.get("/metrics").text
 

@@ -1,14 +1,11 @@
-"""`WS /v1/stream`: webcam frames in, tracked faces out.
+"""`WS /v1/stream`: webcam frames in, faces out.
 
 A client sends each frame as one binary message, a JPEG, and gets one JSON message per processed frame. Frames are
 numbered from 0. While a frame is processed, only the newest one is kept, and replaced ones are counted in `dropped`, so
-there is never a queue. Each connection has an id, `stream`: track numbers start again on the next connection, so a face
-is identified by both.
+there is never a queue.
 """
 
 import asyncio
-import time
-import uuid
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -19,7 +16,6 @@ from pydantic import Field
 
 from mien.app.errors import CapacityError, RequestError, Unauthorized
 from mien.app.inference.records import Photo
-from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.service.keys import STREAM_PROTOCOL, client_of, key_of
 from mien.app.service.routes import UNIQUE_OPTIONS, TheService
 from mien.app.service.schemas import (
@@ -50,13 +46,11 @@ class StreamOptions(FaceOptions):
     """Query parameters of a stream, as those of an image."""
 
     confidence_threshold: Fraction | None = None
-    smoothing_s: Annotated[float, Field(ge=0, le=10)] = TrackingRules().smoothing_s
 
 
 class FrameResult(Record):
     """Response to one frame of a stream; if it could not be read, `error` is set and there are no faces."""
 
-    stream: str = Field(description="id of this connection; `track` numbers are unique only within it")
     frame: int = Field(description="which binary message of this connection it was, from 0")
     dropped: int = Field(description="frames of this connection replaced by newer ones so far")
     width: int | None
@@ -91,7 +85,7 @@ class NewestFrame:
 
 @router.websocket("/v1/stream", dependencies=UNIQUE_OPTIONS)
 async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery()], service: TheService) -> None:
-    """Track the faces of one webcam until either side closes."""
+    """Label the faces of one webcam until either side closes."""
     with service.admission.stream(client_of(websocket)):
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(subprotocol=STREAM_PROTOCOL if STREAM_PROTOCOL in offered else None)
@@ -145,22 +139,14 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
 
 async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
-    threshold = service.default.threshold(options.confidence_threshold)
-    tracker = Tracker(threshold, TrackingRules(smoothing_s=options.smoothing_s))
-    client, stream_id = client_of(websocket), uuid.uuid4().hex
+    client = client_of(websocket)
     label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
     while True:
         number, payload = await newest.get()
-        at_s = time.monotonic()
-
-        def render(photo: Photo, at_s: float = at_s) -> dict[str, Any]:
-            faces = [FaceResult.of(face) for face in tracker.update(photo.faces, at_s)]
-            return {"width": photo.width, "height": photo.height, "faces": faces, "timings_ms": photo.timings_ms}
-
         try:
             key_of(websocket)  # still valid
             async with service.admission.slot(client):
-                fields = await service.label_image(payload, label_options, render)
+                fields = await service.label_image(payload, label_options, _fields)
             service.metrics.frames.labels("processed").inc()
         except Unauthorized:
             return _NOT_ALLOWED
@@ -168,10 +154,15 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
             none = dict.fromkeys(("width", "height"))
             fields = none | {"faces": [], "timings_ms": {}, "error": ProblemDetails.of(error)}
             service.metrics.frames.labels("refused").inc()
-        result = FrameResult(stream=stream_id, frame=number, dropped=newest.dropped, **fields)
+        result = FrameResult(frame=number, dropped=newest.dropped, **fields)
         try:
             await asyncio.wait_for(websocket.send_text(result.model_dump_json()), _SEND_S)
         except TimeoutError:
             return _GOING_AWAY
         except (RuntimeError, WebSocketDisconnect):
             return None
+
+
+def _fields(photo: Photo) -> dict[str, Any]:
+    faces = [FaceResult.of(face) for face in photo.faces]
+    return {"width": photo.width, "height": photo.height, "faces": faces, "timings_ms": photo.timings_ms}

@@ -1,7 +1,6 @@
 """A page whose stream the test plays: people appear, move and leave without a model.
 
-`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people`. Each connection
-has its own id, as with the service.
+`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people`.
 """
 
 import json
@@ -18,7 +17,8 @@ window.WebSocket = class extends EventTarget {
   static OPEN = 1;
   constructor() {
     super();
-    Object.assign(this, { readyState: 0, bufferedAmount: 0, id: `stream-${++window.connections}`, frame: 0 });
+    Object.assign(this, { readyState: 0, bufferedAmount: 0, frame: 0 });
+    window.connections++;
     window.socket = this;
     setTimeout(() => { this.readyState = 1; this.onopen?.({}); }, 10);
   }
@@ -26,8 +26,7 @@ window.WebSocket = class extends EventTarget {
     const frame = this.frame++;
     const faces = window.people.map((one) => ({...one}));
     setTimeout(() => this.readyState === 1 && this.onmessage?.({ data: JSON.stringify(
-      { stream: this.id, frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {},
-        error: window.problem }) }), 15);
+      { frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {}, error: window.problem }) }), 15);
   }
   close() { this.readyState = 3; }
   fail() { this.readyState = 3; this.onclose?.({}); }
@@ -39,7 +38,7 @@ window.createImageBitmap = (source, ...rest) => bitmap(source instanceof HTMLCan
 """
 
 
-def person(track: int, x: float, y: float, side: float = 120, **shares: float) -> dict[str, Any]:
+def person(x: float, y: float, side: float = 120, **shares: float) -> dict[str, Any]:
     """A face of the stream with the given probabilities; the rest is spread evenly."""
     rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
     probabilities = {label: shares.get(label, rest) for label in LABELS}
@@ -47,7 +46,6 @@ def person(track: int, x: float, y: float, side: float = 120, **shares: float) -
     points = {"left_eye": (0.3, 0.4), "right_eye": (0.7, 0.4), "nose": (0.5, 0.6)}
     points |= {"mouth_left": (0.35, 0.8), "mouth_right": (0.65, 0.8)}
     return {
-        "track": track,
         "detection_score": 0.95,
         "box": {"x": x, "y": y, "width": side, "height": side},
         "landmarks": {name: {"x": x + side * dx, "y": y + side * dy} for name, (dx, dy) in points.items()},
@@ -59,7 +57,7 @@ def person(track: int, x: float, y: float, side: float = 120, **shares: float) -
     }
 
 
-TWO = (person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.9))
+TWO = (person(60, 100, happiness=0.9), person(400, 100, anger=0.9))
 
 
 def show(tab: Tab, *people: object) -> None:

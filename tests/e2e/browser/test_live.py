@@ -141,7 +141,8 @@ def test_a_service_that_was_not_ready_is_asked_again_and_settings_outlive_a_relo
     runs = tab.page.inner_text("#runs")
     tab.page.route("**/ready", lambda route: route.fulfill(status=503, json={}))
     tab.page.reload()
-    tab.wait_until("document.getElementById('example-faces').textContent.includes('does not respond')")
+    tab.wait_until_ready()
+    assert tab.page.inner_text("#runs") == ""
     tab.page.unroute("**/ready")
     tab.wait_until(f"document.getElementById('runs').textContent === {json.dumps(runs)}")
     go_live(tab.page)
@@ -267,7 +268,6 @@ def test_a_busy_service_and_a_missing_one_are_reported(open_tab: Open) -> None:
     tab.ignore_errors("WebSocket connection to", "ERR_FAILED", "status of 401")
 
 
-
 def test_a_snapshot_equals_the_picture(scene: Tab) -> None:
     tab = start_scene(scene, TWO[0])
     tab.wait_until(heading(1))
@@ -278,7 +278,7 @@ def test_a_snapshot_equals_the_picture(scene: Tab) -> None:
 
 
 def test_labels_below_the_threshold_of_the_settings_are_uncertain(scene: Tab) -> None:
-    tab = start_scene(scene, person(1, 200, 150, side=200, neutral=0.6))
+    tab = start_scene(scene, person(200, 150, side=200, neutral=0.6))
     tab.page.click("#settings")
     for value, label in ((90, "neutral? 60%"), (10, "neutral 60%")):
         tab.page.locator("#threshold").fill(str(value))
@@ -294,7 +294,7 @@ def test_people_keep_their_numbers_over_a_new_connection_and_a_pause(scene: Tab)
     assert tab.page.evaluate(stale), "cards do not look live while nothing arrives"
     tab.wait_until(f"!{stale}")
     tab.page.click("#pause")
-    show(tab, person(1, *(400, 100), sadness=0.9))  # the second person, whom the new connection calls number 1
+    show(tab, person(400, 100, sadness=0.9))  # the second person
     tab.page.click("#pause")
     tab.wait_until(f"window.connections === {before + 2} && document.querySelector('[data-person=\"1\"].away')")
     tab.wait_until("document.querySelector('[data-person=\"2\"] .face-label').textContent.includes('sadness')")

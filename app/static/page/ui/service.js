@@ -28,9 +28,8 @@ async function json(path) {
   return response?.ok ? response.json() : null;
 }
 
-/** The address of the stream; smoothing is done here, so that the page can change it. */
 function streamAddress() {
-  const address = new URL("v1/stream?smoothing_s=0", document.baseURI);
+  const address = new URL("v1/stream", document.baseURI);
   address.protocol = address.protocol.replace("http", "ws");
   return address.href;
 }
