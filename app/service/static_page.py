@@ -1,8 +1,7 @@
 """The page as a folder of static files: it labels in the browser, without a service.
 
 URLs are relative, so that the page also works below a sub-path. A static web server does not send our headers: the
-content security policy is in the page, and the service worker adds those for several threads of WebAssembly. The
-folder `page` is also an npm package for other pages, of which `example.html` is one.
+content security policy is in the page.
 """
 
 import json
@@ -10,12 +9,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from mien.app import VERSION
 from mien.app.errors import StartupError
 from mien.app.inference.in_browser import browser_pipeline
-from mien.app.inference.labeler import Labeler
 from mien.app.service.routes.models import CARD_NAME
-from mien.app.service.routes.page import FILES, POLICY, RUNTIME, card_page, has_runtime, sample_result
+from mien.app.service.routes.page import FILES, POLICY, RUNTIME, has_runtime
 from mien.app.settings import Settings
 from mien.models.manifest import artifact_dir
 
@@ -29,8 +26,8 @@ def write_page(folder: Path, settings: Settings) -> None:
             "ONNX Runtime Web is missing. Run `make runtime` in a clone, which fetches it with npm. For an installed "
             f"package, copy the files in dist/ of the npm package onnxruntime-web to {RUNTIME}"
         )
-    if not (folder / "page" / "app.webmanifest").exists():  # of an earlier page
-        for name in ("index.html", "card.html", "example.html", "sw.js", "page"):
+    if not (folder / "page" / "facts.json").exists():  # of an earlier page
+        for name in ("index.html", "page"):
             if (folder / name).exists():
                 raise StartupError(f"{folder / name} would be replaced. Choose a new folder or that of an earlier page")
     model = artifact_dir(settings.model)
@@ -39,15 +36,9 @@ def write_page(folder: Path, settings: Settings) -> None:
     (folder / "page" / "models").mkdir(exist_ok=True)
     for name, path in pipeline.graphs.items():
         shutil.copyfile(path, folder / "page" / "models" / name)
-    index = (FILES / "index.html").read_text(encoding="utf-8").replace('href="card"', 'href="card.html"')
+    shutil.copyfile(model / CARD_NAME, folder / "page" / "card.txt")
+    index = (FILES / "index.html").read_text(encoding="utf-8")
     policy = f'{_CHARSET}\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    for name, text in (("index.html", index), ("card.html", card_page(model / CARD_NAME))):
-        (folder / name).write_text(text.replace(_CHARSET, policy), encoding="utf-8")
-    (folder / "page" / "sw.js").replace(folder / "sw.js")
-    shutil.copyfile(FILES / "example.html", folder / "example.html")
-    package = json.loads((FILES / "package.json").read_text(encoding="utf-8")) | {"version": VERSION}
-    (folder / "page" / "package.json").write_text(json.dumps(package, indent=2) + "\n", encoding="utf-8")
-    sample = sample_result(Labeler.open(settings))
-    (folder / "page" / "samples" / "photo.json").write_text(sample, encoding="utf-8")
+    (folder / "index.html").write_text(index.replace(_CHARSET, policy), encoding="utf-8")
     facts = pipeline.facts | {"service": False, "local": True}
     (folder / "page" / "facts.json").write_text(json.dumps(facts), encoding="utf-8")

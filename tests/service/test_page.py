@@ -10,12 +10,11 @@ from fastapi.testclient import TestClient
 
 from mien.app.errors import StartupError
 from mien.app.service import static_page
-from mien.app.service.routes import page
 from mien.app.settings import Settings
 from tests.support import ROOT
 
 FOLDER = ROOT / "app" / "static" / "page"
-PAGES = ("/", "/card")
+PAGES = ("/",)
 SCRIPTS = [
     f"/page/{path.relative_to(FOLDER).as_posix()}" for path in FOLDER.rglob("*.js") if "runtime" not in path.parts
 ]
@@ -50,33 +49,11 @@ def test_everything_that_pages_and_scripts_load_is_served_locally_within_the_pol
             assert not re.findall(forbidden, response.text), address
 
 
-def test_a_video_is_served_in_parts_as_safari_requests_it(client: TestClient) -> None:
-    path, whole = "/page/samples/clip.webm", (FOLDER / "samples" / "clip.webm").read_bytes()
-    for first, last in ((0, 1), (500, 10**9)):
-        part = client.get(path, headers={"range": f"bytes={first}-{last}"})
-        assert (part.status_code, part.content) == (206, whole[first : last + 1])
-        assert part.headers["content-range"] == f"bytes {first}-{min(last, len(whole) - 1)}/{len(whole)}"
-    assert client.get(path, headers={"range": "bytes=0-"}).content == whole, "browsers keep it to play it offline"
-    assert client.get(path, headers={"range": f"bytes={len(whole)}-{len(whole) + 1}"}).status_code == 416
-
-
-def test_the_sample_photo_is_labeled_by_the_served_model(client: TestClient) -> None:
-    photo = (FOLDER / "samples" / "photo.jpg").read_bytes()
-    expected = client.post("/v1/expressions", content=photo, headers={"content-type": "image/jpeg"}).json()
-    (image,) = client.get("/page/samples/photo.json").json()["images"]
-    assert [face["probabilities"] for face in image["faces"]] == [
-        face["probabilities"] for face in expected["images"][0]["faces"]
-    ]
-
-
-def test_a_model_card_becomes_a_page_that_shows_its_html_as_text(tmp_path: Path) -> None:
-    card = "# Name\n\nA **model** with [terms](https://example.org) <script>alert(1)</script>\n\n"
-    card += "- one\n- [two](javascript:x)\n\n| set | right |\n|---|---|\n| a | 1 |\n"
-    (tmp_path / "card.md").write_text(card)
-    text = page.card_page(tmp_path / "card.md")
-    assert '<strong>model</strong> with <a href="https://example.org">terms</a> &lt;script&gt;' in text
-    assert 'href="javascript' not in text
-    assert (text.count("<th>"), text.count("<td>")) == (2, 2)
+def test_the_card_of_the_model_is_text_that_every_browser_shows(client: TestClient) -> None:
+    response = client.get("/page/card.txt")
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+    (model,) = client.get("/v1/models").json()["models"]
+    assert response.content == client.get(f"/v1/models/{model['name']}/card").content
 
 
 def test_the_page_does_not_replace_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,7 @@ class Tab:
         self.page.on("websocket", self._connected)
 
     def _logged(self, message: ConsoleMessage) -> None:
-        # of the canvases that tests read, and of Playwright
-        caused_by_test = "willReadFrequently" in message.text or "Worker registration blocked" in message.text
+        caused_by_test = "willReadFrequently" in message.text  # of the canvases that tests read
         if message.type in {"error", "warning"} and not caused_by_test:
             self.errors.append(f"{message.text} ({message.location.get('url')})")
 

@@ -5,7 +5,7 @@ import globals from "globals";
 export default [
   js.configs.recommended,
   {
-    languageOptions: { globals: { ...globals.browser, ...globals.serviceworker } },
+    languageOptions: { globals: globals.browser },
     rules: { "no-var": "error", "prefer-const": ["error", { destructuring: "all" }], eqeqeq: ["error", "always", { null: "ignore" }], "no-shadow": "error", "no-unused-vars": ["error", { ignoreRestSiblings: true }] },
   },
 ];

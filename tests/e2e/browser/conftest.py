@@ -48,8 +48,6 @@ def opening(browser: Browser, site: Server) -> Iterator[Open]:
     def opened(
         path: str = "/", *, inside: Browser | None = None, at: str | None = None, script: str = "", **options: object
     ) -> Tab:
-        # with a service worker, Playwright does not see requests
-        options = {"service_workers": "block"} | options
         context = (inside or browser).new_context(accept_downloads=True, **options)
         if script:
             context.add_init_script(script)

@@ -53,9 +53,10 @@ FACES = """async (text) => {
   if (!window.labeler) {
     const { LocalLabeler } = await import('/page/local/labeler.js');
     const base = new URL('/page/', location.href).href;
-    window.labeler = new LocalLabeler(await (await fetch('/page/facts.json')).json(), { base });
+    window.labeler = new LocalLabeler(await (await fetch('/page/facts.json')).json(), { base, loaded() {} });
   }
-  const { images: [image] } = await window.labeler.label(new Blob([Uint8Array.from(atob(text), (one) => one.charCodeAt(0))]));
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const { images: [image] } = await window.labeler.label(new Blob([bytes]));
   return image.faces;
 }"""
 
@@ -196,29 +197,6 @@ def label_with_three_threads(tab: Tab) -> None:
     assert "3 threads)" in tab.page.inner_text("#runs")
 
 
-def test_the_page_works_offline_after_one_visit_and_fetches_models_once(open_tab: Open, site: Server) -> None:
-    def fetched() -> int:
-        return site.log.read_text().count("GET /page/models/")
-
-    earlier = fetched()
-    tab = open_tab("/?local=1", service_workers="allow")
-    tab.wait_until("Boolean(navigator.serviceWorker.controller)")
-    wait_for_models(tab)  # which are loaded although nothing has been labeled
-    tab.page.wait_for_timeout(500)
-    assert (once := fetched()) > earlier
-    tab.page.reload()
-    tab.wait_until_ready()
-    labeled(tab, SAMPLES[:1])  # which opens the models
-    assert fetched() == once
-    tab.page.context.set_offline(True)
-    tab.page.reload()
-    tab.wait_until_ready()
-    assert tab.page.is_checked("#local")
-    (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
-    assert face["label"] == "happiness"
-    tab.ignore_errors("ERR_INTERNET_DISCONNECTED", "Failed to load resource")
-
-
 def test_between_searches_a_moving_face_is_followed_as_a_search_would_find_it(open_tab: Open) -> None:
     searched, followed, searches = open_tab().page.evaluate(FOLLOWED)
     assert searches < len(followed), "not every frame is searched"
@@ -238,7 +216,7 @@ FOLLOWED = """async () => {
   const facts = await (await fetch('/page/facts.json')).json();
   const { LocalLabeler } = await import('/page/local/labeler.js');
   const photo = await createImageBitmap(await (await fetch('/page/samples/photo.jpg')).blob());
-  const labeler = new LocalLabeler(facts, { base: new URL('/page/', location.href).href });
+  const labeler = new LocalLabeler(facts, { base: new URL('/page/', location.href).href, loaded() {} });
   await labeler.open();
   const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
   const context = canvas.getContext('2d');

@@ -9,10 +9,8 @@ export class LocalLabeler {
   /**
    * The graphs are loaded on first use. `facts`: facts.json; `base`: address of the folder with local/,
    * runtime/ and models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading, `failed(why)` if it fails.
-   * @param {object} facts
-   * @param {{base: string, opened?: (runs: object) => void, loaded?: (bytes: number, total: number) => void, failed?: (why: string) => void}} options
    */
-  constructor(facts, { base, opened = () => {}, loaded = () => {}, failed = () => {} }) {
+  constructor(facts, { base, opened, loaded, failed }) {
     const { classifier: { graphs }, bytes } = facts;
     this.facts = facts;
     this.base = base;
@@ -63,11 +61,11 @@ export class LocalLabeler {
     });
   }
 
-  /** Label one photo, a File or an ImageBitmap, which is used up; the response is that of POST /v1/expressions. */
+  /** Label one photo, a File; the response is that of POST /v1/expressions. */
   async label(photo) {
     const began = performance.now();
     const about = await this.open();
-    const image = { index: 0, name: null, ...(await this.ask({ source: photo }, photo instanceof ImageBitmap ? [photo] : [])) };
+    const image = { index: 0, name: null, ...(await this.ask({ source: photo })) };
     const threshold = this.facts.classifier.confidence_threshold;
     return { ...about, confidence_threshold: threshold, images: [image], timings_ms: { total: performance.now() - began } };
   }
@@ -88,13 +86,12 @@ class LocalStream {
     this.on = on;
     this.wanted = false;
     this.inFlight = 0;
-    this.frame = 0;
   }
 
   async open() {
     if (this.wanted) return;
     this.wanted = true;
-    Object.assign(this, { id: `local-${++LocalStream.opened}`, frame: 0 });
+    this.id = `local-${++LocalStream.opened}`;
     const { id } = this;
     this.on.loading();
     try {
@@ -125,7 +122,7 @@ class LocalStream {
     this.inFlight++;
     try {
       const result = await this.labeler.ask({ source: bitmap, stream: id }, [bitmap]);
-      if (id === this.id) this.on.answer({ stream: id, frame: this.frame++, ...result }, takenAt);
+      if (id === this.id) this.on.answer(result, takenAt);
     } catch (error) {
       if (id === this.id) this.on.failed(error.message);
     } finally {

@@ -1,12 +1,10 @@
 // Entry point of the page: its two tabs, and the labeler in use.
 
 import { applyPalette, byId, element, swatch } from "./dom.js";
-import { showExample } from "./example.js";
 import { Gallery } from "./gallery.js";
 import { LABELS, facts, useFacts } from "../core/labels.js";
 import { Live } from "./live.js";
 import { Mode } from "./mode.js";
-import { workOffline } from "./offline.js";
 import { pageFacts, serviceStatus } from "./service.js";
 import { Clip } from "./source.js";
 import { plotColor } from "../core/plot.js";
@@ -66,6 +64,5 @@ addEventListener("hashchange", showTab);
 showTab();
 describeModel();
 byId("api").hidden = !facts.service;
-showExample({ current: !facts.service || Boolean(mode.status) });
-workOffline(!facts.service).then(() => mode.loadWhenIdle());
+mode.loadWhenIdle();
 for (const part of document.querySelectorAll("[inert]")) part.inert = false; // until here, a click would be lost

@@ -32,7 +32,6 @@ export class Stage {
     byId("controls").hidden = byId("stats").hidden = !showsPicture;
     setText(byId("state-title"), title);
     setText(byId("state-text"), text);
-    for (const name of ["example", "example-faces"]) byId(name)?.remove(); // they belong to the first screen
     byId("start").hidden = !button;
     setText(byId("start-text"), button);
     byId("samples").hidden = !samples;
@@ -72,9 +71,21 @@ export class Stage {
     this.overlay.getContext("2d").clearRect(0, 0, this.overlay.width, this.overlay.height);
   }
 
-  /** Draw `shown` (of Motion, in pixels of a frame of `size`) over the picture. */
+  /** Draw `shown` (of Motion, in pixels of a frame of `size`) over the picture, which is fitted in as `object-fit: contain`. */
   draw(shown, size, { mirrored, landmarks }) {
-    drawOver(this.overlay, shown, size, { mirrored, landmarks, slots: this.slots, above: byId(document.fullscreenElement ? "people" : "stats") });
+    const { overlay: canvas, slots } = this;
+    const ratio = devicePixelRatio || 1;
+    const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+    resize(canvas, width, height);
+    const context = canvas.getContext("2d");
+    context.clearRect(0, 0, width, height);
+    const scale = Math.min(width / size.width, height / size.height);
+    const [pictureWidth, pictureHeight] = [size.width * scale, size.height * scale];
+    const area = { x: (width - pictureWidth) / 2, y: (height - pictureHeight) / 2, width: pictureWidth, height: pictureHeight };
+    const above = byId(document.fullscreenElement ? "people" : "stats");
+    const [x, y, wide, tall] = ["offsetLeft", "offsetTop", "offsetWidth", "offsetHeight"].map((side) => ratio * above[side]);
+    const taken = [{ x, y, width: wide, height: tall }];
+    drawFaces(context, placed(shown, size, area, mirrored), { unit: Math.max(ratio, width / (document.fullscreenElement ? 640 : 900)), area, landmarks, slots, taken });
   }
 
   /** Draw the picture with its faces, as displayed but without margins, on a canvas of the size of the video. */
@@ -89,22 +100,4 @@ export class Stage {
     const area = { x: 0, y: 0, width, height };
     drawFaces(context, placed(shown, size, area, mirrored), { unit: Math.max(1, width / 700), area, landmarks });
   }
-}
-
-/**
- * Draw faces on a canvas that lies over a video of the same size in the layout, fitted in as `object-fit: contain`.
- * `above`: an element that lies over the canvas.
- */
-export function drawOver(canvas, shown, size, { mirrored, slots, landmarks = false, above = null }) {
-  const ratio = devicePixelRatio || 1;
-  const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
-  resize(canvas, width, height);
-  const context = canvas.getContext("2d");
-  context.clearRect(0, 0, width, height);
-  const scale = Math.min(width / size.width, height / size.height);
-  const [pictureWidth, pictureHeight] = [size.width * scale, size.height * scale];
-  const area = { x: (width - pictureWidth) / 2, y: (height - pictureHeight) / 2, width: pictureWidth, height: pictureHeight };
-  const [x, y, wide, tall] = ["offsetLeft", "offsetTop", "offsetWidth", "offsetHeight"].map((side) => ratio * (above?.[side] ?? 0));
-  const taken = [{ x, y, width: wide, height: tall }];
-  drawFaces(context, placed(shown, size, area, mirrored), { unit: Math.max(ratio, width / (document.fullscreenElement ? 640 : 900)), area, landmarks, slots, taken });
 }
