@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from PIL import Image
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from mien.app.inference.records import Face
@@ -211,12 +210,6 @@ class FaceResult(Record):
     explanation: Explanation | None = Field(None, exclude_if=_is_absent, description="with `explain=true`")
     crop: ImageData | None = Field(
         None, exclude_if=_is_absent, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG"
-    )
-    # Not in the description of the API, which has no WebSockets.
-    track: SkipJsonSchema[int | None] = Field(
-        None,
-        exclude_if=_is_absent,
-        description="of a stream: number that the face keeps while it is tracked, from 1, within one `stream`",
     )
 
     @classmethod
