@@ -1,7 +1,7 @@
 """Training batches: shuffled by seed, augmented in worker processes, and mixed.
 
 Order, augmentation and mixing depend only on seed, epoch, face, and how often the face was drawn before in this epoch,
-so a resumed run gets the same batches as an uninterrupted one, and all processes mix in the same way.
+so a resumed run gets the same batches as an uninterrupted one.
 """
 
 import math
@@ -18,7 +18,6 @@ from mien.data.augment import Augment
 from mien.data.contract import Array
 from mien.training.config import MixConfig, Recipe, Sampler
 from mien.training.faces import Split
-from mien.training.runtime import World
 
 
 class FaceBatch(NamedTuple):
@@ -30,16 +29,14 @@ class FaceBatch(NamedTuple):
 
 
 class FaceBatches(Dataset[FaceBatch]):
-    """Map-style dataset of a process's part of the batches of a run; item b depends only on the seed and b.
+    """Map-style dataset of the batches of a run; item b depends only on the seed and b.
 
     The last, incomplete batch of an epoch is dropped.
     """
 
-    def __init__(
-        self, faces: Split, recipe: Recipe, world: World | None = None, *, teacher_logits: Array | None = None
-    ) -> None:
+    def __init__(self, faces: Split, recipe: Recipe, *, teacher_logits: Array | None = None) -> None:
         """Args: teacher_logits: (N, K) float32, if the teachers see fixed views."""
-        self.faces, self.recipe, self.world, self.teacher_logits = faces, recipe, world or World(), teacher_logits
+        self.faces, self.recipe, self.teacher_logits = faces, recipe, teacher_logits
         self.steps_per_epoch = len(faces) // recipe.batch_size
         self._epoch, self._order, self._repeats = -1, np.empty(0, int), np.empty(0, int)
         self._augment: Augment | None = None
@@ -67,8 +64,7 @@ class FaceBatches(Dataset[FaceBatch]):
         if self._augment is None:  # created in the worker process
             cv2.setNumThreads(0)
             self._augment = Augment(self.recipe.augment)
-        epoch, *drawn = self._drawn(step)
-        chosen, repeats = map(self.world.shard, drawn)
+        epoch, chosen, repeats = self._drawn(step)
         crops = []
         for face, repeat in zip(chosen.tolist(), repeats.tolist(), strict=True):
             seed = np.random.SeedSequence([self.recipe.seed, epoch, face, repeat]).generate_state(1)[0]

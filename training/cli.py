@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -116,13 +115,12 @@ def _command(name: str, *, log_level: int | None = None) -> Callable[[Callable[.
 
 
 def _log_to_terminal(log_level: int) -> None:
-    first = os.environ.get("RANK", "0") == "0"  # set by torchrun
     handler: logging.Handler = RichHandler(show_path=False)
     if not sys.stdout.isatty():  # in files and pipes, which nobody widens, lines are not wrapped
         handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    logging.basicConfig(level=log_level if first else logging.ERROR, handlers=[handler])
-    logging.getLogger("mien").setLevel(logging.INFO if first else logging.ERROR)
+    logging.basicConfig(level=log_level, handlers=[handler])
+    logging.getLogger("mien").setLevel(logging.INFO)
 
 
 def _source(data: DataRoot, option: list[str], split: str) -> "DataSource":

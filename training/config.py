@@ -219,24 +219,16 @@ class OptimConfig(StrictModel):
 
 
 class RuntimeConfig(StrictModel):
-    """Device and speed. The result changes only by rounding, and by `accumulate` with BatchNorm or of a detector."""
+    """Device and speed; the result changes only by rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = Field("bf16", description="fp16 uses loss scaling and requires cuda")
     compile: bool = Field(False, description="torch.compile: slow start, faster steps; requires a C compiler")
-    accumulate: int = Field(
-        1,
-        ge=1,
-        description="parts per batch; gradients are the same, but BatchNorm normalizes each part separately, and the "
-        "loss of a detector is the mean over the cells of each part",
-    )
     workers: int = Field(1, ge=0)
     threads: int | None = Field(None, ge=1)
     checkpoint_every_steps: int = Field(200, ge=1)
     log_every_steps: int = Field(10, ge=1)
     tensorboard: bool = Field(False, description="also log to TensorBoard; requires pip install tensorboardX")
-    wandb: bool = Field(False, description="also log to Weights & Biases; requires pip install wandb")
-    mlflow: bool = Field(False, description="also log to MLflow at MLFLOW_TRACKING_URI; requires pip install mlflow")
 
 
 class DistillationConfig(StrictModel):
@@ -298,34 +290,16 @@ class MixConfig(StrictModel):
     probability: float = Field(1.0, ge=0, le=1, description="probability that a batch is mixed")
 
 
-class RunRecipe(StrictModel):
-    """Base of all recipes."""
-
-    name: str = Field(pattern=r"^[a-z0-9_]+$")
-    seed: int = Field(0, ge=0, lt=2**63)
-    batch_size: int = Field(128, ge=2)
-    optim: OptimConfig = OptimConfig()
-    runtime: RuntimeConfig = RuntimeConfig()
-
-    @model_validator(mode="after")
-    def _check_lengths(self) -> Self:
-        epochs = getattr(self, "epochs", 1)
-        if self.optim.warmup_epochs > epochs:
-            raise ValueError(
-                f"optim.warmup_epochs {self.optim.warmup_epochs:g} is more than epochs {epochs}: the learning rate "
-                "would never reach its value. Reduce optim.warmup_epochs."
-            )
-        most = self.batch_size // 2  # batch normalization requires two samples
-        if self.runtime.accumulate > most:
-            raise ValueError(f"runtime.accumulate {self.runtime.accumulate}: at most {most}, half of batch_size")
-        return self
-
-
-class Recipe(RunRecipe):
+class Recipe(StrictModel):
     """Recipe of a training run."""
 
     removed: ClassVar[Mapping[str, object]] = {"patience_epochs": None, "start_share": 0.0}
 
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    seed: int = Field(0, ge=0, lt=2**63)
+    batch_size: int = Field(128, ge=2, description="batch normalization requires two faces")
+    optim: OptimConfig = OptimConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
     epochs: int = Field(ge=1)
     data: DataConfig
     model: ModelConfig
@@ -339,6 +313,11 @@ class Recipe(RunRecipe):
 
     @model_validator(mode="after")
     def _check_parts_together(self) -> Self:
+        if self.optim.warmup_epochs > self.epochs:
+            raise ValueError(
+                f"optim.warmup_epochs {self.optim.warmup_epochs:g} is more than epochs {self.epochs}: the learning "
+                "rate would never reach its value. Reduce optim.warmup_epochs."
+            )
         distillation, unlabeled = self.distillation, any(source.target == "teacher" for source in self.data.train)
         contradictions = {
             f"select {self.select} needs data.valid; set it, or select: last": (
@@ -362,7 +341,7 @@ class Recipe(RunRecipe):
         return self
 
 
-def shareable(recipe: RunRecipe) -> dict[str, Any]:
+def shareable(recipe: Recipe) -> dict[str, Any]:
     """Values of a recipe without runtime options and local paths; of runs and artifacts, the last two parts stay."""
 
     def cleaned(value: Any, key: str = "") -> Any:
@@ -370,7 +349,7 @@ def shareable(recipe: RunRecipe) -> dict[str, Any]:
             return {name: cleaned(of, name) for name, of in value.items() if (key, name) != ("options", "weights")}
         if isinstance(value, list):
             return [cleaned(item, key) for item in value]
-        if key in ("init_from", "hard_from", "teachers") and value:
+        if key in ("init_from", "teachers") and value:
             return "/".join(Path(value).parts[-2:])
         return {"root": None, "teacher": None, "cache_dir": "cache"}.get(key, value)
 

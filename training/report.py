@@ -17,7 +17,7 @@ import yaml
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array, softmax
 from mien.training import figures, metrics
-from mien.training.config import DataSource, Recipe
+from mien.training.config import DataSource
 from mien.training.evaluate import evaluate, predict
 from mien.training.faces import TEST, Split, read_split
 from mien.training.release.operating_point import fit_operating_point
@@ -106,7 +106,7 @@ def describe(folder: Path, name: str, faces: Split, *, fitting: Split | None, sh
         show_faces: whether to include images of faces; the terms of a data set may prohibit sharing them.
     Raises: RunError, CheckpointError.
     """
-    recipe = read_run(Recipe, folder)
+    recipe = read_run(folder)
     network, state = load_best(folder)
     facts = read_facts(folder)
     classes, head = tuple(state["labels"]), state["head"]
@@ -180,7 +180,7 @@ def run(
     show_faces: bool,
 ) -> None:
     """Write the page, or print the table of runs; by default, of the validation split of the first run's recipe."""
-    recipes = [read_run(Recipe, folder) for folder in folders]
+    recipes = [read_run(folder) for folder in folders]
     valid, names = recipes[0].data.held_out, [recipe.name for recipe in recipes]
     kind, root = data or (valid.kind, valid.resolved_root())
     same = kind == valid.kind

@@ -1,14 +1,12 @@
-"""A run while it trains: lock, exact resume, checkpoints, metrics, trackers, progress and speed.
+"""A run while it trains: lock, exact resume, checkpoints, metrics, progress and speed.
 
-training/train.py and training/detector/train.py have a loop each and share this. Order, augmentation and random numbers
-depend only on the seed and the step, so a resumed run has the same losses as an uninterrupted one.
+Order, augmentation and random numbers depend only on the seed and the step, so a resumed run has the same losses as an
+uninterrupted one.
 """
 
-import importlib
 import json
 import logging
 import math
-import re
 import sys
 import time
 import timeit
@@ -18,9 +16,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-import numpy as np
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
@@ -29,9 +26,8 @@ from torch.utils.data import DataLoader, Dataset
 from mien.data.atomic import write_atomic
 from mien.data.errors import MienError
 from mien.training import checkpoint
-from mien.training.config import RecipeError, RunRecipe, RuntimeConfig
-from mien.training.run_folder import METRICS_NAME, check_run, create_folder, read_facts, record_run, run_lock
-from mien.training.runtime import Runtime
+from mien.training.config import Recipe, RecipeError
+from mien.training.run_folder import METRICS_NAME, check_run, create_folder, record_run, run_lock
 
 logger = logging.getLogger("mien.training")
 
@@ -40,44 +36,13 @@ _PRINT_EVERY_S: Final = 60.0
 B = TypeVar("B")  # a NamedTuple of tensors of length B, or None
 
 
-class Tracker(NamedTuple):
-    """Functions that log the numbers of one step, and end the run."""
-
-    add: Callable[[Mapping[str, float], int], None]
-    close: Callable[[], None]
-
-
-def open_trackers(runtime: RuntimeConfig, out: Path, *, name: str, step: int) -> list[Tracker]:
-    """Open the trackers of a recipe; TensorBoard's events after `step` are dropped. Raises: RecipeError."""
-    trackers: list[Tracker] = []
-    if runtime.tensorboard:
-        writer = _library("tensorboardX").SummaryWriter(str(out / BOARD_FOLDER), purge_step=step + 1)
-
-        def add(values: Mapping[str, float], step: int) -> None:
-            for key, value in values.items():
-                writer.add_scalar(key, value, step)
-            writer.flush()
-
-        trackers.append(Tracker(add, writer.close))
-    if runtime.wandb:  # resumed by its id; WANDB_MODE=offline keeps it local
-        wandb = _library("wandb")
-        started = re.sub(r"\D", "", read_facts(out).get("started", ""))  # another run can have the same folder name
-        identity = f"{out.name}-{started}" if started else out.name
-        run = wandb.init(project="mien", name=name, id=identity, dir=str(out), resume="allow")
-        trackers.append(Tracker(lambda values, step: run.log(dict(values), step=step), run.finish))
-    if runtime.mlflow:  # at MLFLOW_TRACKING_URI
-        mlflow = _library("mlflow")
-        mlflow.set_experiment("mien")
-        mlflow.start_run(run_name=name)
-        trackers.append(Tracker(lambda values, step: mlflow.log_metrics(dict(values), step=step), mlflow.end_run))
-    return trackers
-
-
-def _library(name: str) -> Any:
+def open_board(out: Path, *, step: int) -> Any:
+    """Open TensorBoard's events of a run; those after `step` are dropped. Raises: RecipeError."""
     try:
-        return importlib.import_module(name)
+        from tensorboardX import SummaryWriter
     except ImportError as error:
-        raise RecipeError(f"runtime.{name}: {name} is not installed; pip install {name}") from error
+        raise RecipeError("runtime.tensorboard: not installed; pip install tensorboardX") from error
+    return SummaryWriter(str(out / BOARD_FOLDER), purge_step=step + 1)
 
 
 class TrainingDiverged(MienError):
@@ -125,35 +90,14 @@ def warn_of_slow_bf16() -> None:
         logger.warning("bf16 takes %.1f times as long as fp32 here: train with runtime.precision=fp32", times)
 
 
-def progress_bar(*, shown: bool = True) -> Progress:
+def progress_bar() -> Progress:
     """Progress bar with steps, remaining time and a note; hidden without a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, TextColumn("{task.fields[note]}"), disable=not (shown and sys.stderr.isatty()))
+    return Progress(*columns, TextColumn("{task.fields[note]}"), disable=not sys.stderr.isatty())
 
 
 class OutOfMemory(MienError):
     """A batch that does not fit in the memory of the device."""
-
-
-def check_batch_size(recipe: RunRecipe, processes: int) -> None:
-    """Check that processes and parts can share a batch. Raises: RecipeError."""
-    if processes > 1 and recipe.batch_size % (2 * processes):
-        raise RecipeError(
-            f"batch_size {recipe.batch_size}: expected a multiple of {2 * processes} for {processes} processes"
-        )
-    if (least := 2 * processes * recipe.runtime.accumulate) > recipe.batch_size:
-        raise RecipeError(
-            f"batch_size {recipe.batch_size}: expected at least {least}, two samples for each part of each process"
-        )
-
-
-def parts_of(batch: B, count: int) -> Iterator[tuple[float, B]]:
-    """Split a batch into `count` parts, each with its share of the batch."""
-    tensors: Any = batch
-    split = [None if tensor is None else tensor.tensor_split(count) for tensor in tensors]
-    for number in range(count):
-        part = tensors._make(None if pieces is None else pieces[number] for pieces in split)
-        yield len(part[0]) / len(tensors[0]), part
 
 
 def _with_accuracy(means: dict[str, float]) -> dict[str, float]:
@@ -170,17 +114,16 @@ class Run:
         best_score, best_epoch: of `keep_best`; -inf and -1 before the first.
     """
 
-    def __init__(  # noqa: PLR0913 (what a loop needs of its run)
+    def __init__(
         self,
-        recipe: RunRecipe,
+        recipe: Recipe,
         out: Path,
         facts: Mapping[str, Any],
         state: Mapping[str, Any],
         *,
-        runtime: Runtime,
-        epochs: int,
+        device: torch.device,
         steps_per_epoch: int,
-        sample_names: Callable[[int], list[str]] = lambda _step: [],
+        sample_names: Callable[[int], list[str]],
     ) -> None:
         """Prepare a run.
 
@@ -188,15 +131,14 @@ class Run:
             recipe, out: recipe and folder.
             facts: for `run.json`, see `record_run`.
             state: what checkpoints contain, by name: network, optimizer, ...
-            runtime: device and processes.
-            epochs, steps_per_epoch: length of the run.
             sample_names: names of the samples in the batch of a step, to find the cause of a loss that is not finite.
         """
         self.recipe, self.out, self.facts, self.stateful = recipe, out, dict(facts), dict(state)
-        self.world, self.device = runtime.world, runtime.device
-        self.epochs, self.steps_per_epoch, self.sample_names = epochs, steps_per_epoch, sample_names
+        self.device, self.epochs, self.steps_per_epoch = device, recipe.epochs, steps_per_epoch
+        self.sample_names = sample_names
         self.step, self.best_score, self.best_epoch = 0, -math.inf, -1
-        self._trackers: list[Tracker] | None = None  # of the process that logs
+        self._trains = False
+        self._board: Any = None  # TensorBoard's writer
         self._clock = Clock()
         self._note = ""
         self._printed_at = time.monotonic()
@@ -216,24 +158,24 @@ class Run:
         Raises: RunError, CheckpointError.
         """
         with ExitStack() as cleanup:
-            if self.world.is_main_process:
-                create_folder(self.out)
-                cleanup.enter_context(run_lock(self.out))
-                check_run(self.out, self.recipe, self.facts)
+            create_folder(self.out)
+            cleanup.enter_context(run_lock(self.out))
+            check_run(self.out, self.recipe, self.facts)
             self._resume()
-            if self.finished:
+            self._trains = not self.finished
+            if not self._trains:
                 logger.info("%s: finished", self.out)
-            elif self.world.is_main_process:
+            else:
                 for part in self.out.glob(".*.part.*"):  # a checkpoint during which the run was killed
                     part.unlink()
-                record_run(self.out, self.recipe, self.facts, device=self.device, processes=self.world.size)
-                self._trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
-                for tracker in self._trackers:
-                    cleanup.callback(tracker.close)
+                record_run(self.out, self.recipe, self.facts, device=self.device)
+                if self.recipe.runtime.tensorboard:
+                    self._board = open_board(self.out, step=self.step)
+                    cleanup.callback(self._board.close)
                 if (metrics := self.out / METRICS_NAME).exists():
                     drop_lines_after(self.step, metrics)
-            if not self.finished and self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
-                warn_of_slow_bf16()
+                if self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
+                    warn_of_slow_bf16()
             self._cleanup = cleanup.pop_all()
         return self
 
@@ -243,16 +185,15 @@ class Run:
         """Finish and unlock. Raises: OutOfMemory, in place of the error of a device whose memory is full."""
         self._loaded = None  # ends the worker processes
         with self._cleanup:
-            if error is None and self._trackers is not None:
+            if error is None and self._trains:
                 self.finish()
         # of CUDA a subclass, of the CPU's allocator not
         if isinstance(error, torch.OutOfMemoryError) or (
             isinstance(error, RuntimeError) and "allocate memory" in str(error)
         ):
             raise OutOfMemory(
-                f"out of memory on {self.device} at batch_size {self.recipe.batch_size}. Split each batch with "
-                f"runtime.accumulate={2 * self.recipe.runtime.accumulate}, or reduce batch_size or the size of the "
-                "images."
+                f"out of memory on {self.device} at batch_size {self.recipe.batch_size}. Reduce batch_size or "
+                "model.img_size."
             ) from error
 
     def batches(self, dataset: Dataset[B]) -> Iterator[B]:
@@ -261,7 +202,7 @@ class Run:
         The worker processes stay until the run ends, and prepare the next epoch during validation.
 
         Args:
-            dataset: map-style dataset of this process's part of the batches of the run.
+            dataset: map-style dataset of the batches of the run.
         """
         if self._loaded is None:
             workers = self.recipe.runtime.workers
@@ -278,7 +219,7 @@ class Run:
             self._loaded = iter(loader)
         epoch, first = divmod(self.step, self.steps_per_epoch)
         self._clock = Clock()
-        with progress_bar(shown=self.world.is_main_process) as progress:
+        with progress_bar() as progress:
             self._cleanup.callback(progress.stop)
             total = self.steps_per_epoch
             bar = progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=total, completed=first, note="")
@@ -295,7 +236,7 @@ class Run:
         logger.info("%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], share)
 
     def end_step(self, losses: Mapping[str, Tensor], *, grad_norm: Tensor, learning_rate: float) -> None:
-        """Count a step, and log and save it where the recipe says so. Every process must call it.
+        """Count a step, and log and save it where the recipe says so.
 
         Reads values from the device for a logged step only, as each read waits for it.
 
@@ -306,7 +247,7 @@ class Run:
             learning_rate: largest learning rate.
         Raises: TrainingDiverged, at the next logged or saved step after a loss or a norm that is not finite.
         """
-        means = self.world.mean(torch.stack(list(losses.values())))
+        means = torch.stack([loss.detach() for loss in losses.values()])
         self._names = tuple(losses)
         self._sums = means if self._sums is None else self._sums + means
         is_finite = means[self._names.index("loss")].isfinite() & grad_norm.isfinite()
@@ -340,31 +281,28 @@ class Run:
         return TrainingDiverged(f"step {step}: {what} not finite. {remedy}{inspect}")
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Add a line of metrics at the current step; only rank 0 writes."""
-        if self._trackers is None:
-            return
+        """Add a line of metrics at the current step."""
         with (self.out / METRICS_NAME).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": self.step, **values}) + "\n")
-        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
-        for tracker in self._trackers:
-            tracker.add(numbers, self.step)
+        if self._board is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._board.add_scalar(name, value, self.step)
+            self._board.flush()
 
     def keep_best(self, score: float, epoch: int, state: Mapping[str, Any]) -> None:
-        """Save weights as `best.pt` if they are the best so far; only rank 0 writes."""
-        if self.world.is_main_process and score > self.best_score:
+        """Save weights as `best.pt` if they are the best so far."""
+        if score > self.best_score:
             self.best_score, self.best_epoch = score, epoch
             checkpoint.save(self.out / checkpoint.BEST, dict(state))
 
     def save_last(self) -> None:
-        """Save the complete state; every process must call it, and rank 0 writes."""
+        """Save the complete state."""
         self._check_finite()
-        own: dict[str, Any] = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
         state: dict[str, Any] = {name: stateful.state_dict() for name, stateful in self.stateful.items()}
-        state |= own | self._position() | {"sums": self._sums, "names": list(self._names)}
-        if self.world.size > 1:
-            state["ranks"] = self.world.gather(own)
-        if self.world.is_main_process:
-            checkpoint.save_last(self.out, state)
+        state |= {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
+        state |= self._position() | {"sums": self._sums, "names": list(self._names)}
+        checkpoint.save_last(self.out, state)
 
     def _position(self) -> dict[str, Any]:
         return {"step": self.step, "best": self.best_score, "best_epoch": self.best_epoch}
@@ -377,23 +315,17 @@ class Run:
     def _resume(self) -> None:
         """Load the newest intact checkpoint, if there is one, and set the state of the random numbers."""
         state = checkpoint.read_newest(self.out)
-        if state is not None:
-            self.step, self.best_score, self.best_epoch = (
-                state["step"], state.get("best", -math.inf), state.get("best_epoch", -1)
-            )  # fmt: skip
-            if self.finished:
-                return
-            for name, stateful in self.stateful.items():
-                if name in state:  # no loss scaler, if the precision was another one
-                    stateful.load_state_dict(state[name])
-            if state.get("sums") is not None:
-                self._sums, self._names = state["sums"].to(self.device), tuple(state["names"])
-            logger.info("resumed at step %d of %d", self.step, self.steps_per_epoch * self.epochs)
-        ranks = [] if state is None else state.get("ranks", [state])
-        if self.world.rank < len(ranks):
-            own = ranks[self.world.rank]
-            torch.set_rng_state(own["rng"])
-            if own["cuda_rng"]:  # maybe of a machine with more GPUs
-                torch.cuda.set_rng_state_all(own["cuda_rng"][: torch.cuda.device_count()])
-        elif self.world.rank:  # each process has its own dropout
-            torch.manual_seed(int(np.random.SeedSequence([self.recipe.seed, self.world.rank]).generate_state(1)[0]))
+        if state is None:
+            return
+        self.step, self.best_score, self.best_epoch = state["step"], state["best"], state["best_epoch"]
+        if self.finished:
+            return
+        for name, stateful in self.stateful.items():
+            if name in state:  # no loss scaler, if the precision was another one
+                stateful.load_state_dict(state[name])
+        if state["sums"] is not None:
+            self._sums, self._names = state["sums"].to(self.device), tuple(state["names"])
+        torch.set_rng_state(state["rng"])
+        if state["cuda_rng"]:  # maybe of a machine with more GPUs
+            torch.cuda.set_rng_state_all(state["cuda_rng"][: torch.cuda.device_count()])
+        logger.info("resumed at step %d of %d", self.step, self.steps_per_epoch * self.epochs)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import cv2
 import filelock
@@ -25,7 +25,7 @@ from mien.models.backbones import published_terms
 from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of, split_terms
 from mien.models.network import FaceNetwork
 from mien.training import checkpoint
-from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig, Recipe, RecipeError, RunRecipe, parse_as
+from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig, Recipe, parse_as
 from mien.training.faces import Split
 
 logger = logging.getLogger("mien.training")
@@ -33,7 +33,6 @@ logger = logging.getLogger("mien.training")
 RECIPE_NAME: Final = "recipe.yaml"
 METRICS_NAME: Final = "metrics.jsonl"
 FACTS_NAME: Final = "run.json"
-R = TypeVar("R", bound=RunRecipe)
 _SHOWN_CHARACTERS: Final = 60
 _LIBRARIES: Final = ("timm", "albumentations", "numpy")
 
@@ -60,25 +59,19 @@ def create_folder(folder: Path) -> None:
         raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out (or --runs).") from error
 
 
-def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
+def check_run(folder: Path, recipe: Recipe, facts: dict[str, Any]) -> None:
     """Check that a folder has no run of another recipe, or with other data or teachers.
 
     `runtime`, `data.cache_dir` and the roots of the data may differ. Other versions of the libraries are logged.
 
     Args:
         facts: see `record_run`; the hashes of `data` and `weights_from` are compared, and the crop contract.
-    Raises: RunError.
+    Raises: RunError; RecipeError, if the recipe of the folder is invalid.
     """
-    if (folder / RECIPE_NAME).exists():
-        try:  # with defaults for keys added since
-            differences = ", ".join(_differences(read_run(type(recipe), folder), recipe))
-        except RecipeError:
-            differences = "of another kind"
-        if differences:
-            raise RunError(
-                f"{folder} contains a run of another recipe ({differences}): choose another --out (or --runs), or "
-                "remove it"
-            )
+    if (folder / RECIPE_NAME).exists() and (differences := ", ".join(_differences(read_run(folder), recipe))):
+        raise RunError(
+            f"{folder} contains a run of another recipe ({differences}): choose another --out (or --runs), or remove it"
+        )
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
         started = read_facts(folder)
         data, before, weights = facts["data"], started["data"], _weights(started | split_terms(started))
@@ -105,9 +98,9 @@ def trained_commit(facts: dict[str, Any]) -> str:
 
 
 def _weights(facts: dict[str, Any]) -> dict[str, str]:
-    """Hashes of all weights that a run read; all but the first are of a detector."""
-    kinds = ("weights_from", "teacher", "init_from", "hard_from")
-    return {name: sha256 for kind in kinds for name, sha256 in facts.get(kind, {}).items()}
+    """Hashes of all weights that a run read."""
+    weights: dict[str, str] = facts["weights_from"]
+    return weights
 
 
 def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Iterator[str]:
@@ -118,7 +111,7 @@ def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Itera
             continue  # the data at a root are compared by their hash
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             yield from _differences(old, new, f"{prefix}{key}.")
-        elif key in ("train", "folders") and len(old) == len(new):
+        elif key == "train" and len(old) == len(new):
             for number, pair in enumerate(zip(old, new, strict=True)):
                 yield from _differences(*pair, f"{prefix}{key}.{number}.")
         else:
@@ -142,9 +135,9 @@ def run_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def record_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any], *, device: torch.device, processes: int) -> None:
-    """Write recipe and facts of a run; for a resumed run, append time, commit, environment, device and processes."""
-    here = {"started": datetime.now(UTC).isoformat(), "commit": commit(), **environment(), "processes": processes}
+def record_run(folder: Path, recipe: Recipe, facts: dict[str, Any], *, device: torch.device) -> None:
+    """Write recipe and facts of a run; for a resumed run, append time, commit, environment and device."""
+    here = {"started": datetime.now(UTC).isoformat(), "commit": commit(), **environment()}
     here["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else here["cpu"]
     recorded = {"contract_id": contract_id(), **here, **facts}
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
@@ -186,7 +179,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def read_run(schema: type[R], folder: Path) -> R:
+def read_run(folder: Path) -> Recipe:
     """Return the recipe of a run. Raises: RunError, RecipeError."""
     try:
         values = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
@@ -194,7 +187,7 @@ def read_run(schema: type[R], folder: Path) -> R:
         raise RunError(f"{folder}: not a run folder, cannot read {RECIPE_NAME} ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RunError(f"{folder}: {RECIPE_NAME} is damaged ({error}). Restore it, or train again.") from error
-    return parse_as(schema, values, origin=str(folder / RECIPE_NAME))
+    return parse_as(Recipe, values, origin=str(folder / RECIPE_NAME))
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -211,7 +204,7 @@ def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
 
     Raises: RunError, if the run used another crop contract.
     """
-    recipe = read_run(Recipe, folder)
+    recipe = read_run(folder)
     state = checkpoint.read(folder / checkpoint.BEST)
     if state["contract_id"] != contract_id():
         raise RunError(

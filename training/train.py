@@ -1,7 +1,6 @@
 """Training of one network from a recipe.
 
     mien train training/recipes/ferplus_teacher.yaml [key=value ...] [--out runs/NAME]
-    torchrun --nproc-per-node=2 -m mien.training.train ...    # several processes, training/runtime.py
 
 `train` is the whole of it: data (faces.py, batches.py), network, teachers, losses, loop. It writes a run folder
 (run.py): recipe.yaml, run.json, metrics.jsonl, last.pt, best.pt. Validation selects the best weights; test splits are
@@ -9,8 +8,6 @@ never read. Rerun the same command to resume.
 """
 
 import logging
-import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,7 @@ from mien.training.faces import Split, join, read_split
 from mien.training.initialization import load_initial
 from mien.training.losses import attention_consistency, cross_entropy, distillation_loss
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
-from mien.training.run import Run, check_batch_size, parts_of
+from mien.training.run import Run
 from mien.training.run_folder import data_facts, parameters, provenance
 from mien.training.runtime import setup_runtime
 from mien.training.teachers import Teachers, fixed_logits
@@ -52,152 +49,138 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
     if checkpoint.exists(out):  # it replaces all initial weights
         model = model.model_copy(update={"pretrained": False, "init_from": None})
     check_weights("model.init_from", model.init_from)
-    with setup_runtime(recipe.runtime) as runtime:
-        world, device = runtime.world, runtime.device
-        in_fp32 = replace(runtime, autocast=torch.autocast(device.type, enabled=False))  # as the release is evaluated
-        check_batch_size(recipe, world.size)
-        torch.manual_seed(recipe.seed)
+    runtime = setup_runtime(recipe.runtime)
+    device = runtime.device
+    in_fp32 = replace(runtime, autocast=torch.autocast(device.type, enabled=False))  # as the release is evaluated
+    torch.manual_seed(recipe.seed)
 
-        # faces
-        data, count = recipe.data, len(recipe.data.train)
-        parts = world.main_process_first(
-            lambda: [read_split(part, color=recipe.model.color, cache_dir=data.cache_dir) for part in data.sources]
+    # faces
+    data, count = recipe.data, len(recipe.data.train)
+    parts = [read_split(part, color=recipe.model.color, cache_dir=data.cache_dir) for part in data.sources]
+    faces, valid = join(parts[:count]), None if data.valid is None else parts[-1]
+    if valid is not None:
+        _check_held_out(parts[:count], valid, recipe)
+    _check_classes(faces, valid, recipe)
+    labels = faces.classes
+    steps_per_epoch = len(faces) // recipe.batch_size
+    if steps_per_epoch == 0:
+        raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
+
+    # network
+    network = FaceNetwork(model, len(labels))
+    if model.init_from is not None:
+        load_initial(network, model.init_from, labels)
+    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    _check_losses(network, recipe, torch.from_numpy(parts[0].crops[:1].copy()).to(device))
+
+    # teachers
+    teachers = Teachers(distillation, labels).to(device).eval() if distillation.teachers else None
+    teacher_logits = None
+    if teachers is not None and distillation.views == "fixed":
+        fixed, teachers = teachers, None
+        teacher_logits = fixed_logits(fixed, faces, runtime=runtime, cache_dir=data.cache_dir)
+    batches = FaceBatches(faces, recipe, teacher_logits=teacher_logits)  # shuffled and augmented
+
+    # optimizer
+    optimizer = build_optimizer(network, optim)
+    scheduler = build_scheduler(optimizer, optim, epochs=recipe.epochs, steps_per_epoch=steps_per_epoch)
+    scaler = torch.amp.GradScaler(device.type, enabled=recipe.runtime.precision == "fp16")
+    ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True) if optim.ema_decay is not None else None
+    averaged: nn.Module = network if ema is None else ema.module
+    forward: Any = torch.compile(network) if recipe.runtime.compile else network
+    is_distilled = bool(getattr(network.backbone, "distilled", False))
+    log_frequency = np.log(np.maximum(faces.targets.mean(axis=0), 1e-6))
+    logit_adjustment = torch.from_numpy(loss_config.logit_adjustment * log_frequency).float().to(device)
+
+    def losses_of(batch: FaceBatch) -> dict[str, Tensor]:
+        """Loss and its parts; shares of the faces that are predicted correctly, and that have a label."""
+        teacher_logits, crops = batch.teacher_logits, batch.crops
+        with runtime.autocast:
+            if teachers is not None:
+                with torch.no_grad():
+                    teacher_logits = teachers(crops)
+            if loss_config.attention_consistency:
+                crops = torch.cat([crops, crops.flip(dims=[2])])
+            heads: Heads = forward(crops)
+        losses: dict[str, Tensor] = {}
+        if loss_config.attention_consistency and heads.class_maps is not None:
+            losses["inconsistency"] = attention_consistency(*heads.class_maps.chunk(2))
+            heads = Heads(heads.class_logits.chunk(2)[0])
+        losses["supervised"] = loss = cross_entropy(
+            heads.class_logits,
+            batch.targets,
+            logit_adjustment=logit_adjustment,
+            label_smoothing=loss_config.label_smoothing,
         )
-        faces, valid = join(parts[:count]), None if data.valid is None else parts[-1]
-        if valid is not None:
-            _check_held_out(parts[:count], valid, recipe)
-        _check_classes(faces, valid, recipe)
-        labels = faces.classes
-        steps_per_epoch = len(faces) // recipe.batch_size
-        if steps_per_epoch == 0:
-            raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
+        losses["distillation"] = torch.zeros_like(loss)
+        if teacher_logits is not None:
+            losses["distillation"] = distillation_loss(heads, teacher_logits, distillation)
+            loss = (1 - distillation.weight) * loss + distillation.weight * losses["distillation"]
+        has_label = batch.targets.sum(dim=1) > 0
+        correct = has_label & (heads.class_logits.detach().argmax(dim=1) == batch.targets.argmax(dim=1))
+        return losses | {
+            "loss": loss + loss_config.attention_consistency * losses.get("inconsistency", 0.0),
+            "correct": correct.float().mean(),
+            "labeled": has_label.float().mean(),
+        }
 
-        # network
-        network = FaceNetwork(model, len(labels))
-        if model.init_from is not None:
-            load_initial(network, model.init_from, labels)
-        if world.size > 1 and device.type == "cuda":
-            # not available on CPUs, where each process normalizes its own part of the batch
-            network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
-        network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        _check_losses(network, recipe, torch.from_numpy(parts[0].crops[:1].copy()).to(device))
+    def backward(batch: FaceBatch) -> dict[str, Tensor]:
+        """Compute the gradients of a batch; returns its losses by name."""
+        losses = losses_of(batch)
+        scaler.scale(losses["loss"]).backward()  # type: ignore[no-untyped-call]
+        return losses
 
-        # teachers
-        teachers = Teachers(distillation, labels).to(device).eval() if distillation.teachers else None
-        teacher_logits = None
-        if teachers is not None and distillation.views == "fixed":
-            fixed, teachers = teachers, None
-            teacher_logits = world.main_process_first(
-                lambda: fixed_logits(fixed, faces, runtime=runtime, cache_dir=data.cache_dir)
-            )
-        batches = FaceBatches(faces, recipe, world, teacher_logits=teacher_logits)  # shuffled and augmented
+    facts = data_facts(data.sources, parts)
+    learned = dict(list(facts["data"].items())[:count])
+    facts |= provenance(recipe.model, learned, folders=(*distillation.teachers, *filter(None, [model.init_from])))
+    facts["parameters"] = parameters(network)
+    state: dict[str, Any] = {"network": network, "optimizer": optimizer}
+    state |= {"ema": ema.module} if ema is not None else {}
+    state |= {"scaler": scaler} if scaler.is_enabled() else {}
+    with Run(
+        recipe, out, facts, state, device=device, steps_per_epoch=steps_per_epoch, sample_names=batches.keys
+    ) as run:
+        for epoch in range(run.step // steps_per_epoch, recipe.epochs):
+            network.train()
+            for loaded in run.batches(batches):
+                scheduler.step_update(run.step)
+                optimizer.zero_grad(set_to_none=True)
+                crops, targets = mix(loaded.crops, loaded.targets, recipe.mix, seed=recipe.seed, step=run.step)
+                batch = loaded._replace(crops=crops, targets=targets)
+                losses = backward(batch)
+                if optim.sam_rho is not None:
+                    with perturbed_weights(network, optim.sam_rho):
+                        backward(batch)
+                scaler.unscale_(optimizer)
+                grad_norm = nn.utils.clip_grad_norm_(network.parameters(), optim.clip_grad_norm or float("inf"))
+                scaler.step(optimizer)
+                scaler.update()
+                if ema is not None:
+                    ema.update(network, step=run.step + 1)
+                if scaler.is_enabled():  # it skips a step whose gradients are not finite, and scales less
+                    grad_norm = torch.zeros_like(grad_norm)
+                learning_rate = max(group["lr"] for group in optimizer.param_groups)
+                run.end_step(losses, grad_norm=grad_norm, learning_rate=learning_rate)
 
-        # optimizer
-        optimizer = build_optimizer(network, optim)
-        scheduler = build_scheduler(optimizer, optim, epochs=recipe.epochs, steps_per_epoch=steps_per_epoch)
-        scaler = torch.amp.GradScaler(device.type, enabled=recipe.runtime.precision == "fp16")
-        ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True) if optim.ema_decay is not None else None
-        averaged: nn.Module = network if ema is None else ema.module
-        compiled: Any = torch.compile(network) if recipe.runtime.compile else network
-        is_distilled = bool(getattr(network.backbone, "distilled", False))
-        forward: Any = world.wrap(compiled, all_used=distillation.mode.startswith("token-") or not is_distilled)
-        log_frequency = np.log(np.maximum(faces.targets.mean(axis=0), 1e-6))
-        logit_adjustment = torch.from_numpy(loss_config.logit_adjustment * log_frequency).float().to(device)
-
-        def losses_of(part: FaceBatch) -> dict[str, Tensor]:
-            """Loss and its parts; shares of the faces that are predicted correctly, and that have a label."""
-            teacher_logits, crops = part.teacher_logits, part.crops
-            with runtime.autocast:
-                if teachers is not None:
-                    with torch.no_grad():
-                        teacher_logits = teachers(crops)
-                if loss_config.attention_consistency:
-                    # one batch with its mirror image, so that several processes synchronize their gradients once
-                    crops = torch.cat([crops, crops.flip(dims=[2])])
-                heads: Heads = forward(crops)
-            losses: dict[str, Tensor] = {}
-            if loss_config.attention_consistency and heads.class_maps is not None:
-                losses["inconsistency"] = attention_consistency(*heads.class_maps.chunk(2))
-                heads = Heads(heads.class_logits.chunk(2)[0])
-            losses["supervised"] = loss = cross_entropy(
-                heads.class_logits,
-                part.targets,
-                logit_adjustment=logit_adjustment,
-                label_smoothing=loss_config.label_smoothing,
-            )
-            losses["distillation"] = torch.zeros_like(loss)
-            if teacher_logits is not None:
-                losses["distillation"] = distillation_loss(heads, teacher_logits, distillation)
-                loss = (1 - distillation.weight) * loss + distillation.weight * losses["distillation"]
-            has_label = part.targets.sum(dim=1) > 0
-            correct = has_label & (heads.class_logits.detach().argmax(dim=1) == part.targets.argmax(dim=1))
-            return losses | {
-                "loss": loss + loss_config.attention_consistency * losses.get("inconsistency", 0.0),
-                "correct": correct.float().mean(),
-                "labeled": has_label.float().mean(),
-            }
-
-        def backward(batch: FaceBatch) -> dict[str, Tensor]:
-            """Accumulate the gradients of a batch in parts; returns its mean losses by name."""
-            means: dict[str, Tensor] = {}
-            for number, (share, part) in enumerate(parts_of(batch, recipe.runtime.accumulate), start=1):
-                # the last backward pass of a step averages the gradients of the processes
-                with nullcontext() if number == recipe.runtime.accumulate or world.size == 1 else forward.no_sync():
-                    losses = losses_of(part)
-                    scaler.scale(losses["loss"] * share).backward()  # type: ignore[no-untyped-call]
-                means = {name: means.get(name, 0.0) + share * value.detach() for name, value in losses.items()}
-            return means
-
-        facts = data_facts(data.sources, parts)
-        learned = dict(list(facts["data"].items())[:count])
-        facts |= provenance(recipe.model, learned, folders=(*distillation.teachers, *filter(None, [model.init_from])))
-        facts["parameters"] = parameters(network)
-        state: dict[str, Any] = {"network": network, "optimizer": optimizer}
-        state |= {"ema": ema.module} if ema is not None else {}
-        state |= {"scaler": scaler} if scaler.is_enabled() else {}
-        length = {"epochs": recipe.epochs, "steps_per_epoch": steps_per_epoch}
-        with Run(recipe, out, facts, state, runtime=runtime, sample_names=batches.keys, **length) as run:
-            for epoch in range(run.step // steps_per_epoch, recipe.epochs):
-                network.train()
-                for loaded in run.batches(batches):
-                    scheduler.step_update(run.step)
-                    optimizer.zero_grad(set_to_none=True)
-                    crops, targets = mix(loaded.crops, loaded.targets, recipe.mix, seed=recipe.seed, step=run.step)
-                    batch = loaded._replace(crops=crops, targets=targets)
-                    means = backward(batch)
-                    if optim.sam_rho is not None:
-                        with perturbed_weights(network, optim.sam_rho):
-                            backward(batch)
-                    scaler.unscale_(optimizer)
-                    grad_norm = nn.utils.clip_grad_norm_(network.parameters(), optim.clip_grad_norm or float("inf"))
-                    scaler.step(optimizer)
-                    scaler.update()
-                    if ema is not None:
-                        ema.update(network, step=run.step + 1)
-                    if scaler.is_enabled():  # it skips a step whose gradients are not finite, and scales less
-                        grad_norm = torch.zeros_like(grad_norm)
-                    learning_rate = max(group["lr"] for group in optimizer.param_groups)
-                    run.end_step(means, grad_norm=grad_norm, learning_rate=learning_rate)
-
-                score: dict[str, float] = {}
-                head = distillation.trained_heads[-1] if is_distilled else "class"
-                if world.is_main_process and valid is not None:
-                    logits = predict(averaged, valid.crops, heads=distillation.trained_heads, runtime=in_fp32)
-                    if not all(np.isfinite(of_head).all() for of_head in logits.values()):
-                        raise run.diverged(run.step - 1, "logits on validation after it are")
-                    scores = {head: _score(of_head, valid) for head, of_head in logits.items()}
-                    if recipe.select != "last":
-                        head = max(scores, key=lambda name: sign * scores[name][recipe.select])
-                    score = scores[head]
-                    logger.info(
-                        "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
-                        epoch + 1, 100 * score["accuracy"], 100 * score["mean_class_accuracy"], head,
-                    )  # fmt: skip
-                run.log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
-                about = {"head": head, "epoch": epoch, "labels": list(labels), "contract_id": contract_id()}
-                best = {"weights": averaged.state_dict(), **score, **about}
-                run.keep_best(sign * score[recipe.select] if recipe.select in score else epoch, epoch, best)
-                run.save_last()
+            score: dict[str, float] = {}
+            head = distillation.trained_heads[-1] if is_distilled else "class"
+            if valid is not None:
+                logits = predict(averaged, valid.crops, heads=distillation.trained_heads, runtime=in_fp32)
+                if not all(np.isfinite(of_head).all() for of_head in logits.values()):
+                    raise run.diverged(run.step - 1, "logits on validation after it are")
+                scores = {head: _score(of_head, valid) for head, of_head in logits.items()}
+                if recipe.select != "last":
+                    head = max(scores, key=lambda name: sign * scores[name][recipe.select])
+                score = scores[head]
+                logger.info(
+                    "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
+                    epoch + 1, 100 * score["accuracy"], 100 * score["mean_class_accuracy"], head,
+                )  # fmt: skip
+            run.log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
+            about = {"head": head, "epoch": epoch, "labels": list(labels), "contract_id": contract_id()}
+            best = {"weights": averaged.state_dict(), **score, **about}
+            run.keep_best(sign * score[recipe.select] if recipe.select in score else epoch, epoch, best)
+            run.save_last()
     if recipe.select != "last":
         best_score = f"{100 * run.best_score:.2f} %" if sign > 0 else f"{-run.best_score:.3f}"
         logger.info("best: epoch %d, validation %s %s", run.best_epoch + 1, recipe.select, best_score)
@@ -268,9 +251,3 @@ def _check_classes(faces: Split, valid: Split | None, recipe: Recipe) -> None:
             f"data.train: no faces of {', '.join(empty)} among {len(labeled)}. To train the others only, set "
             f"data.classes=[{others}]; or add faces, or set data.allow_missing_classes=true."
         )
-
-
-if __name__ == "__main__":  # of torchrun
-    from mien.training.cli import main
-
-    sys.exit(main(["train", *sys.argv[1:]]))

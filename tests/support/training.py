@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
@@ -13,15 +13,14 @@ import yaml
 from mien.data.contract import LABELS, contract_id
 from mien.models.network import FaceNetwork
 from mien.training import checkpoint
-from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
+from mien.training.config import DataSource, Recipe, parse_as
 from mien.training.faces import Split, read_split
 from mien.training.run import Run
 from mien.training.run_folder import METRICS_NAME, RECIPE_NAME
-from mien.training.runtime import Runtime, World
+from mien.training.runtime import Runtime
 from tests.support.data_sets import make_folders
 from tests.support.models import DEIT, SMALL
 
-R = TypeVar("R", bound=RunRecipe)
 RUNTIME: dict[str, object] = {
     "device": "cpu", "precision": "fp32", "workers": 0, "threads": 1, "checkpoint_every_steps": 2, "log_every_steps": 1,
 }  # fmt: skip
@@ -84,20 +83,20 @@ def untrained_run(folder: Path, model: dict[str, object]) -> Path:
     return folder
 
 
-def write_recipe(path: Path, recipe: RunRecipe) -> Path:
+def write_recipe(path: Path, recipe: Recipe) -> Path:
     """Write the YAML file of a recipe. Returns `path`."""
     path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")), encoding="utf-8")
     return path
 
 
-def with_runtime(recipe: R, **changes: object) -> R:
+def with_runtime(recipe: Recipe, **changes: object) -> Recipe:
     """The recipe with other runtime options."""
     return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
 
 
 def cpu() -> Runtime:
     """This processor in fp32."""
-    return Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False), World())
+    return Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False))
 
 
 @contextmanager

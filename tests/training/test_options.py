@@ -1,9 +1,7 @@
-"""Training runs: reference losses, options, two processes, and what a run rejects."""
+"""Training runs: reference losses, options, and what a run rejects."""
 
 import math
-import os
 import shutil
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +14,7 @@ from mien.data.tree import DatasetError
 from mien.training import checkpoint
 from mien.training.config import DataSource, RecipeError
 from mien.training.faces import _target
-from mien.training.run import check_batch_size
-from mien.training.run_folder import read_facts
 from mien.training.train import train
-from tests.support import ROOT, output_of
 from tests.support.data_sets import make_folders
 from tests.support.training import (
     PLAIN_DEIT,
@@ -31,20 +26,7 @@ from tests.support.training import (
     small_recipe,
     stopped_after,
     with_runtime,
-    write_recipe,
 )
-
-
-def test_a_batch_in_parts_is_learned_as_a_whole(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2)
-    optim = {"name": "sgd", "learning_rate": 0.5, "warmup_epochs": 0, "clip_grad_norm": None, "ema_decay": None}
-    recipe = small_recipe(root, model=PLAIN_DEIT, loss={"logit_adjustment": 0.5}, optim=optim)
-    runs = [train(with_runtime(recipe, accumulate=count), tmp_path / str(count)) for count in (1, 3)]
-    whole, parts = (losses(run) for run in runs)
-    assert len(set(whole.values())) == 2
-    assert parts == pytest.approx(whole, abs=1e-5, rel=1e-4)
-    whole_weights, weights = (checkpoint.read(run / checkpoint.BEST)["weights"] for run in runs)
-    torch.testing.assert_close(weights, whole_weights, atol=1e-5, rtol=1e-3)
 
 
 def test_random_choices_resume_with_the_same_losses(tmp_path: Path) -> None:
@@ -124,25 +106,3 @@ def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
     distillation = {"mode": "hard", "teachers": [str(cnn)]}
     deit = small_recipe(root, model=TINY_DEIT, distillation=distillation)
     assert list(losses(train(deit, tmp_path / "deit")).values()) == pytest.approx(GOLDEN["deit"], abs=2e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_two_processes_have_the_losses_and_weights_of_one(tmp_path: Path) -> None:
-    root, out = drawn_faces(tmp_path / "faces"), tmp_path / "two"
-    # without BatchNorm, which has statistics per process on the CPU
-    recipe = small_recipe(root, model=PLAIN_DEIT, mix={"mixup": 0.4, "cutmix": 1.0, "probability": 0.5})
-    path = write_recipe(tmp_path / "recipe.yaml", recipe)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*launcher, "-m", "mien.training.train", str(path), "--out", str(out)]
-    output_of(*command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    one = train(recipe, tmp_path / "one")
-    assert losses(out) == pytest.approx(losses(one), abs=1e-3)
-    assert read_facts(out)["processes"] == 2
-    weights, expected = (checkpoint.read(folder / checkpoint.BEST)["weights"] for folder in (out, one))
-    torch.testing.assert_close(weights, expected, atol=1e-3, rtol=1e-2)
-
-
-def test_a_batch_that_processes_cannot_share_evenly_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="a multiple of 4"):
-        check_batch_size(small_recipe(tmp_path, batch_size=10), 2)

@@ -48,7 +48,7 @@ from mien.models.manifest import (
 )
 from mien.models.network import FaceNetwork, Head
 from mien.training import metrics
-from mien.training.config import DataSource, ModelConfig, Recipe, shareable
+from mien.training.config import DataSource, ModelConfig, shareable
 from mien.training.evaluate import Model, evaluate_model, open_graph, open_released, run_graph
 from mien.training.faces import TEST, Split, read_split, read_voted
 from mien.training.release import card
@@ -111,7 +111,7 @@ def read_member(folder: Path, head: Head | None = None) -> Member:
         valid, recipe = _valid_source(manifest), dict(manifest.recipe)
         commit, data = manifest.commit, dict(manifest.data_index_sha256)
     else:
-        run, facts = read_run(Recipe, folder), read_facts(folder)
+        run, facts = read_run(folder), read_facts(folder)
         valid, recipe = run.data.held_out, shareable(run)
         commit, data = trained_commit(facts), facts["data"]
         trained = run.distillation.trained_heads if len(network.heads()) > 1 else ("class",)
