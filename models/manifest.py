@@ -228,9 +228,7 @@ class Manifest(StrictModel):
     contract_id: str = Field(description="id of the crop and label contract used in training")
     input: GraphInput
     output: GraphOutput
-    explain: Relevance | None = Field(
-        None, description="attention rollout over the patch grid, or Grad-CAM of a CNN, if the graph has it"
-    )
+    explain: Relevance | None = Field(None, description="attention rollout over the patch grid, if the graph has it")
     graphs: dict[Literal["fp32", "fp16", "int8"], GraphFile]
     opset: int
     head: Literal["class", "distillation", "mean"] = Field(description="head whose logits the graph returns")

@@ -1,7 +1,6 @@
-"""Maps of what a prediction is based on: attention rollout of a transformer, Grad-CAM of a CNN.
+"""Attention rollout of a transformer, exported as a second output of the released graph.
 
-They are exported as a second output of the released graph. Rollout shows where information came from; it is the same
-for all classes and does not explain why one was predicted. Grad-CAM shows what speaks for the predicted class.
+It shows where information came from; it is the same for all classes and does not explain why one was predicted.
 """
 
 from collections.abc import Iterator
@@ -62,17 +61,3 @@ def rollout(attentions: list[Tensor], *, head: Head) -> Tensor:
         flow = (0.5 * attention.float().mean(dim=1) + 0.5 * identity) @ flow  # (B, tokens, tokens)
     rows = torch.stack([flow[:, row, prefix:] for row in _TOKEN_ROWS[head]]).mean(dim=0)  # (B, side * side)
     return (rows / rows.sum(dim=-1, keepdim=True)).reshape(-1, side, side)
-
-
-def grad_cam(class_maps: Tensor, logits: Tensor) -> Tensor:
-    """Grad-CAM of the predicted class; without gradients, because the logits are means of linear maps of the features.
-
-    Args:
-        class_maps: (B, classes, H, W), see `class_activation_maps`.
-        logits: (B, classes).
-    Returns: (B, H, W) float32, rows from the top; maps sum to 1 and are uniform if nothing speaks for the class.
-    Source: Selvaraju et al. 2017, section 3.1; for a weight per position (MobileFaceNet), Draelos et al. 2020.
-    """
-    predicted = logits.argmax(dim=-1)[:, None, None, None].expand(-1, 1, *class_maps.shape[2:])
-    positive = class_maps.gather(1, predicted).squeeze(1).relu() + 1e-6
-    return positive / positive.sum(dim=(1, 2), keepdim=True)

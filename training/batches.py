@@ -25,7 +25,6 @@ class FaceBatch(NamedTuple):
 
     crops: Tensor  # (B, 112, 112, C) uint8
     targets: Tensor  # (B, K) float32
-    teacher_logits: Tensor | None = None  # (B, K) float32, if the teachers see fixed views
 
 
 class FaceBatches(Dataset[FaceBatch]):
@@ -34,9 +33,8 @@ class FaceBatches(Dataset[FaceBatch]):
     The last, incomplete batch of an epoch is dropped.
     """
 
-    def __init__(self, faces: Split, recipe: Recipe, *, teacher_logits: Array | None = None) -> None:
-        """Args: teacher_logits: (N, K) float32, if the teachers see fixed views."""
-        self.faces, self.recipe, self.teacher_logits = faces, recipe, teacher_logits
+    def __init__(self, faces: Split, recipe: Recipe) -> None:
+        self.faces, self.recipe = faces, recipe
         self.steps_per_epoch = len(faces) // recipe.batch_size
         self._epoch, self._order, self._repeats = -1, np.empty(0, int), np.empty(0, int)
         self._augment: Augment | None = None
@@ -69,12 +67,7 @@ class FaceBatches(Dataset[FaceBatch]):
         for face, repeat in zip(chosen.tolist(), repeats.tolist(), strict=True):
             seed = np.random.SeedSequence([self.recipe.seed, epoch, face, repeat]).generate_state(1)[0]
             crops.append(self._augment(np.asarray(self.faces.crops[face]), seed=int(seed)))
-        logits = self.teacher_logits
-        return FaceBatch(
-            torch.from_numpy(np.stack(crops)),
-            torch.from_numpy(self.faces.targets[chosen]),
-            None if logits is None else torch.from_numpy(logits[chosen]),
-        )
+        return FaceBatch(torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen]))
 
 
 def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:

@@ -242,10 +242,6 @@ class DistillationConfig(StrictModel):
     )
     weight: float = Field(0.5, ge=0, le=1, description="lambda, weight of the distillation loss")
     temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
-    views: Literal["augmented", "fixed"] = Field(
-        "augmented",
-        description="what the teachers see: each augmented crop, or, once per run, each face and its mirror image",
-    )
 
     @property
     def trained_heads(self) -> tuple[Head, ...]:
@@ -273,11 +269,6 @@ class LossConfig(StrictModel):
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021, weight of the log prior")
-    attention_consistency: float = Field(
-        0.0,
-        ge=0,
-        description="weight of EAC's consistency loss (Zhang et al. 2022), such as 5; doubles the time per step",
-    )
 
 
 class MixConfig(StrictModel):
@@ -328,9 +319,6 @@ class Recipe(StrictModel):
             ),
             "data.sampler and loss.logit_adjustment both correct for rare classes: choose one": (
                 self.data.sampler != "instance" and self.loss.logit_adjustment > 0
-            ),
-            "distillation.views fixed with mix: the teachers see no mixed faces; use views augmented": (
-                distillation.teachers and distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix)
             ),
             "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels": (
                 unlabeled and (distillation.mode == "none" or self.loss.label_smoothing > 0)

@@ -4,10 +4,9 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -268,18 +267,11 @@ def _write_cache(path: Path, crops: Iterator[Array], count: int, *, channels: in
     shape = (count, CROP_PX, CROP_PX, channels)
     header = {"descr": "|u1", "fortran_order": False, "shape": shape}
     # not written through a memory map: on a full disk, that ends the process with a bus error
-    with cache_file(path, "decoded faces", size=math.prod(shape)) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for crop in crops:
-            file.write(np.ascontiguousarray(crop).tobytes())
-
-
-@contextmanager
-def cache_file(path: Path, what: str, *, size: int) -> Iterator[IO[bytes]]:
-    """Open a file of about `size` bytes that appears in the cache if the block succeeds. Raises: DatasetError."""
     try:
         with atomic_file(path) as file:
-            yield file
+            np.lib.format.write_array_header_1_0(file, header)
+            for crop in crops:
+                file.write(np.ascontiguousarray(crop).tobytes())
     except OSError as error:
-        why = (no_space(path.parent, size) if path.parent.is_dir() else "") or error.strerror
-        raise DatasetError(f"{path}: cannot write {what} ({why}). Choose another data.cache_dir.") from error
+        why = (no_space(path.parent, math.prod(shape)) if path.parent.is_dir() else "") or error.strerror
+        raise DatasetError(f"{path}: cannot write decoded faces ({why}). Choose another data.cache_dir.") from error

@@ -31,14 +31,6 @@ def cross_entropy(
     return functional.cross_entropy(adjusted, target, label_smoothing=label_smoothing)
 
 
-def attention_consistency(maps: Tensor, mirrored: Tensor) -> Tensor:
-    """Mean squared difference of class activation maps and those of the mirrored faces, (B, classes, H, W) each.
-
-    Source: Zhang et al. 2022 (EAC), eq. 4.
-    """
-    return functional.mse_loss(maps.float(), mirrored.float().flip(dims=[3]))
-
-
 def soft_distillation(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:
     """tau^2 KL(teacher || student) at temperature tau, (B, 7) each. Source: Hinton et al. 2015; DeiT eq. 2."""
     # batchmean: DeiT's published code divides by numel, which is 7x smaller at 7 classes

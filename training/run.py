@@ -33,7 +33,7 @@ logger = logging.getLogger("mien.training")
 
 BOARD_FOLDER: Final = "tensorboard"
 _PRINT_EVERY_S: Final = 60.0
-B = TypeVar("B")  # a NamedTuple of tensors of length B, or None
+B = TypeVar("B")  # a NamedTuple of tensors
 
 
 def open_board(out: Path, *, step: int) -> Any:
@@ -225,7 +225,7 @@ class Run:
             bar = progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=total, completed=first, note="")
             for loaded in islice(self._loaded, total - first):
                 self._clock.batch_loaded()
-                yield loaded._make(None if t is None else t.to(self.device, non_blocking=True) for t in loaded)
+                yield loaded._make(tensor.to(self.device, non_blocking=True) for tensor in loaded)
                 progress.update(bar, advance=1, note=self._note)
         self._check_finite()
         rates = self._clock.rates()

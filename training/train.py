@@ -26,12 +26,12 @@ from mien.training.config import Recipe, RecipeError, check_weights
 from mien.training.evaluate import evaluate, predict
 from mien.training.faces import Split, join, read_split
 from mien.training.initialization import load_initial
-from mien.training.losses import attention_consistency, cross_entropy, distillation_loss
+from mien.training.losses import cross_entropy, distillation_loss
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
 from mien.training.run import Run
 from mien.training.run_folder import data_facts, parameters, provenance
 from mien.training.runtime import setup_runtime
-from mien.training.teachers import Teachers, fixed_logits
+from mien.training.teachers import Teachers
 
 logger = logging.getLogger("mien.training")
 
@@ -71,15 +71,11 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
     if model.init_from is not None:
         load_initial(network, model.init_from, labels)
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    _check_losses(network, recipe, torch.from_numpy(parts[0].crops[:1].copy()).to(device))
+    _check_losses(network, recipe)
 
     # teachers
     teachers = Teachers(distillation, labels).to(device).eval() if distillation.teachers else None
-    teacher_logits = None
-    if teachers is not None and distillation.views == "fixed":
-        fixed, teachers = teachers, None
-        teacher_logits = fixed_logits(fixed, faces, runtime=runtime, cache_dir=data.cache_dir)
-    batches = FaceBatches(faces, recipe, teacher_logits=teacher_logits)  # shuffled and augmented
+    batches = FaceBatches(faces, recipe)  # shuffled and augmented
 
     # optimizer
     optimizer = build_optimizer(network, optim)
@@ -94,18 +90,11 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
 
     def losses_of(batch: FaceBatch) -> dict[str, Tensor]:
         """Loss and its parts; shares of the faces that are predicted correctly, and that have a label."""
-        teacher_logits, crops = batch.teacher_logits, batch.crops
         with runtime.autocast:
-            if teachers is not None:
-                with torch.no_grad():
-                    teacher_logits = teachers(crops)
-            if loss_config.attention_consistency:
-                crops = torch.cat([crops, crops.flip(dims=[2])])
-            heads: Heads = forward(crops)
+            with torch.no_grad():
+                teacher_logits = None if teachers is None else teachers(batch.crops)
+            heads: Heads = forward(batch.crops)
         losses: dict[str, Tensor] = {}
-        if loss_config.attention_consistency and heads.class_maps is not None:
-            losses["inconsistency"] = attention_consistency(*heads.class_maps.chunk(2))
-            heads = Heads(heads.class_logits.chunk(2)[0])
         losses["supervised"] = loss = cross_entropy(
             heads.class_logits,
             batch.targets,
@@ -119,7 +108,7 @@ def train(recipe: Recipe, out: Path) -> Path:  # noqa: C901, PLR0912, PLR0915 (o
         has_label = batch.targets.sum(dim=1) > 0
         correct = has_label & (heads.class_logits.detach().argmax(dim=1) == batch.targets.argmax(dim=1))
         return losses | {
-            "loss": loss + loss_config.attention_consistency * losses.get("inconsistency", 0.0),
+            "loss": loss,
             "correct": correct.float().mean(),
             "labeled": has_label.float().mean(),
         }
@@ -196,7 +185,7 @@ def _score(logits: Array, valid: Split) -> dict[str, float]:
     return {name: figure.value for name, figure in zip(names, values, strict=True)}
 
 
-def _check_losses(network: FaceNetwork, recipe: Recipe, crop: Tensor) -> None:
+def _check_losses(network: FaceNetwork, recipe: Recipe) -> None:
     name, mode = recipe.model.name, recipe.distillation.mode
     if mode.startswith("token-") and not getattr(network.backbone, "distilled", False):
         raise RecipeError(
@@ -207,14 +196,6 @@ def _check_losses(network: FaceNetwork, recipe: Recipe, crop: Tensor) -> None:
         raise RecipeError(
             "optim.sam_rho does not support the scaled gradients of runtime.precision fp16; use bf16 or fp32"
         )
-    if recipe.loss.attention_consistency:
-        with torch.no_grad():
-            maps = network.eval()(crop).class_maps
-        if maps is None or getattr(network.backbone, "maps_depend_on_position", False):
-            raise RecipeError(
-                f"loss.attention_consistency: {name} has no class activation maps that mirror with the face; choose a "
-                "CNN with global average pooling"
-            )
 
 
 def _check_held_out(parts: list[Split], valid: Split, recipe: Recipe) -> None:

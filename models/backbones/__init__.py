@@ -9,7 +9,6 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
-import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -26,7 +25,6 @@ class Heads(NamedTuple):
 
     class_logits: Tensor
     distillation_logits: Tensor | None = None
-    class_maps: Tensor | None = None  # (B, classes, H, W), class activation maps of convolutional networks
 
 
 class UnknownBackbone(MienError, ValueError):
@@ -75,16 +73,6 @@ def published_terms(family: str) -> str:
     """Terms of a family's published weights, for the card of a model that starts from them."""
     module = importlib.import_module(f"{__name__}.{family}")
     return getattr(module, "PUBLISHED_TERMS", "published weights, under the terms of their publisher")
-
-
-def class_activation_maps(features: Tensor, classifier: nn.Linear) -> Tensor:
-    """Contribution of each position to each logit: (B, C, H, W) features to (B, classes, H, W), float32.
-
-    Without dropout, their mean over the positions is the logit without its bias. Gradients do not reach the classifier:
-    a loss on the maps could be lowered by shrinking its weights. Source: Zhou et al. 2016, eq. 2; EAC's published code
-    (Zhang et al. 2022) detaches them.
-    """
-    return torch.einsum("bchw,kc->bkhw", features.float(), classifier.weight.detach().float())
 
 
 def create_backbone(config: BackboneConfig, num_classes: int = len(LABELS)) -> nn.Module:

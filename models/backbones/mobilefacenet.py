@@ -117,12 +117,7 @@ class Convolutions(nn.Module):
 
 
 class MobileFaceNet(Convolutions):
-    """The convolutions, a depthwise convolution over the whole last map, dropout and a linear head.
-
-    Its kernel weighs each position differently, so the class maps of a mirrored face are not the mirrored ones.
-    """
-
-    maps_depend_on_position: Final = True
+    """The convolutions, a depthwise convolution over the whole last map, dropout and a linear head."""
 
     def __init__(self, config: BackboneConfig, num_classes: int, *, frozen: int = 0) -> None:
         super().__init__(frozen=frozen)
@@ -137,13 +132,7 @@ class MobileFaceNet(Convolutions):
     def forward(self, pixels: Tensor) -> Heads:  # (B, 1 or 3, 112, 112)
         features = self.last_map(pixels)
         logits = self.head(self.drop(self.gdconv(features).flatten(1)))  # (B, classes)
-        return Heads(logits, class_maps=self._class_maps(features))
-
-    def _class_maps(self, features: Tensor) -> Tensor:
-        """Like `class_activation_maps`, (B, classes, 7, 7): in evaluation, their mean is the logit up to a constant."""
-        kernel, norm = cast(nn.Conv2d, self.gdconv[0]).weight[:, 0], cast(Any, self.gdconv[1])
-        scale = norm.weight / (norm.running_var + norm.eps).sqrt() * kernel[0].numel()
-        return torch.einsum("bchw,chw,kc->bkhw", features, kernel * scale[:, None, None], self.head.weight)
+        return Heads(logits)
 
 
 class Stem(Convolutions):

@@ -1,4 +1,4 @@
-"""Backbones: class maps, published weights, position embeddings and frozen layers."""
+"""Backbones: published weights, position embeddings and frozen layers."""
 
 import hashlib
 import time
@@ -13,17 +13,6 @@ from mien.models.backbones import PretrainedWeightsUnavailable, create_backbone
 from mien.models.backbones import mobilefacenet as family
 from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, published_weights
 from tests.support.models import DEIT, SMALL, config
-
-
-@pytest.mark.parametrize(("family", "name"), [("cnn", "resnet18d"), ("mobilefacenet", NAME)])
-def test_class_maps_average_to_the_logits_up_to_a_constant(family: str, name: str) -> None:
-    network = create_backbone(config(name, family=family)).eval()
-    with torch.no_grad():
-        heads = network(torch.randn(2, 1, 112, 112))
-    assert heads.class_maps is not None
-    assert heads.class_maps.shape[2] > 1
-    maps, logits = heads.class_maps.mean(dim=(2, 3)), heads.class_logits
-    torch.testing.assert_close(maps.diff(dim=0), logits.diff(dim=0), atol=1e-6, rtol=1e-2)
 
 
 def test_published_weights_that_cannot_be_downloaded_are_reported_within_seconds(

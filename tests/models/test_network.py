@@ -1,11 +1,11 @@
-"""Preprocessing inside the network, selection of a head, attention of transformers and class maps of CNNs."""
+"""Preprocessing inside the network, selection of a head, and attention of transformers."""
 
 import pytest
 import torch
 
 from mien.models.backbones import Color, Normalization
 from mien.models.network import FaceNetwork, Preprocess, select_head
-from mien.models.rollout import grad_cam, rollout
+from mien.models.rollout import rollout
 from tests.support.models import SMALL, config, crops
 
 
@@ -41,17 +41,3 @@ def test_rollout_follows_the_token_of_the_selected_head() -> None:
     torch.testing.assert_close(rollout([attention] * 2, head="class"), torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]))
     torch.testing.assert_close(rollout([attention], head="distillation"), torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]))
     torch.testing.assert_close(rollout([attention], head="mean"), torch.tensor([[[0.0, 0.5], [0.0, 0.5]]]))
-
-
-def test_grad_cam_equals_its_definition_by_gradients() -> None:
-    torch.manual_seed(0)
-    network = FaceNetwork(config("resnet10t", family="cnn", img_size=112)).eval().backbone
-    pixels = torch.randn(3, 1, 112, 112)
-    features = network.network.forward_features(pixels)
-    logits = network.network.forward_head(features)
-    (gradients,) = torch.autograd.grad(logits.max(dim=1).values.sum(), features)
-    expected = (gradients.mean(dim=(2, 3), keepdim=True) * features).sum(dim=1).relu()
-    expected = expected / expected.sum(dim=(1, 2), keepdim=True)
-    with torch.no_grad():
-        heads = network(pixels)
-        torch.testing.assert_close(grad_cam(heads.class_maps, heads.class_logits), expected, atol=1e-3, rtol=0)

@@ -43,7 +43,6 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"data": VALID_WITHOUT_LABELS, "distillation": TAUGHT}, "photos: validation needs labels"),
         ({"loss": {"logit_adjustment": 1.0}, "data": minimal()["data"] | {"sampler": "class"}}, "choose one"),
         ({"data": UNLABELED, "distillation": TAUGHT, "loss": {"label_smoothing": 0.1}}, "and label_smoothing 0"),
-        ({"distillation": TAUGHT | {"views": "fixed"}, "mix": {"mixup": 0.2}}, "views fixed with mix"),
         ({"data": FIFTH_OF_FOUR}, "index 4: expected 0 to 3"),
         ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),
         ({"epoch": 3}, "did you mean 'epochs'"),

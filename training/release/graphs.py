@@ -14,7 +14,7 @@ from torch.nn import functional
 from mien.data.contract import CROP_PX, Array, softmax
 from mien.data.errors import MienError
 from mien.models.network import FaceNetwork, Head, Preprocess, select_head
-from mien.models.rollout import grad_cam, has_attention, recorded_attention, rollout
+from mien.models.rollout import has_attention, recorded_attention, rollout
 
 OPSET: Final = 20
 MAX_FP32_DIFFERENCE: Final = 1e-4  # largest difference of a probability
@@ -48,7 +48,7 @@ class _OneConvolution(nn.Module):
 class ReleasedNetwork(nn.Module):
     """Module for export: uint8 crops to float32 logits of one head, with the backbone in one precision.
 
-    A transformer also returns its attention rollout, and a CNN with class activation maps Grad-CAM, at almost no cost.
+    A transformer also returns its attention rollout, at almost no cost.
     """
 
     def __init__(self, network: FaceNetwork, head: Head) -> None:
@@ -59,20 +59,15 @@ class ReleasedNetwork(nn.Module):
             self.preprocess = _OneConvolution(network.preprocess)
         self.backbone = network.backbone
         self.head: Head = head
-        with torch.no_grad():
-            heads = network.eval()(torch.zeros(1, CROP_PX, CROP_PX, 3, dtype=torch.uint8))
-        self.attends = has_attention(network.backbone)
-        self.explains = self.attends or heads.class_maps is not None
+        self.explains = has_attention(network.backbone)
 
     def forward(self, crops: Tensor) -> tuple[Tensor, ...]:  # (N, 112, 112, 3) uint8
         pixels = self.preprocess(crops).to(next(self.backbone.parameters()).dtype)
-        if self.attends:
+        if self.explains:
             with recorded_attention(self.backbone) as attentions:
                 logits = select_head(self.backbone(pixels), self.head)  # (N, 7) float32
             return logits, rollout(attentions, head=self.head)  # (N, side, side) float32
-        heads = self.backbone(pixels)
-        logits = select_head(heads, self.head)
-        return (logits, grad_cam(heads.class_maps, logits)) if self.explains else (logits,)
+        return (select_head(self.backbone(pixels), self.head),)
 
 
 class ReleasedEnsemble(nn.Module):
