@@ -125,7 +125,7 @@ def _photo_problems(
     split: str, samples: list[Sample], reader: Reader, face_share: Callable[[Array], float]
 ) -> Iterator[str]:
     """Report images that are used as crops although most of a part of them show no large face."""
-    whole = [sample for sample in samples if sample.landmarks_px is None and sample.box_px is None]
+    whole = [sample for sample in samples if sample.landmarks_px is None]
     part = whole[:: max(1, len(whole) // _SEARCHED)]
     photos = [sample for sample in part if face_share(reader.image(sample)) < _MIN_FACE_SHARE]
     if len(photos) > len(part) / 2:

@@ -16,7 +16,7 @@ Classes = Literal[7, 8] | Sequence[str]  # 7: LABELS, 8: EIGHT_LABELS, or names
 # of outputs, the review and the page
 _RESERVED: Final = ("uncertain", "no_face", "not_a_face", "undone", "error", "skipped")
 
-# Spellings found in RAF-DB, FERPlus, FER2013, AffectNet, CK+ and ExpW, and common names of class folders.
+# Spellings found in RAF-DB, FERPlus, FER2013, AffectNet and CK+, and common names of class folders.
 _SPELLINGS: Final = {
     "surprise": ("surprised", "surprise", "surprises", "sur", "su", "astonished"),
     "fear": ("fear", "fearful", "afraid", "scared", "fea", "fe"),

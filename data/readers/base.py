@@ -52,7 +52,6 @@ class Sample:
         distribution: share of the votes per label, in the order of the reader's `labels`, summing to 1.
         landmarks_px: five points in pixels of the image, in the order of `data.contract.align`.
         attributes: `person` and `photo`, if the set tells them.
-        box_px: face box x, y, width, height in pixels of the image.
     """
 
     key: str
@@ -61,7 +60,6 @@ class Sample:
     distribution: tuple[float, ...] | None = None
     landmarks_px: tuple[Point, ...] | None = None
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    box_px: tuple[float, float, float, float] | None = None
 
 
 class Reader:
@@ -311,7 +309,7 @@ def _parsed(given: object, hint: object) -> object:
 
 
 def index_sha256(reader: Reader, split: str) -> str:
-    """Hash the training data of a split: keys, labels, distributions, landmarks (or else boxes) and file bytes.
+    """Hash the training data of a split: keys, labels, distributions, landmarks and file bytes.
 
     Two machines with the same hash train on the same data. Returns 64 hexadecimal digits.
     Raises: DatasetError, if a file is missing.
@@ -319,8 +317,7 @@ def index_sha256(reader: Reader, split: str) -> str:
     digest = hashlib.sha256()
     for sample in reader.samples(split):
         shares = "" if sample.distribution is None else " ".join(f"{share:.6f}" for share in sample.distribution)
-        cut_by = sample.landmarks_px or ((sample.box_px[:2], sample.box_px[2:]) if sample.box_px else ())
-        points = " ".join(f"{x:.3f},{y:.3f}" for x, y in cut_by)
+        points = " ".join(f"{x:.3f},{y:.3f}" for x, y in sample.landmarks_px or ())
         file_sha256 = hashlib.sha256(reader.read_bytes(sample)).hexdigest()
         digest.update("\t".join((sample.key, sample.label or "", shares, points, file_sha256)).encode() + b"\n")
     return digest.hexdigest()

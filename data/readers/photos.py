@@ -3,12 +3,12 @@
     mien label path/to/photos --out found --write csv && cp found/labels.csv path/to/photos/
 
 Layout: any folder of images with that `labels.csv` at its root; its `file` column is relative to the root. Faces in
-videos, TIFF files with several pages and archives are left out. The labels in this file are predictions and are
-ignored: samples have no label, and recipes use them with `target: teacher`.
+videos are left out. The labels in this file are predictions and are ignored: samples have no label, and recipes use
+them with `target: teacher`.
 """
 
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import ClassVar, Final
 
 from mien.data.contract import LANDMARKS
@@ -59,9 +59,7 @@ class Photos(Reader):
         if not row["face"]:
             return "no face"
         if row.get("frame"):
-            return "in a video or a TIFF with several pages"
-        if any(self._prefix + folder.as_posix() in self.tree for folder in PurePosixPath(row["file"]).parents):
-            return "in an archive"
+            return "in a video"
         if min(float(row["width"]), float(row["height"])) < self.min_face_px:
             return f"smaller than {self.min_face_px:g} px"
         return "" if float(row["detection_score"]) >= self.min_score else f"score below {self.min_score:g}"

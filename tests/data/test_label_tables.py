@@ -63,14 +63,6 @@ def test_affectnet_numbers_and_folders(tmp_path: Path) -> None:
     assert _labels(open_reader("affectnet", tmp_path / "folders", classes=8)) == _labels(reader)
 
 
-def test_expw_numbers(tmp_path: Path) -> None:
-    expected = ["anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral"]
-    lines = (f"{number}.jpg 0 20 5 95 110 40.5 {number}\n" for number in range(7))
-    (tmp_path / "label.lst").write_text("".join(lines), encoding="utf-8")
-    found = _labels(open_reader("expw", tmp_path))
-    assert found == {f"{number}.jpg#0": label for number, label in enumerate(expected)}
-
-
 def test_raf_db_numbers_and_folders(tmp_path: Path) -> None:
     (tmp_path / "EmoLabel").mkdir()
     lines = "".join(f"test_000{number}.jpg {number}\n" for number in range(1, 8))

@@ -90,8 +90,6 @@ RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
     ("kind", "file", "was", "becomes", "complaint"),
     [
         ("affectnet", "training.csv", ",0,0.1", ",-1,0.1", r"training.csv line 2: KeyError\(-1\)"),
-        ("expw", "label/label.lst", r"5 0\n", r"5 -1\n", "label.lst line 1: label -1"),
-        ("expw", "label/label.lst", "20 10 100 110", "20 100 10 110", "label.lst line 1: box from"),
         ("ferplus", "FER2013Train/label.csv", r",0\n", r"\n", "label.csv line 1: expected .* 10 vote counts"),
         ("muxspace", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 8", "line 1.*1` to 7"),

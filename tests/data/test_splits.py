@@ -14,7 +14,7 @@ from mien.data.readers.base import open_reader
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
 from tests.support import encoded
-from tests.support.data_sets import draw_face, make_expw, make_folders, make_muxspace, write_csv
+from tests.support.data_sets import draw_face, make_folders, make_muxspace, make_photos, write_csv
 
 
 def test_the_choice_is_the_same_on_every_machine_whatever_the_order() -> None:
@@ -39,9 +39,13 @@ def test_every_class_is_spread_evenly_over_folds_of_equal_sizes(tmp_path: Path) 
 
 
 def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> None:
-    expw = open_reader("expw", make_expw(tmp_path / "expw"))
+    table = make_photos(tmp_path / "photos") / "labels.csv"
+    head, *rows = table.read_text(encoding="utf-8").splitlines()
+    second = [row.replace(".png,0,", ".png,1,") for row in rows]  # a second face in each photo
+    table.write_text("\n".join([head, *rows, *second]) + "\n", encoding="utf-8")
+    photos = open_reader("photos", tmp_path / "photos")
     muxspace = open_reader("muxspace", make_muxspace(tmp_path / "muxspace", {"train": dict.fromkeys(LABELS, 4)}))
-    for reader, group_by in ((expw, "photo"), (muxspace, "person")):
+    for reader, group_by in ((photos, "photo"), (muxspace, "person")):
         samples = reader.samples("train")
         folds = folds_of(reader, samples, folds=3, group_by=group_by)
         groups = [s.attributes["person"] if group_by == "person" else s.key.split("#")[0] for s in samples]

@@ -29,7 +29,6 @@ _EXPRESSIONS = {
 # The numbers and columns of the published sets, not those of the readers.
 _NUMBERS = {"surprise": 1, "fear": 2, "disgust": 3, "happiness": 4, "sadness": 5, "anger": 6, "neutral": 7}  # RAF-DB
 AFFECTNET_EXPRESSIONS = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
-EXPW_EXPRESSIONS = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
 COLUMNS = ("neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF")
 _MUXSPACE_COLUMNS = (
     "file", "emotion", "source", "user", "box_x", "box_y", "box_w", "box_h", "right_eye_x", "right_eye_y", "left_eye_x",
@@ -243,22 +242,6 @@ def landmarks_68(points: Array) -> str:
     for place, point in zip(((36, 42), (42, 48), (30, 31), (48, 49), (54, 55)), points, strict=True):
         marks[slice(*place)] = point
     return ";".join(f"{value:.2f}" for value in marks.ravel())
-
-
-def make_expw(root: Path) -> Path:
-    """Write ExpW's layout: photos with two faces each. Returns `root`."""
-    lines = []
-    for index in range(12):
-        for number, label in enumerate(EXPW_EXPRESSIONS):
-            name = f"{label}_{index:03}.jpg"
-            photo = np.full((130, 260, 3), 120, np.uint8)
-            for face_number, left in enumerate((5, 140)):
-                photo[15:115, left : left + 100] = draw_face(label, 10 * index + face_number, size_px=100)[0]
-                lines.append(f"{name} {face_number} 20 {left + 5} {left + 95} 110 {40 + 30 * face_number}.5 {number}\n")
-            write_image(root / "image" / "origin" / name, photo)
-    (root / "label").mkdir(parents=True, exist_ok=True)
-    (root / "label" / "label.lst").write_text("".join(lines), encoding="utf-8")
-    return root
 
 
 def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
