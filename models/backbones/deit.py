@@ -1,7 +1,8 @@
 """Vision transformers, used as students: any timm ViT or DeiT with a patch, convolutional or hybrid stem.
 
-Options: `patch_px` (side of a patch, 16 by default), `position` (learned, sinusoidal, none), `stem` (patch, conv,
-hybrid), `stem_widths` and `stem_blocks` for the hybrid, `depth`, and all options of timm's VisionTransformer.
+Options: `patch_px` (side of a patch, 16 by default), `stem` (patch, conv, hybrid), `stem_widths` and `stem_blocks` for
+the hybrid, `depth`, and all options of timm's VisionTransformer. timm's Swin transformers are built by name, too, with
+the patch stem and `patch_px: 4`.
 Sources: Dosovitskiy et al. 2021 (ViT), Touvron et al. 2021 (DeiT), Xiao et al. 2021 (convolutional stem).
 """
 
@@ -9,14 +10,12 @@ from functools import partial
 from typing import Any, Final, cast
 
 import torch
-from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
 from torch import Tensor, nn
 
 from mien.models.backbones import BackboneConfig, Heads, UnknownBackbone
 from mien.models.backbones._timm import create_timm
 
 _STEMS: Final = ("patch", "conv", "hybrid")
-_POSITIONS: Final = ("learned", "sinusoidal", "none")
 
 
 class ResidualBlock(nn.Module):
@@ -96,8 +95,9 @@ class Transformer(nn.Module):
 def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     """Build a timm ViT/DeiT at `config.img_size`. Raises: UnknownBackbone, for invalid options."""
     options = dict(config.options)
-    position = _choice("position", options.pop("position", "learned"), _POSITIONS)
-    stem = _choice("stem", options.pop("stem", "patch"), _STEMS)
+    stem = options.pop("stem", "patch")
+    if stem not in _STEMS:
+        raise UnknownBackbone(f"stem {stem!r}: expected one of {', '.join(_STEMS)}")
     patch_px = int(options.pop("patch_px", 16))
     if patch_px < 1 or config.img_size % patch_px:
         raise UnknownBackbone(f"patch_px {patch_px} does not divide img_size {config.img_size}")
@@ -106,21 +106,7 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     arguments.pop("stem_blocks", None)
     if stem != "patch":
         arguments["embed_layer"] = _stem(stem, patch_px, options)
-    if position == "none":
-        arguments["pos_embed"] = "none"
-    network: Any = create_timm(config, num_classes, **arguments)
-    if position == "sinusoidal":
-        grid = list(network.patch_embed.grid_size)
-        _fix_positions(network, build_sincos2d_pos_embed(grid, dim=network.embed_dim, interleave_sin_cos=True))
-    if position == "none" and network.pos_embed is not None:
-        _fix_positions(network, 0.0)  # timm's distilled models ignore pos_embed
-    return Transformer(network)
-
-
-def _choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise UnknownBackbone(f"{name} {value!r}: expected one of {', '.join(allowed)}")
-    return value
+    return Transformer(create_timm(config, num_classes, **arguments))
 
 
 def _stem(stem: str, patch_px: int, options: dict[str, Any]) -> partial[ConvolutionalStem]:
@@ -128,11 +114,3 @@ def _stem(stem: str, patch_px: int, options: dict[str, Any]) -> partial[Convolut
     default_widths = [192 >> (steps - 1 - step) for step in range(steps - 1)]
     blocks = options.get("stem_blocks", [0] * steps if stem == "conv" else [1] * steps)
     return partial(ConvolutionalStem, widths=tuple(options.get("stem_widths", default_widths)), blocks=tuple(blocks))
-
-
-def _fix_positions(network: Any, patches: Tensor | float) -> None:
-    """Replace the learned position embedding by a fixed one, without prefix tokens."""
-    with torch.no_grad():
-        network.pos_embed.zero_()
-        network.pos_embed[0, network.num_prefix_tokens :] = patches
-    network.pos_embed.requires_grad_(False)

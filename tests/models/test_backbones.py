@@ -1,4 +1,4 @@
-"""Backbones: published weights, position embeddings and frozen layers."""
+"""Backbones: published weights, frozen layers, and a Swin transformer by its name."""
 
 import hashlib
 import time
@@ -12,7 +12,7 @@ from torch import Tensor
 from mien.models.backbones import PretrainedWeightsUnavailable, create_backbone
 from mien.models.backbones import mobilefacenet as family
 from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, published_weights
-from tests.support.models import DEIT, SMALL, config
+from tests.support.models import DEIT, config
 
 
 def test_published_weights_that_cannot_be_downloaded_are_reported_within_seconds(
@@ -24,27 +24,6 @@ def test_published_weights_that_cannot_be_downloaded_are_reported_within_seconds
     with pytest.raises(PretrainedWeightsUnavailable, match=r"model\.init_from=FILE.*model\.pretrained=false"):
         create_backbone(config("resnet18d", family="cnn").model_copy(update={"pretrained": True}))
     assert time.monotonic() - started < 10
-
-
-def shuffled(pixels: torch.Tensor, patch_px: int) -> torch.Tensor:
-    """The same patches in another order, (B, C, P, P)."""
-    patches = torch.nn.functional.unfold(pixels, patch_px, stride=patch_px)
-    order = torch.randperm(patches.shape[2], generator=torch.Generator().manual_seed(0))
-    return torch.nn.functional.fold(patches[..., order], pixels.shape[2:], patch_px, stride=patch_px)
-
-
-@pytest.mark.parametrize(("position", "same"), [("none", True), ("learned", False), ("sinusoidal", False)])
-def test_only_position_embeddings_make_the_order_of_patches_matter(position: str, same: bool) -> None:
-    torch.manual_seed(0)
-    network = create_backbone(config(img_size=56, patch_px=8, position=position, **SMALL)).eval()
-    if position == "learned":  # timm initializes it with a standard deviation of 0.02, far from trained values
-        torch.nn.init.normal_(network.network.pos_embed)
-    elif network.network.pos_embed is not None:
-        assert not network.network.pos_embed.requires_grad
-    pixels = torch.randn(2, 1, 56, 56)
-    with torch.no_grad():
-        before, after = network(pixels).class_logits, network(shuffled(pixels, 8)).class_logits
-    assert torch.allclose(before, after, atol=1e-5) is same
 
 
 def mobilefacenet(name: str = NAME, *, pretrained: bool = False, **options: object) -> Any:
@@ -94,3 +73,10 @@ def test_frozen_layers_keep_their_weights_and_statistics() -> None:
     changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, before[name])}
     assert not [name for name in changed if name.startswith(("conv1.", "dw_conv.", "features.0."))]
     assert {"features.1.conv.0.0.weight", "features.1.conv.0.1.running_mean", "head.weight"} <= changed
+
+
+def test_a_swin_transformer_is_built_by_its_name() -> None:
+    network = create_backbone(
+        config("swin_tiny_patch4_window7_224", img_size=56, patch_px=4, depths=[1, 1], num_heads=[3, 6])
+    )
+    assert network.eval()(torch.randn(2, 1, 56, 56)).class_logits.shape == (2, 7)

@@ -25,13 +25,13 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, runs = drawn_faces(tmp_path / "faces", train=3, valid=2), tmp_path / "runs"
-    experiment = tmp_path / "position.yaml"
+    experiment = tmp_path / "depth.yaml"
     write_recipe(tmp_path / "base.yaml", small_recipe(root, model=TINY_DEIT))
     values = {
         "base": "base.yaml",
         "common": ["epochs=1"],
-        "rows": {"learned": [], "none": ["model.options.position=none"]},
-        "plot": {"x": "numbers", "panels": {"alone": {"ViT": {10: "learned", 100: "none"}}}},
+        "rows": {"deep": [], "shallow": ["model.options.depth=1"]},
+        "plot": {"x": "numbers", "panels": {"alone": {"ViT": {10: "deep", 100: "shallow"}}}},
     }
     experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     files = {"plot": "plot.svg", "table": "table.csv", "json": "results.json"}
@@ -40,19 +40,19 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     assert ">ViT<" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
     assert "±" in capsys.readouterr().out
     lines = (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()
-    assert [line["row"] for line in csv.DictReader(lines)] == ["learned", "none"]
+    assert [line["row"] for line in csv.DictReader(lines)] == ["deep", "shallow"]
     assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))[1]["scores"]) == 2
     results = compare(recipes_of(experiment, seeds=range(2), runs=runs), runs)
     # without a teacher, the distillation head is not trained
-    assert [(result.row, result.head) for result in results] == [("learned", "class"), ("none", "class")]
-    learned, none = results
-    logged = metric_lines(runs / "position_none_0")[-1]
-    assert none.by_seed("accuracy")[0] == pytest.approx(logged["valid_accuracy"])
-    assert learned.gain.value == learned.gain.high == 0
+    assert [(result.row, result.head) for result in results] == [("deep", "class"), ("shallow", "class")]
+    deep, shallow = results
+    logged = metric_lines(runs / "depth_shallow_0")[-1]
+    assert shallow.by_seed("accuracy")[0] == pytest.approx(logged["valid_accuracy"])
+    assert deep.gain.value == deep.gain.high == 0
     assert [len(result.mcnemar_p) for result in results] == [0, 2]
     for result in results:
         assert result.accuracy.value == pytest.approx(np.mean(result.by_seed("accuracy")))
-    assert none.gain.value == pytest.approx(none.accuracy.value - learned.accuracy.value)
+    assert shallow.gain.value == pytest.approx(shallow.accuracy.value - deep.accuracy.value)
 
 
 def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
