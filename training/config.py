@@ -23,7 +23,6 @@ DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
 _SYNONYMS: Final = {"lr": "learning_rate", "min_lr": "min_learning_rate", "wd": "weight_decay", "bs": "batch_size"}
 _EXPONENT: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-WEIGHT_SUFFIXES: Final = (".safetensors", ".pth", ".pt", ".bin")
 
 
 S = TypeVar("S", bound=BaseModel)
@@ -154,11 +153,8 @@ class ModelConfig(BackboneConfig):
         None, pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name; default: name"
     )
     init_from: WeightsPath | None = Field(
-        None,
-        description="initial weights: a run folder, an artifact's folder, the name of a released one, or a state dict "
-        "(.safetensors, .pth)",
+        None, description="initial weights: a run folder, an artifact's folder, or the name of a released one"
     )
-    init_terms: str | None = Field(None, description="license of a weights file; the release inherits it")
 
     @model_validator(mode="before")
     @classmethod
@@ -173,18 +169,13 @@ class ModelConfig(BackboneConfig):
             started: dict[str, Any] = recipe.get("recipe", recipe)["model"]
         except (OSError, KeyError, yaml.YAMLError) as error:
             raise ValueError(f"init_from {folder}: has no single network; set family and name") from error
-        own = ("pretrained", "frozen", "init_from", "init_terms")
+        own = ("pretrained", "frozen", "init_from")
         return {key: value for key, value in started.items() if key not in own} | values
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:
         if self.pretrained and self.init_from is not None:
             raise ValueError("pretrained and init_from both set the initial weights: choose one")
-        if self.init_from is not None and self.init_from.suffix in WEIGHT_SUFFIXES and not self.init_terms:
-            raise ValueError(
-                f"init_from {self.init_from} is a file of third-party weights: name their publisher and license in "
-                "init_terms, as the release inherits the license"
-            )
         return self
 
 
@@ -333,8 +324,9 @@ def shareable(recipe: Recipe) -> dict[str, Any]:
     """Values of a recipe without runtime options and local paths; of runs and artifacts, the last two parts stay."""
 
     def cleaned(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):  # of weights of MobileFaceNet, the artifact has its own
-            return {name: cleaned(of, name) for name, of in value.items() if (key, name) != ("options", "weights")}
+        if isinstance(value, dict):  # without local files of pretrained weights: the artifact has its own
+            files = ("weights", "pretrained_cfg_overlay") if key == "options" else ()
+            return {name: cleaned(of, name) for name, of in value.items() if name not in files}
         if isinstance(value, list):
             return [cleaned(item, key) for item in value]
         if key in ("init_from", "teachers") and value:

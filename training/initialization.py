@@ -1,22 +1,17 @@
-"""Initialization of weights: from a finished run, a released artifact or a third-party file."""
+"""Initialization of weights: from a finished run or a released artifact."""
 
 import logging
-import pickle
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed
-from timm.models._manipulate import adapt_input_conv
 from torch import Tensor, nn
 
 from mien.data.contract import LABELS
 from mien.models.manifest import ArtifactError
 from mien.models.network import FaceNetwork
-from mien.training.config import WEIGHT_SUFFIXES
 from mien.training.run_folder import RunError
 from mien.training.weights import load_trained
 
@@ -32,7 +27,7 @@ class InitialWeightsError(RunError):
 
 
 def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = LABELS) -> None:
-    """Load the weights of a run, a released artifact or a third-party file, and log what was loaded.
+    """Load the weights of a run or a released artifact, and log what was loaded.
 
     Of a deeper network, evenly spaced blocks are taken, such as every second. Position embeddings are resized if the
     grids differ. Missing heads and distillation tokens, and the weights of new classes in a head, keep their random
@@ -40,21 +35,17 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     initialize a stem of its convolutions.
     Raises: InitialWeightsError; RunError, CheckpointError, RecipeError, if the source is missing or damaged.
     """
-    labels, note = classes, ""
-    if folder.suffix in WEIGHT_SUFFIXES:
-        weights = read_foreign(network, folder)
-    else:
-        try:
-            with torch.random.fork_rng(devices=[]):  # its random weights, which are replaced, change no later ones
-                source, _, labels = load_trained(folder)
-        except ArtifactError as error:
-            raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
-        note = _take_blocks(source, network)
-        weights = source.state_dict()
-        for key in ("color", "normalization", "img_size"):
-            before, here = (getattr(of.preprocess, key) for of in (source, network))
-            if before != here:
-                logger.warning("model.init_from %s: trained with %s %s, this recipe has %s", folder, key, before, here)
+    try:
+        with torch.random.fork_rng(devices=[]):  # its random weights, which are replaced, change no later ones
+            source, _, labels = load_trained(folder)
+    except ArtifactError as error:
+        raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
+    note = _take_blocks(source, network)
+    weights = source.state_dict()
+    for key in ("color", "normalization", "img_size"):
+        before, here = (getattr(of.preprocess, key) for of in (source, network))
+        if before != here:
+            logger.warning("model.init_from %s: trained with %s %s, this recipe has %s", folder, key, before, here)
     own = network.state_dict()
     resized = _fit_positions(network, weights, own)
     fitted = _fit_heads(network, weights, own, labels, classes)
@@ -157,57 +148,3 @@ def _check(
             f"model.init_from {folder}: the weights do not match the network ({'; '.join(problems)}). Use the same "
             "family, options and color as in the recipe.yaml of that run."
         )
-
-
-_WRAPPED_IN: Final = ("state_dict", "model_state_dict", "model", "model_ema", "weights")
-_PREFIXES: Final = ("module.", "model.", "backbone.", "network.", "encoder.")
-_OURS: Final = "backbone.network."
-# exceptions of torch's unpickler for bytes that are not a pickle
-_UNREADABLE: Final = (OSError, SafetensorError, RuntimeError, EOFError, LookupError, ValueError)
-
-
-def read_foreign(network: FaceNetwork, path: Path) -> dict[str, Tensor]:
-    """Read weights under the names of `network`, without a classifier for other classes.
-
-    For a luminance network, the weights of the first convolution are summed over the color channels.
-    Raises: InitialWeightsError, if the file cannot be read or no name matches.
-    """
-    own = network.state_dict()
-    weights = {f"{_OURS}{name}": value for name, value in _named_as(own, _read_state(path)).items()}
-    if not weights:
-        raise InitialWeightsError(f"model.init_from {path}: no tensor name matches this timm network")
-    for name, value in weights.items():
-        if name in own and value.ndim == own[name].ndim == 4 and value.shape[1] == 3 and own[name].shape[1] == 1:
-            weights[name] = adapt_input_conv(1, value)
-    return weights
-
-
-def _read_state(path: Path) -> dict[str, Tensor]:
-    try:
-        state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # whose message advises to run the code
-        raise InitialWeightsError(
-            f"model.init_from {path}: not a file of tensors only: it is damaged, or has other objects, such as a whole "
-            "network, whose code is not run. Save the state dict: torch.save(network.state_dict(), path)."
-        ) from error
-    except _UNREADABLE as error:
-        why = str(error) or "it is empty"
-        raise InitialWeightsError(f"model.init_from {path}: cannot be read as a state dict ({why})") from error
-    if not isinstance(state, dict):
-        raise InitialWeightsError(f"model.init_from {path}: expected a state dict, found {type(state).__name__}")
-    wrapped = [state[name] for name in _WRAPPED_IN if isinstance(state.get(name), dict)]
-    state = wrapped[0] if wrapped else state
-    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
-
-
-def _named_as(own: dict[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose names, without prefixes of wrappers, match the network."""
-    known = {name.removeprefix(_OURS) for name in own if name.startswith(_OURS)}
-    named = {}
-    for name, value in state.items():
-        bare = name
-        while bare not in known and any(bare.startswith(prefix) for prefix in _PREFIXES):
-            bare = bare.split(".", 1)[1]
-        if bare in known:
-            named[bare] = value
-    return named

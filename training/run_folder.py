@@ -25,7 +25,7 @@ from mien.models.backbones import published_terms
 from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of, split_terms
 from mien.models.network import FaceNetwork
 from mien.training import checkpoint
-from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig, Recipe, parse_as
+from mien.training.config import DataSource, ModelConfig, Recipe, parse_as
 from mien.training.faces import Split
 
 logger = logging.getLogger("mien.training")
@@ -244,9 +244,6 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
     if model.pretrained:
         terms[f"{model.family}/{model.name}"] = published_terms(model.family)
     for folder in folders:
-        if folder.suffix in WEIGHT_SUFFIXES:
-            weights[folder.name], terms[folder.name] = sha256_of(folder), str(model.init_terms)
-            continue
         if (folder / MANIFEST_NAME).exists():
             own = load_artifact(folder).graph("fp32").sha256
         elif (folder / checkpoint.BEST).exists():

@@ -2,17 +2,21 @@
 
 import logging
 from contextlib import suppress
-from typing import Any, cast
+from pickle import UnpicklingError
+from typing import Any, Final, cast
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import timm
 from huggingface_hub import constants, try_to_load_from_cache
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
 
 logger = logging.getLogger(__name__)
+# of a hub that is not reachable, and of torch's unpickler for bytes that are not a pickle
+_UNREADABLE: Final = (OSError, SafetensorError, UnpicklingError, RuntimeError, EOFError, LookupError, ValueError)
 
 
 class OneHead(nn.Module):
@@ -46,11 +50,11 @@ def create_timm(config: BackboneConfig, num_classes: int, **arguments: Any) -> n
             if "pretrained_cfg_overlay" not in common:
                 common["pretrained_cfg_overlay"] = _cached_or_reachable(config.name)
             network: Any = timm.create_model(config.name, pretrained=True, **common)
-        except (OSError, RuntimeError) as error:
+        except _UNREADABLE as error:
             raise PretrainedWeightsUnavailable(
-                f"pretrained weights of {config.name} cannot be downloaded ({type(error).__name__}: {error}). Connect "
-                "to the model hub; or download the file elsewhere and set model.pretrained=false, model.init_from=FILE "
-                "and model.init_terms=LICENSE; or train from random weights with model.pretrained=false."
+                f"pretrained weights of {config.name} cannot be loaded ({type(error).__name__}: {error}). Connect to "
+                "the model hub; or download the file elsewhere and set model.options.pretrained_cfg_overlay={file: "
+                "FILE}; or train from random weights with model.pretrained=false."
             ) from error
         logger.info(
             "%s: using pretrained weights for %d px at %d px; position embeddings are resized",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from torch import Tensor
 
@@ -21,9 +22,24 @@ def test_published_weights_that_cannot_be_downloaded_are_reported_within_seconds
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
     started = time.monotonic()
-    with pytest.raises(PretrainedWeightsUnavailable, match=r"model\.init_from=FILE.*model\.pretrained=false"):
+    with pytest.raises(PretrainedWeightsUnavailable, match=r"overlay=\{file: FILE\}.*model\.pretrained=false"):
         create_backbone(config("resnet18d", family="cnn").model_copy(update={"pretrained": True}))
     assert time.monotonic() - started < 10
+
+
+def test_a_file_of_published_weights_initializes_a_network_for_luminance(tmp_path: Path) -> None:
+    published = timm.create_model("test_resnet", num_classes=1000).state_dict()
+    path = tmp_path / "published.pth"
+    torch.save({"state_dict": {f"module.{name}": value for name, value in published.items()}}, path)
+    of_file = config("test_resnet", family="cnn", pretrained_cfg_overlay={"file": str(path)})
+    of_file = of_file.model_copy(update={"pretrained": True})
+    own = create_backbone(of_file).network.state_dict()
+    assert torch.equal(own["layer1.0.conv1.weight"], published["layer1.0.conv1.weight"])
+    torch.testing.assert_close(own["conv1.0.weight"], published["conv1.0.weight"].sum(dim=1, keepdim=True))
+    for damaged in (b"", b"rubbish"):
+        path.write_bytes(damaged)
+        with pytest.raises(PretrainedWeightsUnavailable, match="test_resnet cannot be loaded"):
+            create_backbone(of_file)
 
 
 def mobilefacenet(name: str = NAME, *, pretrained: bool = False, **options: object) -> Any:

@@ -46,7 +46,8 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"data": FIFTH_OF_FOUR}, "index 4: expected 0 to 3"),
         ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),
         ({"epoch": 3}, "did you mean 'epochs'"),
-        ({"model": CNN | {"init_from": "weights.pth"}}, "name their publisher and license in init_terms"),
+        ({"loss": {"attention_consistency": 5.0}}, r"unknown key 'loss\.attention_consistency'"),
+        ({"runtime": {"wandb": True}}, r"unknown key 'runtime\.wandb'"),
     ],
 )
 def test_a_contradictory_or_incomplete_recipe_is_rejected(change: dict[str, object], complaint: str) -> None:

@@ -7,26 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from timm import create_model
-from torch import nn
 
 from mien.data.contract import LABELS
 from mien.models.backbones.mobilefacenet import NAME
-from mien.models.manifest import read_manifest, sha256_of, write_manifest
+from mien.models.manifest import read_manifest, write_manifest
 from mien.models.network import FaceNetwork, select_head
 from mien.training import checkpoint, evaluate
 from mien.training.config import DistillationConfig
 from mien.training.initialization import InitialWeightsError, load_initial
-from mien.training.run_folder import load_best, read_facts
+from mien.training.run_folder import load_best
 from mien.training.teachers import Teachers
-from mien.training.train import train
 from tests.support import random_crops
 from tests.support.models import DEIT
 from tests.support.training import (
     PLAIN_DEIT,
     TINY_CNN,
     TINY_DEIT,
-    drawn_faces,
     small_recipe,
     untrained_run,
     valid_faces,
@@ -141,24 +137,3 @@ def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Pat
             torch.testing.assert_close(tensor, convolutions["backbone." + name.removeprefix(stem)])
         else:
             torch.testing.assert_close(tensor, before[name])
-
-
-def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(tmp_path: Path) -> None:
-    published = create_model("test_resnet", pretrained=False, num_classes=1000).state_dict()
-    path = tmp_path / "published.pth"
-    torch.save({"state_dict": {f"module.{name}": value for name, value in published.items()}}, path)
-    model = TINY_CNN | {"init_from": str(path), "init_terms": "MIT, by their authors"}
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    recipe = small_recipe(root, model=model, epochs=1, optim={"learning_rate": 1e-9, "min_learning_rate": 0})
-    out = train(recipe, tmp_path / "run")
-    weights, name = load_best(out)[0].state_dict(), "layer1.0.conv1.weight"
-    first = next(name for name, value in published.items() if value.ndim == 4)
-    summed = published[first].sum(dim=1, keepdim=True)
-    torch.testing.assert_close(weights[f"backbone.network.{name}"], published[name], atol=1e-6, rtol=1e-4)
-    torch.testing.assert_close(weights[f"backbone.network.{first}"], summed, atol=1e-6, rtol=1e-4)
-    facts = read_facts(out)
-    assert facts["weights_from"] == {path.name: sha256_of(path)}
-    assert facts["weight_terms"] == {path.name: "MIT, by their authors"}
-    torch.save(nn.Linear(1, 1), tmp_path / "whole.pt")
-    with pytest.raises(InitialWeightsError, match="whole network, whose code is not run"):
-        load_initial(FaceNetwork(recipe.model), tmp_path / "whole.pt")
