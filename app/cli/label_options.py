@@ -88,7 +88,6 @@ _OPTIONS: Final[dict[str, Any]] = {
         "--spreadsheet-safe",
         help="Put an apostrophe before texts that a spreadsheet would run as a formula, and mark CSV as UTF-8.",
     ),
-    "votes": _output("--votes", help="Add columns v_* to tables: how many people would choose each expression."),
     "annotated_px": _output(min=64, help="Maximum long side of annotated copies, pixels."),
     "limit": _run(min=1, help="Label at most N more images."),
     "dry_run": _run("--dry-run", help="Count what would be labeled and write nothing."),

@@ -104,8 +104,8 @@ class Episodes:
             if episode is not None:
                 if probability > episode.peak:
                     episode.peak, episode.peak_s = probability, time_s
-                if label in face.votes:
-                    episode.agreements.append(face.votes[label])
+                if face.agreement is not None and face.label == label:
+                    episode.agreements.append(face.agreement)
         return ended
 
     def _end_frame(self) -> None:

@@ -161,7 +161,7 @@ class Labeler:
     def _face(
         self, index: int, detection: Detection, crop: Array, row: Array, votes: Array, threshold: float | None
     ) -> Face:
-        """One face with probabilities and votes (7,) of its crop, softened by its quality if the model has conditions.
+        """One face with probabilities and expected votes (7,) of its crop, softened by its quality.
 
         `votes` is empty if the model does not have them.
         """
@@ -173,7 +173,8 @@ class Labeler:
             row = soften(row, quality)
             votes = votes if manifest.agreement is None else soften(votes, quality, manifest.agreement.softening)
         probabilities: dict[str, float] = dict(zip(manifest.labels, row.tolist(), strict=True))
-        label = manifest.labels[int(row.argmax())]
+        best = int(row.argmax())
+        label = manifest.labels[best]
         confidence = probabilities[label]
         return Face(
             box=Box(*map(float, detection.box)),
@@ -187,7 +188,7 @@ class Labeler:
             roll_degrees=roll_degrees(points),
             crop=crop,
             index=index,
-            votes=dict(zip(manifest.labels, votes.tolist(), strict=False)),
+            agreement=float(votes[best]) if len(votes) else None,
         )
 
 

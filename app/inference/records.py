@@ -95,7 +95,7 @@ class Face:
         label: the most probable expression.
         confidence: the probability of the label.
         uncertain: whether the confidence is below the threshold.
-        votes: expected share of people who would choose each expression, by label; empty if the model cannot tell.
+        agreement: expected share of people who would choose the label, 0 to 1; None if the model cannot tell.
         reasons: why the label may be wrong: some of `small`, `blurred`, `turned`, `dark`, `covered`, and `ambiguous`
             (less than twice as probable as the next one); empty if none applies.
         roll_degrees: in-plane rotation, clockwise positive.
@@ -117,7 +117,7 @@ class Face:
     crop: NDArray[np.uint8] = field(default_factory=_no_crop, compare=False, repr=False)
     index: int = 0
     track: int = 0
-    votes: dict[str, float] = field(default_factory=dict)
+    agreement: float | None = None
     sharpness: float = 0.0
     thumb: bytes = field(default=b"", compare=False, repr=False)
 
@@ -125,11 +125,6 @@ class Face:
     def landmarks_px(self) -> Array:
         """The landmarks as (5, 2) float32."""
         return np.array(list(self.landmarks.values()), np.float32)
-
-    @property
-    def agreement(self) -> float | None:
-        """Expected share of people who would choose the label, 0 to 1; None if the model cannot tell."""
-        return self.votes.get(self.label)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the crop as plain values, rounded: 0.01 px and degrees, one millionth. The form of REST."""
@@ -146,7 +141,6 @@ class Face:
         }
         if self.agreement is not None:
             values["agreement"] = round(self.agreement, 6)
-            values["votes"] = {label: round(value, 6) for label, value in self.votes.items()}
         return values | ({"track": self.track} if self.track else {})
 
     @classmethod
@@ -159,7 +153,7 @@ class Face:
             reasons=tuple(values["reasons"]),
             index=index,
             track=values.get("track", 0),
-            votes=values.get("votes", {}),
+            agreement=values.get("agreement"),
             **{name: values[name] for name in names},
         )
 

@@ -96,7 +96,7 @@ class _Seen:
 class _Track:
     box: Box
     probabilities: Array  # (7,) float64, smoothed
-    votes: Array  # likewise; empty if unknown
+    agreement: float | None  # with the shown label
     shown: int
     sure: bool
     begun_s: float
@@ -215,10 +215,10 @@ class Tracker:
         return max(gone, key=lambda pair: pair[0])[1]
 
     def _begin(self, face: Face, seen: _Seen, at_s: float) -> _Track:
-        probabilities, votes = _values(face.probabilities), _values(face.votes)
+        probabilities = _values(face.probabilities)
         shown = int(probabilities.argmax())
         sure = bool(probabilities[shown] >= self.threshold)
-        track = _Track(face.box, probabilities, votes, shown, sure, at_s, at_s, self._clock_s, at_s, seen.covered)
+        track = _Track(face.box, probabilities, None, shown, sure, at_s, at_s, self._clock_s, at_s, seen.covered)
         self._tracks.append(track)
         return track
 
@@ -244,10 +244,13 @@ class Tracker:
         smoothing_s = self.rules.smoothing_s
         weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / smoothing_s) if smoothing_s else 1.0
         track.probabilities = track.probabilities + weight * (_values(face.probabilities) - track.probabilities)
-        track.votes = track.votes + weight * (_values(face.votes) - track.votes)
         best = int(track.probabilities.argmax())
-        if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
-            track.shown = best
+        if best != track.shown and track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
+            track.shown, track.agreement = best, None
+        # the agreement of a frame is that with its own label
+        if face.agreement is not None and face.label == list(face.probabilities)[track.shown]:
+            before = face.agreement if track.agreement is None else track.agreement
+            track.agreement = before + weight * (face.agreement - before)
         # hysteresis for `uncertain`, as for the label
         margin = self.rules.lead / 2
         threshold = self.threshold - margin if track.sure else self.threshold + margin
@@ -348,6 +351,6 @@ def _smoothed(face: Face, track: _Track) -> Face:
         label=label,
         confidence=probabilities[label],
         uncertain=not track.sure,
-        votes=dict(zip(face.votes, track.votes.tolist(), strict=True)),
+        agreement=track.agreement,
         reasons=with_ambiguity(face.reasons, probabilities),
     )

@@ -1,6 +1,6 @@
 """Columns of the tables: one list for CSV, JSON Lines, the workbook and the documentation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -78,20 +78,14 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
 _POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
 
 
-def with_own_classes(columns: Sequence[Column], journal: Journal) -> tuple[Column, ...]:
-    """Columns of a table, and at the end those for the classes of the model that are not expressions."""
-    names = {column.name for column in columns}
-    own = (label for label in journal.expressions if f"p_{label}" not in names)
-    return (*columns, *(Column(f"p_{label}", "number", "0..1", f"calibrated probability of {label}") for label in own))
-
-
 def face_columns(journal: Journal) -> tuple[Column, ...]:
-    """Columns of the rows of faces; with `--votes`, those of the votes come last."""
-    votes = [
-        Column(f"v_{label}", "number", "0..1", f"expected share of people who would choose {label}")
-        for label in journal.expressions
-    ]
-    return (*with_own_classes(FACE_COLUMNS, journal), *(votes if journal.options.votes else ()))
+    """Columns of the rows of faces; at the end, those for the classes of the model that are not expressions."""
+    names = {column.name for column in FACE_COLUMNS}
+    own = (label for label in journal.expressions if f"p_{label}" not in names)
+    return (
+        *FACE_COLUMNS,
+        *(Column(f"p_{label}", "number", "0..1", f"calibrated probability of {label}") for label in own),
+    )
 
 
 def face_rows(journal: Journal) -> Iterator[Row]:
@@ -125,8 +119,6 @@ def face_rows(journal: Journal) -> Iterator[Row]:
         for face in image.faces:
             row = shared | {"face": face.index} | face_values(face)
             row["person"] = people.get((frame, face.index)) if name == video else None
-            if journal.options.votes:
-                row |= {f"v_{label}": round(share, 6) for label, share in face.votes.items()}
             if (decision := decided.get(face.index)) is not None:
                 row["corrected"] = decision.label
             yield row

@@ -81,8 +81,8 @@ class Journal:
 
     def check_version(self) -> None:
         """Check that the tables are those of this version. Raises: OutputRefused."""
-        columns = {row[1] for row in self._db.execute("PRAGMA table_info(items)")}
-        if columns and "scene" not in columns:
+        columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
+        if columns and "agreement" not in columns:
             raise OutputRefused(f"{self.out} was labeled by an earlier version of Mien. Choose another --out.")
 
     def _create(self) -> None:

@@ -48,7 +48,6 @@ class LabelOptions:
 
     outputs: list[str] = field(default_factory=list)
     spreadsheet_safe: bool = False
-    votes: bool = False
     annotated_px: int = 1600
 
     limit: int | None = None

@@ -27,7 +27,7 @@ COLUMNS: Final = (
     "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, i.scene, "
     "i.status, i.reason, i.error, i.sha256, i.width, i.height, i.notes, "
     "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness, "
-    "f.reasons, f.votes"
+    "f.reasons, f.agreement"
 )
 FACE_COLUMN: Final = 17  # first column of a face
 # A container has its own row only if it failed as a whole.
@@ -50,7 +50,7 @@ CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha
 CREATE TABLE IF NOT EXISTS faces(
   item INTEGER NOT NULL, face INTEGER NOT NULL, box BLOB NOT NULL, landmarks BLOB NOT NULL, score REAL NOT NULL,
   probabilities BLOB NOT NULL, label TEXT NOT NULL, confidence REAL NOT NULL, uncertain INTEGER NOT NULL,
-  roll REAL NOT NULL, sharpness REAL NOT NULL, reasons TEXT NOT NULL, votes BLOB NOT NULL,
+  roll REAL NOT NULL, sharpness REAL NOT NULL, reasons TEXT NOT NULL, agreement REAL,
   PRIMARY KEY(item, face)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS thumbs(
   item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
@@ -101,13 +101,15 @@ def pack_face(row: int | None, face: Face) -> tuple[Any, ...]:
         float(face.roll_degrees),
         float(face.sharpness),
         " ".join(face.reasons),
-        np.array(list(face.votes.values()), "<f4").tobytes(),
+        face.agreement,
     )
 
 
 def unpack_face(row: tuple[Any, ...], labels: tuple[str, ...]) -> Face:
     """The face of the last columns of `COLUMNS`, by a model with these labels."""
-    number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons, votes = row
+    number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons, agreement = (
+        row
+    )
     return Face(
         box=Box(*BOX.unpack(box)),
         landmarks=dict(zip(LANDMARKS, _POINTS.iter_unpack(landmarks), strict=True)),
@@ -120,7 +122,7 @@ def unpack_face(row: tuple[Any, ...], labels: tuple[str, ...]) -> Face:
         reasons=tuple(reasons.split()),
         index=number,
         sharpness=sharpness,
-        votes=dict(zip(labels, np.frombuffer(votes, "<f4").tolist(), strict=False)),  # empty if unknown
+        agreement=agreement,
     )
 
 

@@ -203,9 +203,6 @@ class FaceResult(Record):
         exclude_if=_is_absent,
         description="expected share of people who would choose `label`; absent if the model was fitted without votes",
     )
-    votes: dict[Label, Fraction] | None = Field(
-        None, exclude_if=_is_absent, description="expected share of people who would choose each expression"
-    )
     top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
     explanation: Explanation | None = Field(None, exclude_if=_is_absent, description="with `explain=true`")
     crop: ImageData | None = Field(

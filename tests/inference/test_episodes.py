@@ -12,8 +12,8 @@ STEP_S = 0.1
 
 
 def face(person: int = 1, **shares: float) -> Face:
-    votes = {"happiness": 0.5, "anger": 0.9}
-    return replace(labeled_face(**shares), track=person, votes=votes)
+    face = labeled_face(**shares)
+    return replace(face, track=person, agreement={"happiness": 0.5, "anger": 0.9}.get(face.label, 0.1))
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,16 @@ def test_uncertainty_is_sticky_on_both_sides() -> None:
     for first, shown in ((0.8, "anger"), (0.3, "uncertain")):
         labels = run(Tracker(threshold=0.5), [(face(anger=first),)] * 2 + hover)
         assert {label for (label,) in labels} == {shown}
+
+
+def test_the_agreement_of_a_person_is_that_with_the_label_shown() -> None:
+    frames = [
+        replace(face(**{label: 0.94}), agreement=agreement)
+        for label, agreement in (("fear", 0.8), ("fear", 0.4), ("anger", 0.2), ("anger", 0.6))
+    ]
+    tracker = Tracker(threshold=0.3)
+    shown = [tracker.update((frame,), number / 10)[0] for number, frame in enumerate(frames)]
+    weight = 1 - np.exp(-0.1 / TrackingRules().smoothing_s)
+    assert [person.label for person in shown] == ["fear", "fear", "fear", "anger"]
+    smoothed = 0.8 - 0.4 * weight
+    assert [person.agreement for person in shown] == pytest.approx([0.8, smoothed, smoothed, 0.6])

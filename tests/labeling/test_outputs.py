@@ -162,7 +162,7 @@ def test_each_value_has_its_column() -> None:
     points = [(1, 2), (31, 4), (16, 20), (5, 30), (25, 33)]
     face = face_of(
         probabilities,
-        votes=probabilities | {"anger": 0.45, "neutral": 0.3},
+        agreement=0.45,
         box=(10.04, 20, 30, 40),
         landmarks=dict(zip(("left_eye", "right_eye", "nose", "mouth_left", "mouth_right"), points, strict=True)),
         reasons=("small", "dark"),

@@ -43,7 +43,7 @@ def _format(column: Column, *, safe: bool) -> Callable[[Any], str] | None:
     if column.type == "boolean":
         return lambda value: "true" if value else "false"
     if column.type == "number":
-        is_share = column.name in ("confidence", "agreement") or column.name.startswith(("p_", "v_"))
+        is_share = column.name in ("confidence", "agreement") or column.name.startswith("p_")
         return "{:.6f}".format if is_share else None
     if column.type == "text" and safe:
         return without_formula
