@@ -38,12 +38,6 @@ class PayloadTooLarge(RequestError):
     status, code = 413, "payload-too-large"
 
 
-class HeadTooLarge(RequestError):
-    """Request headers of more bytes, or more headers, than the limit."""
-
-    status, code = 431, "request-header-fields-too-large"
-
-
 class TooManyImages(RequestError):
     """More images in one request than the limit."""
 
@@ -96,12 +90,6 @@ class ForeignHost(RequestError):
     status, code = 421, "foreign-host"
 
 
-class TooManyRequests(RequestError):
-    """A client with more concurrent requests or streams than the limit."""
-
-    status, code, retry_after_s = 429, "too-many-requests", 1
-
-
 class CapacityError(MienError):
     """The service is overloaded, late or stopping; the same request may succeed later."""
 
@@ -118,9 +106,3 @@ class RequestTimeout(CapacityError):
     """A request that exceeded its time limit."""
 
     code, retry_after_s = "timeout", 2
-
-
-class ShuttingDown(CapacityError):
-    """The service accepts no more work."""
-
-    code, retry_after_s = "shutting-down", 5

@@ -154,42 +154,24 @@ class ServiceSettings(InferenceSettings):
     """Settings of a deployment of the service."""
 
     detection_tiles: Tiles = Field("never", description="as above; of 50 megapixels, tiles take seconds")
-    extra_models: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="further models that requests may select: names or folders, separated by commas"
-    )
 
-    # Limits of the service, per process; a request over a limit gets 413, 429 or 503 immediately
+    # Limits of the service, per process; a request over a limit gets 413 or 503 immediately
     max_body_bytes: Size = Field(50_000_000, description="bytes in the body of one request")
     max_images: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="images in one request")
     max_concurrent: Annotated[int, Field(ge=0, le=1024)] = Field(
         0, description="requests processed at once; 0: four per core, at least 8"
     )
-    max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        64, description="requests in the queue; one client may use half of what is left"
-    )
-    max_per_client: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        64, description="concurrent requests from one API key or address; 0: no limit"
-    )
-    max_buffered_bytes: Size = Field(
-        128_000_000, description="bytes of bodies and of images in responses; one client may use half of what is left"
-    )
+    max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
+    max_buffered_bytes: Size = Field(128_000_000, description="bytes of bodies and of images in responses")
     max_pixels_at_once: Size = Field(
         50_000_000, description="decoded pixels of all requests together; at most 10 bytes each"
     )
-    max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(512, description="open connections")
     max_frame_bytes: Size = Field(2_000_000, description="bytes of one webcam frame")
     max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
-    max_streams_per_client: Annotated[int, Field(ge=0, le=1024)] = Field(
-        4, description="open streams of one API key or address; 0: no limit"
-    )
     request_timeout_s: Seconds = Field(30.0, description="waiting and processing time of one request")
-    body_timeout_s: Seconds = Field(30.0, description="time to receive a request body")
-    header_timeout_s: Seconds = Field(10.0, description="time to receive the headers of a request")
     shutdown_timeout_s: Annotated[int, Field(ge=1, le=600)] = Field(
         30, description="after SIGTERM, time for accepted requests to finish"
-    )
-    drain_s: Annotated[float, Field(ge=0, le=600)] = Field(
-        0.0, description="after SIGTERM, time to keep serving while /ready is 503, so that a load balancer notices"
     )
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="processes that share the port")
 
@@ -197,9 +179,7 @@ class ServiceSettings(InferenceSettings):
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
         (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: no key is needed"
     )
-    api_keys_file: Annotated[Path | None, NotEmpty] = Field(
-        None, description="TOML file with names and hashes; reread on change"
-    )
+    api_keys_file: Annotated[Path | None, NotEmpty] = Field(None, description="TOML file with names and hashes")
     cors_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
         (), description="origins whose pages may call the service, separated by commas; none: only its own page"
     )
@@ -214,15 +194,13 @@ class ServiceSettings(InferenceSettings):
     # Log
     log_format: Literal["text", "json"] = Field("text", description="json: one object per line")
 
-    tracing: bool = Field(False, description="OpenTelemetry spans, exported as the variables OTEL_* say; extra `trace`")
-
     # Address
     host: Annotated[str, NotEmpty] = Field(
         "127.0.0.1", description="address to listen on; by default only this machine"
     )
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0: any free port")
 
-    @field_validator("extra_models", "api_key_sha256", "cors_origins", "allowed_hosts", mode="before")
+    @field_validator("api_key_sha256", "cors_origins", "allowed_hosts", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -231,17 +209,6 @@ class ServiceSettings(InferenceSettings):
     def needs_key(self) -> bool:
         """Whether requests must have an API key."""
         return bool(self.api_key_sha256) or self.api_keys_file is not None
-
-    @property
-    def model_names(self) -> tuple[str, ...]:
-        """Names by which requests select a model, the default first: `fast`, `accurate`, or the name of a folder."""
-        return tuple(Path(model).name for model in (self.model or "fast", *self.extra_models))
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        if len(set(self.model_names)) < len(self.model_names):
-            raise ValueError(f"extra_models: {', '.join(self.model_names)} (with `model`) must differ")
-        return self
 
 
 Settings = ServiceSettings
@@ -252,20 +219,8 @@ def load_settings(**overrides: object) -> ServiceSettings:
     return ServiceSettings.load(**overrides)
 
 
-def environment(settings: ServiceSettings) -> dict[str, str | None]:
-    """Every setting as the environment variable that restores it; None means that the variable must be unset."""
-    chosen = settings.model_fields_set
-    return {_variable(name): _text(value) if name in chosen and value is not None else None for name, value in settings}
-
-
 def _variable(field: str) -> str:
     return f"{ENV_PREFIX}{field.upper()}"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value.resolve()) if isinstance(value, Path) else str(value)
 
 
 def _reject_unknown_variables() -> None:

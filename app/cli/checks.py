@@ -61,8 +61,6 @@ def examine(overrides: dict[str, Any]) -> bool:
     except MienError as error:
         return _line("settings", str(error), good=False)
     checks = [("detector", _detector, settings), ("model", _model, settings), ("device", _device, settings)]
-    extra = (settings.model_copy(update={"model": model}) for model in settings.extra_models)
-    checks += [("extra model", _model_on_device, own_settings) for own_settings in extra]
     passed = [_check(*check) for check in checks]
     return all(passed)
 
@@ -96,10 +94,6 @@ def _model(settings: Settings) -> str:
     manifest = load_artifact(folder)
     kind = "chosen" if settings.model else "default"
     return f"{manifest.name} ({kind}), all hashes match; {manifest.parameters:,} parameters; {folder}"
-
-
-def _model_on_device(settings: Settings) -> str:
-    return f"{_model(settings)}; {_device(settings)}"
 
 
 def _device(settings: Settings) -> str:

@@ -22,8 +22,12 @@ def serve(
         from mien.app.service import server
         from mien.app.settings import load_settings
 
+        options = {
+            "host": host, "port": port, "workers": workers, "model": model, "device": device, "detector": detector,
+            "prior": prior,
+        }  # fmt: skip
+        # The processes of --workers read the environment.
+        os.environ |= {f"MIEN_{name.upper()}": str(value) for name, value in options.items() if value is not None}
         with server.json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
-            settings = load_settings(
-                host=host, port=port, workers=workers, model=model, device=device, detector=detector, prior=prior
-            )
+            settings = load_settings()
         server.run(settings)

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any, Final, Self
 
 import numpy as np
-from opentelemetry import trace
 
 from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference.boxes import detections_at, differs_in_framing, whole_face
@@ -15,12 +14,11 @@ from mien.app.inference.decode import Decoded, decode_image
 from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.detect.search import is_tiled
 from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Photo, Prepared, with_ambiguity
-from mien.app.settings import InferenceSettings, ServiceSettings
+from mien.app.settings import InferenceSettings
 from mien.data.contract import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
 from mien.data.contract.align import similarity
 from mien.data.contract.decode import Probe
 from mien.data.quality import measure
-from mien.models.manifest import artifact_dir
 
 # Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
 _MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX
@@ -206,24 +204,7 @@ def _whole_face(image: Array, *, aligned: bool) -> Detection:
 
 @contextmanager
 def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
-    """Add the time of a block to `timings_ms`, in milliseconds; the block is a span of a trace."""
+    """Add the time of a block to `timings_ms`, in milliseconds."""
     start = time.perf_counter()
-    with trace.get_tracer("mien").start_as_current_span(stage):
-        yield
+    yield
     timings_ms[stage] = timings_ms.get(stage, 0.0) + (time.perf_counter() - start) * 1000.0
-
-
-def open_labelers(settings: ServiceSettings) -> dict[str, Labeler]:
-    """One labeler per model of the settings, the default first, by the name that a request chooses it by.
-
-    They share one detector. Unless set, inferences have one thread, because photos are processed in parallel.
-    Raises: as `Labeler.open`.
-    """
-    settings = settings.model_copy(update={"threads": settings.threads or 1})
-    first = Labeler.open(settings)
-    default, *extra = settings.model_names
-    labelers = {default: first}
-    for name, model in zip(extra, settings.extra_models, strict=True):
-        chosen = settings.model_copy(update={"model": artifact_dir(model)})
-        labelers[name] = Labeler(first.detector, Classifier(chosen), chosen)
-    return labelers

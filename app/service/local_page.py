@@ -1,5 +1,7 @@
 """Local page: served to this machine only, and opened in the browser."""
 
+import os
+import socket
 import threading
 import time
 import urllib.request
@@ -26,13 +28,16 @@ def serve_page(settings: Settings, *, browser: bool) -> None:
 
 def _port(settings: Settings) -> int:
     """Return the configured port, or any free port if the default is in use. Raises: SettingsError."""
-    try:
-        with server.reserved_port(settings) as listeners:
-            return int(listeners[0].getsockname()[1])
-    except SettingsError:
-        if "port" in settings.model_fields_set:
-            raise
-        return _port(settings.model_copy(update={"port": 0}))
+    with socket.socket() as probe:
+        if os.name == "posix":  # on Windows, the option shares a port that is in use
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            if "port" in settings.model_fields_set:
+                raise SettingsError(f"port {settings.port}: {error.strerror}. Choose another port") from error
+            return _port(settings.model_copy(update={"port": 0}))
+        return int(probe.getsockname()[1])
 
 
 def _open_when_ready(address: str, browser: bool) -> None:

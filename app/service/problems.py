@@ -72,17 +72,8 @@ def problem_response(
     body = json.dumps(problem_body(problem, detail, **extra))
     response = Response(body, status_code=problem.status, headers=head, media_type=MEDIA_TYPE)
     if problem.status == HTTPStatus.UNAUTHORIZED:
-        # Two header lines: Chromium reads only the first of two challenges in one line and never asks for a password.
-        for challenge in ('Basic realm="mien", charset="UTF-8"', 'Bearer realm="mien"'):
-            response.headers.append("WWW-Authenticate", challenge)
+        response.headers["WWW-Authenticate"] = 'Bearer realm="mien"'
     return response
-
-
-def raw_response(problem: Problem, detail: str, headers: dict[str, str]) -> bytes:
-    """The bytes of a response with a problem document, after which the connection is closed."""
-    response = problem_response(problem, detail, headers={**headers, "Connection": "close"})
-    head = b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
-    return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (problem.status, problem.title.encode(), head, response.body)
 
 
 def refusal(scope: Scope, error: errors.RequestError | errors.CapacityError) -> Response:

@@ -4,7 +4,7 @@ import base64
 import io
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from PIL import Image
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
@@ -19,20 +19,6 @@ Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=2))]
 Label = Annotated[
     str, Field(description=f"{', '.join(EIGHT_LABELS)}, or a class of a model of your own", examples=[EIGHT_LABELS[3]])
 ]
-
-
-# Fields of another program's requests, and what to send here
-_IMAGES: Final = 'the body {"images": [{"base64": "..."}]}, also with data URLs; paths and URLs are not read'
-_DEEPFACE: Final = {
-    "img": _IMAGES,
-    "img_path": _IMAGES,
-    "img1": _IMAGES,
-    "img1_path": _IMAGES,
-    "actions": "nothing, each face has its expression",
-    "align": "nothing, faces are aligned; aligned=true is for crops that are",
-    "detector_backend": "MIEN_DETECTOR of the service",
-    "enforce_detection": "nothing, an image without a face has an empty list",
-}
 
 
 class Record(BaseModel):
@@ -55,11 +41,8 @@ class KnownFields(BaseModel):
     def _reject_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         unknown = sorted(set(data) - set(cls.model_fields)) if isinstance(data, dict) else []
         if unknown:
-            hints = "".join(
-                f". Instead of deepface's {name}: {_DEEPFACE[name]}" for name in unknown if name in _DEEPFACE
-            )
-            options = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields), "hints": hints}
-            raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}{hints}", options)
+            options = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields)}
+            raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}", options)
         return handler(data)
 
 
@@ -74,8 +57,6 @@ class FaceOptions(KnownFields):
 class LabelOptions(FaceOptions):
     """Query parameters of a request."""
 
-    top_k: Annotated[int, Field(ge=1, le=100)] = Field(1, description="number of expressions in `top`, at most all")
-    model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
     crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
     confidence_threshold: Fraction | None = Field(
         None, description="a confidence below it is `uncertain`; by default the model's own threshold"
@@ -154,13 +135,6 @@ class Landmarks(Record):
     mouth_right: Point
 
 
-class RankedLabel(Record):
-    """An expression and its probability."""
-
-    label: Label
-    probability: Fraction
-
-
 class ImageData(Record):
     """An encoded image in a response."""
 
@@ -203,21 +177,15 @@ class FaceResult(Record):
         exclude_if=_is_absent,
         description="expected share of people who would choose `label`; absent if the model was fitted without votes",
     )
-    top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
     explanation: Explanation | None = Field(None, exclude_if=_is_absent, description="with `explain=true`")
     crop: ImageData | None = Field(
         None, exclude_if=_is_absent, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG"
     )
 
     @classmethod
-    def of(
-        cls, face: Face, *, top_k: int = 1, explanation: Explanation | None = None, crop: ImageData | None = None
-    ) -> Self:
+    def of(cls, face: Face, *, explanation: Explanation | None = None, crop: ImageData | None = None) -> Self:
         """A labeled face."""
-        fields = face.to_dict()
-        ranked = sorted(fields["probabilities"].items(), key=lambda item: -item[1])
-        top = [RankedLabel(label=label, probability=value) for label, value in ranked[:top_k]]
-        return cls(**fields, top=top, explanation=explanation, crop=crop)
+        return cls(**face.to_dict(), explanation=explanation, crop=crop)
 
 
 class ProblemDetails(Record):

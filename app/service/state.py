@@ -1,4 +1,4 @@
-"""Service of one process: its models, and a thread pool that keeps image processing off the event loop.
+"""Service of one process: its model, and a thread pool that keeps image processing off the event loop.
 
 Flow: upload -> slot -> decode, detect, align, classify, render in one thread of the pool. The pool has one thread per
 core; more threads would only slow down each photo. A GPU classifies the faces of all threads together.
@@ -6,12 +6,12 @@ core; more threads would only slow down each photo. A GPU classifies the faces o
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from mien.app.errors import CapacityError, InvalidRequest, RequestError
+from mien.app.errors import CapacityError, RequestError
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import PixelBudget, memory_px
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
@@ -26,7 +26,6 @@ from mien.app.settings import Settings
 from mien.data.contract import DecodeError
 
 T = TypeVar("T")
-_LAST_RESPONSE_S: Final = 2.0
 
 
 def fallback(classifier: Classifier, settings: Settings) -> str | None:
@@ -41,43 +40,31 @@ def fallback(classifier: Classifier, settings: Settings) -> str | None:
 class Service:
     """Models, threads and admission control of one process. Belongs to one event loop."""
 
-    def __init__(self, labelers: Mapping[str, Labeler], settings: Settings, metrics: Metrics) -> None:
-        self.labelers = labelers
-        self.default = next(iter(labelers.values()))
+    def __init__(self, labeler: Labeler, settings: Settings, metrics: Metrics) -> None:
+        self.labeler = labeler
         self.settings = settings
         self.metrics = metrics
         self.threads = cores()
-        self.fallback = fallback(self.default.classifier, settings)
-        self.draining = False
-        self.requests: set[asyncio.Task[object] | None] = set()  # and streams
+        classifier = labeler.classifier
+        self.fallback = fallback(classifier, settings)
         self.admission = Admission(settings, metrics)
-        for labeler in labelers.values():
-            classifier = labeler.classifier
-            classifier.on_batch = metrics.batch_faces.observe
-            metrics.running.labels(
-                model=classifier.manifest.name,
-                provider=classifier.provider,
-                precision=classifier.precision,
-                detector=labeler.detector.name,
-                fallback="none" if self.fallback is None else "cpu",
-            ).set(1)
+        classifier.on_batch = metrics.batch_faces.observe
+        metrics.running.labels(
+            model=classifier.manifest.name,
+            provider=classifier.provider,
+            precision=classifier.precision,
+            detector=labeler.detector.name,
+            fallback="none" if self.fallback is None else "cpu",
+        ).set(1)
         self._pixels = PixelBudget(settings.max_pixels_at_once)
         # a thread that waits for the inference on a GPU uses no core
-        threads = self.threads if self.default.classifier.provider == CPU else 2 * self.threads
+        threads = self.threads if classifier.provider == CPU else 2 * self.threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mien-photo")
-
-    def labeler(self, name: str | None) -> Labeler:
-        """The labeler of a model; that of the default model if None. Raises: InvalidRequest, listing the models."""
-        if name is None:
-            return self.default
-        if name not in self.labelers:
-            raise InvalidRequest(f"model {name[:100]}: not loaded here. Choose one of: {', '.join(self.labelers)}")
-        return self.labelers[name]
 
     @cached_property
     def in_browser(self) -> BrowserPipeline:
         """Graphs and parameters for labeling in the browser. Raises: ArtifactError."""
-        return browser_pipeline(self.default.classifier.folder, self.settings)
+        return browser_pipeline(self.labeler.classifier.folder, self.settings)
 
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
         """Run a function in the pool with the request id; a call that is canceled while queued never runs."""
@@ -89,14 +76,12 @@ class Service:
     ) -> T:
         """Label the faces of one image, or its `boxes`; `render` converts the labeled photo to a response, in a thread.
 
-        Raises: InvalidRequest, for a model that is not loaded; DecodeError, RequestError or CapacityError, for an image
-            that cannot be labeled.
+        Raises: DecodeError, RequestError or CapacityError, for an image that cannot be labeled.
         """
-        labeler = self.labeler(options.model)
 
         def work() -> T:
             with self._pixels.reservation() as reserve:  # also of the pixels that `render` draws on
-                prepared = labeler.prepare(
+                prepared = self.labeler.prepare(
                     payload,
                     aligned=options.aligned,
                     boxes=boxes,
@@ -104,7 +89,7 @@ class Service:
                     keep_pixels=options.annotate,
                     admit=lambda size: reserve(memory_px(size)),
                 )
-                (photo,) = labeler.classify([prepared], threshold=options.confidence_threshold)
+                (photo,) = self.labeler.classify([prepared], threshold=options.confidence_threshold)
                 self._count(photo)
                 return render(photo)
 
@@ -120,15 +105,6 @@ class Service:
             self.metrics.stage_seconds.labels(stage).observe(milliseconds / 1000.0)
         for face in photo.faces:
             self.metrics.faces.labels(face.label, str(face.uncertain).lower()).inc()
-
-    def drain(self) -> None:
-        """Make `/ready` return 503 and every response close its connection."""
-        self.draining = True
-
-    async def ended(self) -> None:
-        """Wait for requests that the server has canceled: they respond, and remove their uploads."""
-        if running := {task for task in self.requests if task is not None}:
-            await asyncio.wait(running, timeout=_LAST_RESPONSE_S)
 
     def close(self) -> None:
         """Finish running photos, and drop queued ones."""

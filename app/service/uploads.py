@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final, cast
 from urllib.parse import unquote_to_bytes
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -24,8 +24,6 @@ from mien.app.service.schemas import EncodedImages, GivenBox
 from mien.app.settings import Settings
 
 FIELD: Final = "images"
-BOXES: Final = "boxes"  # part of a form with given faces, besides its images
-_MAX_BOXES_BYTES: Final = 2_000_000
 _MULTIPART: Final = "multipart/form-data"
 _JSON: Final = "application/json"
 _OCTETS: Final = "application/octet-stream"
@@ -36,7 +34,6 @@ _MAX_NAME: Final = 255
 _EXTENDED_NAME: Final = re.compile(rb"(?i);\s*filename\*\s*=\s*utf-8'[\w-]*'([^;\s]*)")  # RFC 5987
 _DATA_URL: Final = re.compile(r"^data:[\w/+.-]{0,100};base64,")
 _MAX_LENGTH_DIGITS: Final = 18
-_BOXES_OF_FORM: Final = TypeAdapter(list[list[GivenBox] | None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +73,13 @@ async def read_uploads(
         parser = _ImageParser(headers, chunks, settings.max_images)
         await parser.parse()
         payloads = [file.getvalue() for file in parser.files]
-        boxes = [None] * len(payloads) if parser.boxes is None else _boxes_of_form(parser.boxes, len(payloads))
-        return [Upload(*values) for values in zip(parser.names, payloads, boxes, strict=True)]
+        return [Upload(*values) for values in zip(parser.names, payloads, strict=True)]
     body = io.BytesIO()
     async for chunk in chunks:
         body.write(chunk)
     if not body.tell():
         raise InvalidRequest("empty body: expected the bytes of one image")
     return [Upload(None, body.getvalue())]
-
-
-def _boxes_of_form(payload: bytearray, images: int) -> list[list[Box] | None]:
-    """The boxes of each image of a form. Raises: InvalidRequest."""
-    _check_values(payload, _MAX_JSON_VALUES)
-    try:
-        boxes = _BOXES_OF_FORM.validate_json(payload)
-    except ValidationError as error:
-        raise InvalidRequest(f"form part {BOXES!r}: {summary(error.errors())}") from error
-    if len(boxes) != images:
-        raise InvalidRequest(f"form part {BOXES!r}: lists for {len(boxes)} images, expected {images}")
-    return [_boxes(given) for given in boxes]
 
 
 def _boxes(given: list[GivenBox] | None) -> list[Box] | None:
@@ -148,7 +132,7 @@ def _decoded(body: bytes, settings: Settings) -> list[Upload]:
     return uploads
 
 
-def _check_values(text: bytes | bytearray, limit: int) -> None:
+def _check_values(text: bytes, limit: int) -> None:
     """Raises: InvalidRequest, for more values than a body of so many bytes may unpack to."""
     if sum(text.count(mark) for mark in (b",", b"[", b"{")) > limit:
         raise InvalidRequest(f"more than {limit:,} values: expected images in base64, and boxes of their faces")
@@ -165,12 +149,11 @@ class _MemoryFile(io.BytesIO):
 
 
 class _ImageParser(MultiPartParser):
-    """Starlette's parser for forms with images, with or without file names, and at most one part of given faces."""
+    """Starlette's parser for forms with images, with or without file names."""
 
     def __init__(self, headers: Headers, chunks: AsyncGenerator[bytes, None], max_images: int) -> None:
-        super().__init__(headers, chunks, max_part_size=_MAX_BOXES_BYTES)
+        super().__init__(headers, chunks)
         self._max_images = max_images
-        self.boxes: bytearray | None = None
         self.files: list[_MemoryFile] = []
         self.names: list[str | None] = []
         self._ended = False
@@ -191,14 +174,10 @@ class _ImageParser(MultiPartParser):
         disposition = self._current_part.content_disposition or b""
         _, options = parse_options_header(disposition)
         field = options.get(b"name", b"").decode("utf-8", "replace")
-        if field == BOXES and self.boxes is None:
-            self._current_part.field_name = field
-            self.boxes = self._current_part.data
-            return
         if field != FIELD:
             raise InvalidRequest(
-                f"multipart part {field[:40]!r}: send images as {FIELD!r}, given faces as one part {BOXES!r}, and "
-                "options as query parameters"
+                f"multipart part {field[:40]!r}: send images as {FIELD!r}, options as query parameters, and boxes in "
+                f"{_JSON}"
             )
         if len(self.files) >= self._max_images:
             raise _too_many(self._max_images)

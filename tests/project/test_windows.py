@@ -58,10 +58,6 @@ with contextlib.suppress(SystemExit):
     main()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the command's would end the service
 
-def dup(number):
-    raise OSError(9, "a socket is not a file descriptor")
-os.dup = dup
-
 def ask_and_stop():
     request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/expressions", open(photo, "rb").read())
     request.add_header("Content-Type", "image/jpeg")
@@ -75,7 +71,7 @@ def ask_and_stop():
     signal.raise_signal(signal.SIGINT)
 
 threading.Thread(target=ask_and_stop, daemon=True).start()
-server.run(load_settings(port=int(port), device="cpu", drain_s=0))
+server.run(load_settings(port=int(port), device="cpu"))
 print("stopped", flush=True)
 """
 

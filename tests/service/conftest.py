@@ -28,8 +28,6 @@ def serve(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[
 
 @pytest.fixture(scope="session")
 def common(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[Server]:
-    """A server with short timeouts and a long queue, shared by tests that do not change its state."""
-    patience = {"header_timeout_s": 1, "body_timeout_s": 1}
-    room = {"max_queue": 500, "max_per_client": 0, "max_connections": 64}
-    with serving(tmp_path_factory.mktemp("common"), artifact, detector="builtin", **patience, **room) as server:
+    """A server with a long queue, shared by tests that do not change its state."""
+    with serving(tmp_path_factory.mktemp("common"), artifact, detector="builtin", max_queue=500) as server:
         yield server

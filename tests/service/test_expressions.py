@@ -5,21 +5,17 @@ import base64
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from mien.app.inference.classifier import Classifier
-from mien.app.main import create_app
 from mien.app.service.routes import HeldResponse
 from mien.app.service.routes.expressions import _pieces
-from mien.app.settings import Settings
 from mien.data.contract import decode
-from tests.support import encoded, gradient_image, tiny_artifact
-from tests.support.app import ONE_PHOTO, PHOTO, Connect, LocalClient, SlowDetector, post, problem
+from tests.support import encoded, gradient_image
+from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem
 
 
 def test_a_multipart_photo_comes_back_with_its_face(client: TestClient) -> None:
@@ -46,13 +42,11 @@ def test_a_bad_image_among_good_ones_has_an_error(connect: Connect) -> None:
     assert {image["width"] for image in bad} == {None}
 
 
-def test_options_change_threshold_ranking_and_smallest_face(client: TestClient) -> None:
-    face = post(client, PHOTO, confidence_threshold=1, top_k=8, min_face_px=80).json()["images"][0]["faces"][0]
+def test_options_change_threshold_and_smallest_face(client: TestClient) -> None:
+    face = post(client, PHOTO, confidence_threshold=1, min_face_px=80).json()["images"][0]["faces"][0]
     assert (face["uncertain"], face["reasons"][0]) == (True, "small")
-    ranked = sorted(face["probabilities"].items(), key=lambda entry: -entry[1])
-    assert [(entry["label"], entry["probability"]) for entry in face["top"]] == ranked
     sure = post(client, PHOTO, confidence_threshold=0).json()["images"][0]["faces"][0]
-    assert (sure["label"], sure["uncertain"], len(sure["top"])) == (face["label"], False, 1)
+    assert (sure["label"], sure["uncertain"]) == (face["label"], False)
     assert post(client, PHOTO, min_face_px=81).json()["images"][0]["faces"] == []
 
 
@@ -65,10 +59,10 @@ def test_the_annotated_image_differs_from_the_photo_at_the_face_only(client: Tes
 
 def test_images_of_a_response_count_in_the_buffer(connect: Connect) -> None:
     photo = encoded(gradient_image(640, 480), "JPEG", quality=1)
-    client = connect(max_buffered_bytes=4 * len(photo))
+    client = connect(max_buffered_bytes=2 * len(photo))
     assert post(client, photo).status_code == 200
     problem(post(client, photo, annotate="true"), 413, "payload-too-large")
-    assert client.app.state.service.admission.buffered_bytes.total() == 0  # type: ignore[attr-defined]
+    assert client.app.state.service.admission.buffered_bytes == 0  # type: ignore[attr-defined]
 
 
 def test_a_response_keeps_its_place_until_the_client_has_read_it() -> None:
@@ -86,7 +80,6 @@ def test_a_response_keeps_its_place_until_the_client_has_read_it() -> None:
 
 
 def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient) -> None:
-    """In JSON; `tests/api/test_client.py` sends a form."""
     boxes = [
         {"x": 50.0, "y": 60.0, "width": 70.0, "height": 90.0},
         {"x": 280.0, "y": 200.0, "width": 80.0, "height": 80.0},
@@ -100,20 +93,6 @@ def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient) -
     assert third["faces"] == []
 
 
-def test_each_request_can_select_a_loaded_model(tmp_path: Path) -> None:
-    artifacts = [tiny_artifact(tmp_path / f"{name}.v1", temperature=t) for name, t in (("small", 1.0), ("large", 3.0))]
-    settings = Settings(device="cpu", model=artifacts[0], extra_models=(str(artifacts[1]),), detector="builtin")
-    with LocalClient(create_app(settings)) as client:
-        face = encoded(gradient_image(112, 112))
-        bodies = [post(client, face, aligned="true", **query).json() for query in ({}, {"model": "large.v1"})]
-        assert [body["model"] for body in bodies] == ["small.v1", "large.v1"]
-        rows = [body["images"][0]["faces"][0]["probabilities"] for body in bodies]
-        for folder, row in zip(artifacts, rows, strict=True):
-            (expected,) = Classifier(Settings(model=folder, device="cpu")).classify(decode(face)[None])
-            assert list(row.values()) == pytest.approx(expected.tolist(), abs=1e-5)
-        assert rows[0] != rows[1]
-
-
 def test_a_request_too_many_is_rejected_immediately_until_there_is_room(connect: Connect) -> None:
     slow = SlowDetector()
     client = connect(detector=slow, max_concurrent=1, max_queue=1)
@@ -125,7 +104,6 @@ def test_a_request_too_many_is_rejected_immediately_until_there_is_room(connect:
         refused = post(client, PHOTO)
         problem(refused, 503, "queue-full")
         assert int(refused.headers["retry-after"]) >= 1
-        assert [refused.headers[f"ratelimit-{name}"] for name in ("limit", "remaining")] == ["64", "62"]
         slow.go.set()
         assert {future.result().status_code for future in accepted} == {200}
     assert post(client, PHOTO).status_code == 200

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import re
-import signal
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +33,7 @@ REQUESTS = [request_bytes(photo, "image/jpeg", host="localhost") for photo in PH
 )
 def test_overload_is_rejected_and_not_queued(serve: Serve, seconds: float, times: int) -> None:
     """Send more than the service can do; the long form also checks the latency, on an idle machine."""
-    server = serve(max_queue=32, max_per_client=0)
+    server = serve(max_queue=32)
     outcomes = asyncio.run(closed_loop(server.address, REQUESTS, count=60, concurrency=8))
     assert {outcome.status for outcome in outcomes} == {200}
     capacity = 60 / max(outcome.started_s + outcome.took_s for outcome in outcomes)
@@ -56,7 +55,7 @@ def test_overload_is_rejected_and_not_queued(serve: Serve, seconds: float, times
         assert recovered_s <= 5
 
 
-def test_worker_processes_share_the_port_and_count_together_without_those_that_were_killed(serve: Serve) -> None:
+def test_worker_processes_share_the_port_and_count_together(serve: Serve) -> None:
     server = serve(workers=2, log_format="json")
     workers = [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log.read_text())]
     assert len(workers) == 2
@@ -72,9 +71,6 @@ def test_worker_processes_share_the_port_and_count_together_without_those_that_w
     url = server.url.replace("http", "ws") + "/v1/stream"
     with connect(url), connect(url), connect(url):
         assert shown() == {"3.0"}
-        for worker in workers:
-            os.kill(worker, signal.SIGKILL)
-        eventually(lambda: shown() == {"0.0"}, failure=shown)
     assert server.stop() == 0
     assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
 
@@ -93,11 +89,11 @@ def _with_key(request: bytes, key: str) -> bytes:
 def test_honest_requests_are_answered_beside_hostile_clients(serve: Serve, count: int, grown_mb: float) -> None:
     """Three honest clients with a key, beside hostile ones: every malicious file, aborted and stalled uploads, unread
     responses, stray bytes. Every honest request is answered, and memory does not grow after the first third."""
-    server = serve(api_key_sha256=f"{key_hash('honest')},{key_hash('hostile')}", header_timeout_s=2, body_timeout_s=2)
+    server = serve(api_key_sha256=f"{key_hash('honest')},{key_hash('hostile')}")
     chance = random.Random(0)  # noqa: S311  # a repeatable load
     honest = [_with_key(request, "honest") for request in REQUESTS]
     hostile = [_with_key(request_bytes(case.payload, case.kind, host="localhost"), "hostile") for case in corpus()]
-    asset = _with_key(b"GET /docs/assets/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n", "hostile")
+    asset = _with_key(b"GET /static-offline-docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n", "hostile")
     left, statuses, refused = iter(range(count)), Counter[int](), Counter[int]()
 
     async def sends(requests: list[bytes], counts: Counter[int]) -> None:
@@ -128,7 +124,7 @@ def test_honest_requests_are_answered_beside_hostile_clients(serve: Serve, count
     grown = server.memory_mb() - before_mb
     print(f"honest {dict(statuses)}, hostile {dict(refused)}, resident {before_mb:.0f} MB, grown {grown:+.1f} MB")
     assert set(statuses) == {200}, "every honest request was answered"
-    assert set(refused) <= {200, 408, 413, 415, 422, 429, 503}
+    assert set(refused) <= {200, 413, 415, 422, 503}
     assert min(statuses.total(), refused.total()) > count / 10
     assert grown <= grown_mb
     assert "Traceback" not in server.log.read_text()

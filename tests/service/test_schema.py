@@ -28,8 +28,7 @@ def test_the_description_is_valid_openapi(connect: Connect) -> None:
 )
 def test_the_service_matches_its_description(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
     artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
-    settings = {"body_timeout_s": 2, "header_timeout_s": 2, "max_per_client": 0, "api_key_sha256": key_hash("a key")}
-    server = serve(artifact=artifact, **settings)
+    server = serve(artifact=artifact, api_key_sha256=key_hash("a key"))
     program, config = Path(sys.executable).with_name("schemathesis"), Path(__file__).with_name("schemathesis.toml")
     command = [program, "--config-file", config, "run", f"{server.url}/openapi.json", "--checks", "all"]
     for header in ("X-API-Key: a key", "Authorization: Bearer a key"):

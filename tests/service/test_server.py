@@ -2,16 +2,14 @@
 
 import os
 import socket
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mien.app.cli.serve import serve
 from mien.app.errors import SettingsError, StartupError
 from mien.app.inference.detect import weights
-from mien.app.inference.runtime.sessions import CPU
 from mien.app.service import local_page, server
 from mien.app.settings import Settings, load_settings
 from tests.support import environment_of
@@ -49,53 +47,32 @@ def test_a_wrong_setting_prevents_the_start_and_is_named_as_it_was_given(
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize("model", [None, "runs/mine"])
-def test_workers_get_every_option_despite_a_variable(
-    environment: dict[str, str], tmp_path: Path, model: str | None
-) -> None:
-    environment |= {"MIEN_DEVICE": "cuda", "MIEN_MODEL": "another", "MIEN_DATA_DIR": "sets"}  # the last is of training
-    chosen = Settings(
-        device="auto", model=model, models_dir=tmp_path, cors_origins="https://a.example,https://b.example",
-        detect_rotated=False, detection_threshold=0.5, api_key_sha256=KEY,
-    )  # fmt: skip
-    server._export(chosen)
-    assert load_settings() == chosen
-    assert os.environ.get("MIEN_MODEL") == model
-
-
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the server starts, with one model that is not opened, and without an effect on this process."""
-    started: list[str] = []
-    classifier = SimpleNamespace(precision="int8", provider=CPU, manifest=SimpleNamespace(graphs=("fp32", "int8")))
-
-    def workers(_: object, sockets: list[socket.socket]) -> SimpleNamespace:
-        return SimpleNamespace(run=lambda: (started.append("workers"), sockets[0].close()))
-
-    monkeypatch.setattr(server, "open_labelers", lambda _: {"fast": SimpleNamespace(classifier=classifier)})
-    monkeypatch.setattr(server, "Workers", workers)
-    monkeypatch.setattr(server.uvicorn.Server, "run", lambda *_: started.append("one"))
+def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What the server starts, with a model that is not opened, and without an effect on this process."""
+    started: list[object] = []
+    monkeypatch.setattr(server, "open_labeler", lambda _: object())
+    monkeypatch.setattr(server.uvicorn, "run", lambda app, **_: started.append(app))
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
     return started
 
 
-def test_worker_processes_keep_the_precision_that_their_parent_measured(started: list[str]) -> None:
-    server.run(Settings(workers=2, port=0))
-    assert server.os.environ.get("MIEN_PRECISION") == "int8"
-    assert started == ["workers"]
-
-
-@pytest.mark.parametrize("setting", ["api_keys_file", "tracing"])
-def test_a_setting_that_no_worker_could_use_prevents_the_start(
-    started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)  # as without the packages for tracing
+def test_a_setting_that_no_worker_could_use_prevents_the_start(started: list[object], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    value = True if setting == "tracing" else tmp_path / "file" / "below"
-    with pytest.raises(StartupError, match=r"extra `trace`" if setting == "tracing" else "below"):
-        server.run(Settings(workers=2, port=0, **{setting: value}))  # type: ignore[arg-type]
+    with pytest.raises(StartupError, match="below"):
+        server.run(Settings(workers=2, api_keys_file=tmp_path / "file" / "below"))
     assert not started
+
+
+def test_options_of_the_command_line_reach_worker_processes(
+    started: list[object], environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment |= {"MIEN_MIN_FACE_PX": "20", "MIEN_PORT": "1"}
+    serve(port=0, workers=2, model=str(tmp_path))
+    assert started == ["mien.app.main:create_app"]
+    chosen = load_settings()
+    assert (chosen.port, chosen.workers, chosen.model, chosen.min_face_px) == (0, 2, str(tmp_path), 20)
 
 
 @pytest.mark.usefixtures("started")
@@ -106,25 +83,6 @@ def test_a_folder_without_yunet_is_a_warning_of_the_start(
     server.run(Settings(models_dir=tmp_path, port=0))
     (warning,) = (record.message for record in caplog.records if record.levelname == "WARNING")
     assert str(tmp_path) in warning
-
-
-@pytest.mark.usefixtures("started")
-def test_a_port_in_use_ends_the_start_before_models_are_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "open_labelers", lambda _: pytest.fail("models are opened"))
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"MIEN_PORT={port}: Address already in use"):
-            server.run(Settings(port=port))
-
-
-@pytest.mark.usefixtures("started")
-def test_the_limit_of_open_files_is_raised_for_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    resource = pytest.importorskip("resource")
-    limits: list[tuple[int, int]] = []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.append(new))
-    server.run(Settings(port=0, max_connections=1024))
-    assert limits == [(1536, 4096)]
 
 
 def test_the_page_is_served_locally_and_a_used_port_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:

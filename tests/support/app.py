@@ -97,8 +97,7 @@ def _connecting(classifier: Classifier) -> Iterator[Connect]:
         def start(*, detector: object = None, classifies: object = classifier, **settings: object) -> TestClient:
             chosen = Settings(**{"device": "cpu", **settings})
             labeler = Labeler(detector or DrawnFaces(), classifies, chosen)
-            labelers = dict.fromkeys(chosen.model_names, labeler)
-            return running.enter_context(LocalClient(create_app(chosen, labelers=labelers)))
+            return running.enter_context(LocalClient(create_app(chosen, labeler=labeler)))
 
         yield start
 

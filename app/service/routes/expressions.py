@@ -5,12 +5,11 @@ import base64
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 
@@ -20,7 +19,6 @@ from mien.app.inference.decode import FILES_ONLY
 from mien.app.inference.drawing import annotate, overlay, reduced
 from mien.app.inference.records import Photo
 from mien.app.service.admission import Reservation
-from mien.app.service.keys import client_of
 from mien.app.service.routes import UNIQUE_OPTIONS, HeldResponse, TheService, problem_docs
 from mien.app.service.schemas import (
     EncodedImages,
@@ -33,7 +31,7 @@ from mien.app.service.schemas import (
     ProblemDetails,
 )
 from mien.app.service.state import Service
-from mien.app.service.uploads import BOXES, FIELD, Upload, read_uploads
+from mien.app.service.uploads import FIELD, Upload, read_uploads
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
 from mien.data.contract.decode import formats
@@ -41,7 +39,6 @@ from mien.data.contract.decode import formats
 T = TypeVar("T")
 router = APIRouter()
 _BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
-_GIVEN_BOX: Final = {"$ref": "#/components/schemas/GivenBox"}
 _KINDS: Final = tuple(f"image/{name.lower()}" for name in formats() if name not in FILES_ONLY)
 # A small photo with one face, so that the example of the API description can be sent
 _PHOTO: Final = base64.b64encode((Path(__file__).parents[2] / "static" / "example.jpg").read_bytes()).decode()
@@ -55,14 +52,9 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
                 "additionalProperties": False,
                 "properties": {
                     FIELD: {"type": "array", "minItems": 1, "items": _BINARY},
-                    BOXES: {
-                        "type": "array",
-                        "items": {"anyOf": [{"type": "array", "items": _GIVEN_BOX}, {"type": "null"}]},
-                        "description": "for each image, in order: boxes to label instead of detected faces, or null",
-                    },
                 },
             },
-            "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}, BOXES: {"contentType": "application/json"}},
+            "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}},
         },
         "application/json": {
             "schema": {"$ref": "#/components/schemas/EncodedImages"},
@@ -75,7 +67,7 @@ _TO_JSON: Final = TypeAdapter(ExpressionsResponse).dump_json
 _PIECE_BYTES: Final = 262_144
 _DRAWN_PX: Final = 2048
 _RESPONSE_COPIES: Final = 2  # of an image in a response: its text, and JSON
-_PROBLEMS: Final = (400, 401, 403, 408, 413, 415, 422, 429, 500, 503)
+_PROBLEMS: Final = (400, 401, 403, 413, 415, 422, 500, 503)
 
 
 def describe_limits(document: dict[str, Any], settings: Settings) -> None:
@@ -93,14 +85,6 @@ def describe_limits(document: dict[str, Any], settings: Settings) -> None:
             operation["responses"].pop("422")
     for unused in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(unused, None)
-    for operation in operations:
-        for parameter in operation.get("parameters", ()):
-            if parameter["name"] == "model":
-                parameter["schema"] = {
-                    "type": "string",
-                    "enum": list(settings.model_names),
-                    "default": settings.model_names[0],
-                }
 
 
 @router.post(
@@ -119,22 +103,14 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
     the body, as `image/*` or `application/octet-stream`. An image that cannot be read has an `error`; if none can be
     read, the response is a problem. An image without a face has an empty list of `faces`. No image is stored.
     """
-    labeler, settings = service.labeler(options.model), service.settings
+    labeler, settings = service.labeler, service.settings
     classifier = labeler.classifier
     if options.explain and classifier.manifest.explain is None:
         raise InvalidRequest(f"explain: model {classifier.manifest.name} has no attention map; request without explain")
     clock = _Clock()
     with ExitStack() as cleanup:
-        reservation = cleanup.enter_context(service.admission.admit(client_of(request)))
-        try:
-            async with asyncio.timeout(settings.body_timeout_s):
-                uploads = await read_uploads(request.headers, request.stream(), settings, reservation.buffer)
-        except TimeoutError:
-            raise HTTPException(
-                HTTPStatus.REQUEST_TIMEOUT,
-                f"the body did not arrive within {settings.body_timeout_s:g} s",
-                headers={"Connection": "close"},
-            ) from None
+        reservation = cleanup.enter_context(service.admission.admit())
+        uploads = await read_uploads(request.headers, request.stream(), settings, reservation.buffer)
         clock.lap("receive")
         try:
             images = await _until_gone(request, _label(service, uploads, options, reservation, clock))
@@ -186,7 +162,7 @@ async def _label(
     """
     timeout_s = service.settings.request_timeout_s
     threads = asyncio.Semaphore(service.threads)
-    classifier = service.labeler(options.model).classifier
+    classifier = service.labeler.classifier
 
     async def label(index: int) -> ImageResult | Exception:
         name = uploads[index].name
@@ -206,7 +182,7 @@ async def _label(
                 raise error.with_traceback(None) from None
 
     try:
-        async with asyncio.timeout(timeout_s), service.admission.slot(reservation.client):
+        async with asyncio.timeout(timeout_s), service.admission.slot():
             clock.lap("wait")
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(label(index)) for index in range(len(uploads))]
@@ -251,7 +227,6 @@ def image_result(
         faces=[
             FaceResult.of(
                 face,
-                top_k=options.top_k,
                 explanation=explanation,
                 crop=ImageData.of(face.crop) if options.crops else None,
             )

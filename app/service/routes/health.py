@@ -7,7 +7,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
 from mien.app import VERSION
-from mien.app.errors import ShuttingDown
 from mien.app.service.routes import TheService, problem_docs
 from mien.app.service.schemas import Record
 
@@ -45,21 +44,19 @@ async def health() -> Health:
     return Health(version=VERSION)
 
 
-@router.get("/ready", summary="Ready for work", responses=problem_docs(500, 503))
+@router.get("/ready", summary="Ready for work", responses=problem_docs(500))
 async def ready(service: TheService) -> Readiness:
-    """200 with what runs, or 503 while the process is stopping; nothing listens before the model is warm."""
-    if service.draining:
-        raise ShuttingDown("the service is stopping: it finishes accepted requests and accepts no new ones")
-    classifier = service.default.classifier
+    """200 with what runs; nothing listens before the model is warm, nor while the process stops."""
+    classifier = service.labeler.classifier
     return Readiness(
         model=classifier.manifest.name,
         provider=classifier.provider,
         precision=classifier.precision,
         fallback=service.fallback,
-        detector=service.default.detector.name,
+        detector=service.labeler.detector.name,
         queue_depth=service.admission.waiting,
         queue_limit=service.settings.max_queue,
-        requests_inside=service.admission.admitted,
+        requests_inside=service.admission.waiting + service.admission.working,
         version=VERSION,
     )
 

@@ -6,7 +6,6 @@ from typing import Final, Literal
 from fastapi import APIRouter, HTTPException, Response
 from pydantic import Field
 
-from mien.app.inference.classifier import Classifier
 from mien.app.service.routes import TheService, problem_docs
 from mien.app.service.schemas import Fraction, Label, Record
 
@@ -15,9 +14,8 @@ CARD_NAME: Final = "card.md"
 
 
 class ModelInfo(Record):
-    """One model that this process serves."""
+    """The model that this process serves."""
 
-    choice: str = Field(description="value of the option `model` that chooses it")
     name: str
     labels: list[Label]
     contract_id: str
@@ -45,21 +43,18 @@ class ModelsResponse(Record):
 
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
 async def models(service: TheService) -> ModelsResponse:
-    """The verified artifacts that this process runs, the default first, with their metrics in this precision."""
-    return ModelsResponse(models=[_info(choice, labeler.classifier) for choice, labeler in service.labelers.items()])
-
-
-def _info(choice: str, classifier: Classifier) -> ModelInfo:
+    """The verified artifact that this process runs, with its metrics in this precision."""
+    classifier = service.labeler.classifier
     manifest = classifier.manifest
     own = {
-        "choice": choice,
         "precision": classifier.precision,
         "provider": classifier.provider,
         "prior": classifier.prior,
         "explain": manifest.explain is not None,
         "metrics": [score.model_dump() for score in manifest.metrics_in(classifier.precision)],
     }
-    return ModelInfo(**own | manifest.model_dump(include=ModelInfo.model_fields.keys() - own))
+    info = ModelInfo(**own | manifest.model_dump(include=ModelInfo.model_fields.keys() - own))
+    return ModelsResponse(models=[info])
 
 
 @router.get(
@@ -71,8 +66,8 @@ def _info(choice: str, classifier: Classifier) -> ModelInfo:
 )
 async def model_card(name: str, service: TheService) -> Response:
     """The model card as Markdown: use, training data, metrics and limitations."""
-    for labeler in service.labelers.values():
-        if labeler.classifier.manifest.name == name:
-            text = await service.in_thread((labeler.classifier.folder / CARD_NAME).read_bytes)
-            return Response(text, media_type="text/markdown")
-    raise HTTPException(HTTPStatus.NOT_FOUND)
+    classifier = service.labeler.classifier
+    if classifier.manifest.name != name:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    text = await service.in_thread((classifier.folder / CARD_NAME).read_bytes)
+    return Response(text, media_type="text/markdown")

@@ -67,7 +67,7 @@ async def page() -> Response:
 @router.get("/page/card.txt")
 async def card(service: TheService) -> Response:
     """The card of the default model as text, which every browser shows."""
-    path = service.default.classifier.folder / CARD_NAME
+    path = service.labeler.classifier.folder / CARD_NAME
     return FileResponse(path, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-cache"})
 
 

@@ -14,9 +14,8 @@ from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
 from fastapi import Query as InQuery
 from pydantic import Field
 
-from mien.app.errors import CapacityError, RequestError, Unauthorized
+from mien.app.errors import CapacityError, RequestError
 from mien.app.inference.records import Photo
-from mien.app.service.keys import STREAM_PROTOCOL, client_of, key_of
 from mien.app.service.routes import UNIQUE_OPTIONS, TheService
 from mien.app.service.schemas import (
     FaceOptions,
@@ -33,11 +32,10 @@ from mien.data.contract import DecodeError
 router = APIRouter()
 _IDLE_S: Final = 60.0
 _SEND_S: Final = 10.0
-_GOING_AWAY, _UNSUPPORTED, _NOT_ALLOWED, _TOO_BIG = 1001, 1003, 1008, 1009  # RFC 6455, section 7.4.1
+_GOING_AWAY, _UNSUPPORTED, _TOO_BIG = 1001, 1003, 1009  # RFC 6455, section 7.4.1
 _CLOSE_REASONS: Final = {
     _GOING_AWAY: "no frame for a minute, or responses are not read",
     _UNSUPPORTED: "send each frame as a binary message with a JPEG, not as text",
-    _NOT_ALLOWED: "the API key was removed",
     _TOO_BIG: "the frame has more bytes than MIEN_MAX_FRAME_BYTES",
 }
 
@@ -86,9 +84,8 @@ class NewestFrame:
 @router.websocket("/v1/stream", dependencies=UNIQUE_OPTIONS)
 async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery()], service: TheService) -> None:
     """Label the faces of one webcam until either side closes."""
-    with service.admission.stream(client_of(websocket)):
-        offered = websocket.scope.get("subprotocols", [])
-        await websocket.accept(subprotocol=STREAM_PROTOCOL if STREAM_PROTOCOL in offered else None)
+    with service.admission.stream():
+        await websocket.accept()
         await _serve(websocket, service, options)
 
 
@@ -139,17 +136,13 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
 
 async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
-    client = client_of(websocket)
     label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
     while True:
         number, payload = await newest.get()
         try:
-            key_of(websocket)  # still valid
-            async with service.admission.slot(client):
+            async with service.admission.slot():
                 fields = await service.label_image(payload, label_options, _fields)
             service.metrics.frames.labels("processed").inc()
-        except Unauthorized:
-            return _NOT_ALLOWED
         except (RequestError, CapacityError, DecodeError) as error:
             none = dict.fromkeys(("width", "height"))
             fields = none | {"faces": [], "timings_ms": {}, "error": ProblemDetails.of(error)}
