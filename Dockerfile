@@ -62,8 +62,7 @@ ENV PATH=/opt/mien/bin:$PATH \
     MIEN_MODELS_DIR=/opt/models \
     MIEN_DETECTOR=yunet \
     MIEN_HOST=0.0.0.0 \
-    MIEN_PORT=8000 \
-    MIEN_DRAIN_S=5
+    MIEN_PORT=8000
 USER 10001:10001
 WORKDIR /tmp
 EXPOSE 8000
