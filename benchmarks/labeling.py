@@ -73,11 +73,11 @@ def _bare_s(paths: list[Path], pipeline: Labeler, workers: int) -> float:
 
 
 def run_mien(folder: Path, *options: str, **process: Any) -> dict[str, Any]:
-    """Summary of `mien label` in a process of its own. Raises: CalledProcessError."""
-    command = [sys.executable, "-m", "mien", "label", str(folder), *options, "--json-log"]
-    done = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True, **process)
-    summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
-    return summary
+    """`run.json` of `mien label` in a process of its own. Raises: CalledProcessError."""
+    command = [sys.executable, "-m", "mien", "label", str(folder), *options, "--quiet"]
+    subprocess.run(command, check=True, **process)
+    facts: dict[str, Any] = json.loads((Path(options[options.index("--out") + 1]) / "run.json").read_text())
+    return facts
 
 
 def measure(  # every argument is an option of the command
@@ -102,7 +102,8 @@ def measure(  # every argument is an option of the command
                 best_s[name] = min(best_s[name], outcome.total_seconds)
                 shutil.rmtree(out)
         on_cluster = ("--out", f"{place}/ray", "--write", "csv", "--engine", "ray", "--workers", str(workers))
-        ray_images_per_s = run_mien(folder, *on_cluster)["images_per_s"] if ray else None
+        ray_run = run_mien(folder, *on_cluster) if ray else None
+        ray_images_per_s = ray_run and ray_run["labeled_now"] / ray_run["seconds_labeling"]
     return {
         "efficiency": best_s["bare_images_per_s"] / best_s["images_per_s"],
         **{name: count / seconds for name, seconds in best_s.items()},

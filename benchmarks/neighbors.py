@@ -59,10 +59,11 @@ def measure_mien(folder: Path, models_dir: str | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         environment |= {"XDG_CACHE_HOME": place, "PYTHONPATH": str(_ROOT)}
         environment |= {"MIEN_MODELS_DIR": models_dir} if models_dir else {}
-        summary = run_mien(folder, "--out", f"{place}/out", "--write", "csv", env=environment, cwd=_ROOT)
-    rates = {"images_per_s": summary["images_per_s"], "faces": summary["faces"]}
-    name = f"Mien, {summary['detector']}, {summary['precision']}"
-    return {"program": name, "photos_with_face": summary["statuses"]["ok"], **rates}
+        facts = run_mien(folder, "--out", f"{place}/out", "--write", "csv", env=environment, cwd=_ROOT)
+    images_per_s = facts["labeled_now"] / facts["seconds_labeling"]
+    name = f"Mien, {facts['settings']['detector']}, {facts['settings']['precision']}"
+    rates = {"images_per_s": images_per_s, "faces": sum(facts["faces"].values())}
+    return {"program": name, "photos_with_face": facts["images"]["ok"], **rates}
 
 
 def neighbor_commands(fer: Path | None, js: Path | None) -> dict[str, list[str]]:

@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, Self, SupportsIndex, TypeVar, overload
@@ -28,8 +27,7 @@ from mien.app.inference.records import Box, Detection, Face, Photo, Prepared
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import Array, EmptyImage, ImageTooLarge
-from mien.data.contract.decode import upright_rgb
-from mien.data.contract.levels import decode_stretched, narrow_levels
+from mien.data.contract.decode import decode, upright_rgb
 from mien.data.errors import MienError
 
 Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
@@ -63,7 +61,7 @@ class Faces(list[Face]):
 
     Attributes:
         width, height: size of the upright photo, pixels.
-        model, detector: their names; no detector for aligned and whole faces.
+        model, detector: their names; no detector for whole faces.
         notes: codes of what may be missing or different, such as `max_faces`; see `mien.app.inference.records.NOTES`.
     """
 
@@ -112,7 +110,7 @@ class Faces(list[Face]):
 
         source = Path(self._source).read_bytes() if isinstance(self._source, str) else self._source
         limit = self.width * self.height
-        pixels = decode_stretched(source, max_pixels=limit)[0] if isinstance(source, bytes) else source
+        pixels = decode(source, max_pixels=limit) if isinstance(source, bytes) else source
         if pixels.shape[:2] != (self.height, self.width):
             raise InvalidRequest(
                 f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "
@@ -150,7 +148,6 @@ class Analyzer:
         self,
         image: Image,
         *,
-        aligned: bool = False,
         whole: bool = False,
         boxes: Iterable[Sequence[float] | Array] | None = None,
     ) -> Faces:
@@ -159,25 +156,25 @@ class Analyzer:
         Args:
             image: a path; the bytes of an image file, or a binary file object; an image of Pillow; or pixels (H, W, 3)
                 uint8 in RGB (OpenCV has BGR: pass `image[..., ::-1]`).
-            aligned: the image is an aligned face of 112x112 pixels, such as `face.crop`; nothing is detected.
-            whole: the image is one face of any size, brow to chin with a margin; nothing is detected.
+            whole: the image is one face of any size, brow to chin with a margin; nothing is detected. One of 112x112
+                pixels, such as `face.crop`, is taken as it is.
             boxes: the faces instead of detected ones: (x, y, width, height), or five landmarks (5, 2), in pixels of the
                 upright photo. The result has one face for each, in this order.
         Raises: OSError, for a path that cannot be read; MienError, for an image or a box that cannot be used;
             TypeError.
         """
         faces_at = None if boxes is None else [_box_or_face(index, box) for index, box in enumerate(boxes)]
-        prepared = self._prepare(image, aligned=aligned, whole=whole, boxes=faces_at)
+        prepared = self._prepare(image, whole=whole, boxes=faces_at)
         (faces,) = self._classify([prepared])
         return faces
 
-    def analyze_batch(self, images: Iterable[Image], *, aligned: bool = False, whole: bool = False) -> list[Faces]:
+    def analyze_batch(self, images: Iterable[Image], *, whole: bool = False) -> list[Faces]:
         """Label several photos, in order; the faces of up to 16 photos are classified together.
 
         Args: see `analyze`.
         Raises: BatchError at the end, which names the images that cannot be used and has the results of the others.
         """
-        return in_batches(images, lambda image: self._prepare(image, aligned=aligned, whole=whole), self._classify)
+        return in_batches(images, lambda image: self._prepare(image, whole=whole), self._classify)
 
     def _prepare(self, image: Image, **options: Any) -> tuple[Prepared, str, _Source]:
         """The prepared photo, the name of its detector, and its source."""
@@ -185,14 +182,12 @@ class Analyzer:
         try:
             source = self._read(image)
             prepared = labeler.prepare(source, **options)
-            if isinstance(image, PIL.Image.Image) and narrow_levels(image) is not None:  # of bytes, the labeler says so
-                prepared = replace(prepared, notes=("stretched", *prepared.notes))
         except MienError as error:
             if path is not None or isinstance(error, ImageTooLarge):
                 hint = ". Analyzer(max_pixels=...) sets another limit." if isinstance(error, ImageTooLarge) else ""
                 error.args = (f"{'' if path is None else f'{path}: '}{error}{hint}", *error.args[1:])
             raise
-        detector = "none" if options.get("aligned") or options.get("whole") else labeler.detector.name
+        detector = "none" if options.get("whole") else labeler.detector.name
         return prepared, detector, source if path is None else str(Path(path).absolute())
 
     def _classify(self, photos: Sequence[tuple[Prepared, str, _Source]]) -> list[Faces]:
@@ -296,7 +291,7 @@ def pixels_of(image: Array | PIL.Image.Image, *, max_pixels: int) -> Array:
     if isinstance(image, PIL.Image.Image):
         if getattr(image, "tile", None) and getattr(image, "fp", None) is None:
             raise InvalidRequest("image of Pillow: its file is closed, and its pixels are not loaded. Load it first.")
-        return upright_rgb(image, max_pixels=max_pixels, levels=narrow_levels(image))
+        return upright_rgb(image, max_pixels=max_pixels)
     if image.ndim == 3 and image.shape[2] == 3 and image.dtype == np.uint8 and image.size:
         return np.ascontiguousarray(image)
     raise InvalidRequest(

@@ -24,15 +24,4 @@ def main() -> None:
         exit_when_stopped()
     from mien.app.cli.program import app
 
-    if "--json-log" not in sys.argv:
-        app()
-        return
-    import typer
-
-    from mien.app.cli.exit_codes import USAGE
-    from mien.app.cli.options import fail
-
-    try:
-        sys.exit(app(standalone_mode=False))
-    except typer.TyperException as error:
-        fail(error.format_message(), USAGE)
+    app()

@@ -1,10 +1,7 @@
 """Exit codes, and the handling of signals during the imports of `mien label`; fast to import."""
 
-import json
 import os
 import signal
-import sys
-import time
 from types import FrameType
 from typing import Final
 
@@ -21,13 +18,6 @@ def stopped_by(name: str) -> str:
     return f"stopped by {name}. Rerun the same command to resume."
 
 
-def error_line(message: str, code: int) -> str:
-    """The last line on standard error of a command that fails: JSON with `--json-log`."""
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    fields = {"time": stamp, "event": "failed", "error": message, "code": code}
-    return f"{json.dumps(fields, ensure_ascii=False) if '--json-log' in sys.argv else f'mien: {message}'}\n"
-
-
 def exit_when_stopped() -> None:
     """Exit at SIGINT and SIGTERM during imports, which take about a second.
 
@@ -38,5 +28,5 @@ def exit_when_stopped() -> None:
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
-    os.write(2, error_line(stopped_by(signal.Signals(number).name), STOPPED).encode())
+    os.write(2, f"mien: {stopped_by(signal.Signals(number).name)}\n".encode())
     os._exit(STOPPED)

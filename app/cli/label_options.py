@@ -1,6 +1,5 @@
 """Flags and help of the options of `mien label`, by field of `LabelOptions`, which has their types and defaults."""
 
-import codecs
 import dataclasses
 import inspect
 import math
@@ -34,13 +33,6 @@ def _patterns(values: list[str]) -> list[str]:
     return [os.fsencode(value).decode("utf-8", "backslashreplace") for value in values]
 
 
-def _encoding(name: str | None) -> str | None:
-    try:
-        return name and codecs.lookup(name).name
-    except LookupError:
-        raise typer.BadParameter(f"{name} is not an encoding that Python knows, such as cp932, gbk or cp1251") from None
-
-
 def _seconds(text: str) -> float:
     """Parse seconds, or hours, minutes and seconds between colons."""
     try:
@@ -54,7 +46,7 @@ def _seconds(text: str) -> float:
 
 
 _OPTIONS: Final[dict[str, Any]] = {
-    "inputs": typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns, s3:// URLs."),
+    "inputs": typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, s3:// URLs."),
     "out": typer.Option(
         "--out",
         "-o",
@@ -67,22 +59,11 @@ _OPTIONS: Final[dict[str, Any]] = {
     "recursive": _input(help="Enter subfolders."),
     "ignore": _input(metavar="PATTERN", callback=_patterns, help="Skip matching paths, such as '*.tif' or 'raw/*'."),
     "hidden": _input("--hidden", help="Include hidden files."),
-    "symlinks": _input(metavar="WHICH", help="files: links to files; follow: to folders, too; skip: none."),
     "every": _input(min=1, metavar="N", help="Every N-th video frame; 1: all."),
     "per_second": _input(min=0.001, metavar="N", help="N video frames per second; by default 2."),
-    "scenes": _input("--scenes", help="The first video frame of every scene."),
-    "live_photos": _input("--live-photos", help="Label the videos of Live Photos, too."),
     "start": _input(parser=_seconds, metavar="TIME", help="Begin videos here: seconds, or 1:02:03.5."),
     "end": _input(parser=_seconds, metavar="TIME", help="End videos before this time."),
-    "zip_encoding": _input(
-        metavar="NAME", callback=_encoding, help="Encoding of names in zip files that lack it: cp932, gbk, cp1251, ..."
-    ),
-    "animations": _input("--animations", help="Every frame of GIF, WebP, PNG and AVIF animations."),
-    "aligned": _input("--aligned", help="Images are aligned faces of 112x112 px."),
-    "whole": _input("--whole", help="Images are one face each, brow to chin with a margin."),
-    "boxes": _input(
-        metavar="FILE", help="Label these boxes or landmarks, of a CSV (file, x, y, width, height) or COCO file."
-    ),
+    "whole": _input("--whole", help="Images are one face each, brow to chin with a margin, such as crops."),
     "outputs": _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs."),
     "spreadsheet_safe": _output(
         "--spreadsheet-safe",
@@ -91,11 +72,8 @@ _OPTIONS: Final[dict[str, Any]] = {
     "annotated_px": _output(min=64, help="Maximum long side of annotated copies, pixels."),
     "limit": _run(min=1, help="Label at most N more images."),
     "dry_run": _run("--dry-run", help="Count what would be labeled and write nothing."),
-    "check_hashes": _run("--check-hashes", help="Hash all files to find changes with unchanged size and time."),
-    "new_run": _run("--new-run", help="Start over with other settings; keeps the old journal."),
     "workers": _run(min=0, max=256, help="Threads; 0: one per core."),
     "quiet": _message("--quiet", "-q", help="Print errors only."),
-    "json_log": _message("--json-log", help="Log JSON lines to stderr, including the summary."),
     "engine": _cluster(help="ray: label on the machines of a cluster (extra `ray`)."),
     "ray_address": _cluster(metavar="HOST:PORT|auto", help="Existing cluster (default: start a local one)."),
 }

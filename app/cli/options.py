@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from mien.app.cli.exit_codes import FAILED, error_line
+from mien.app.cli.exit_codes import FAILED
 
 _PANEL = "Model"  # heading of the help
 
@@ -56,5 +56,5 @@ def printed_errors() -> Iterator[None]:
 
 def fail(message: str, code: int) -> NoReturn:
     """Print one line to standard error and exit with a status code."""
-    sys.stderr.write(error_line(message, code))
+    sys.stderr.write(f"mien: {message}\n")
     raise SystemExit(code)

@@ -18,8 +18,7 @@ from typing import Final
 from mien.app.inference.detect.search import is_tiled
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage
-from mien.data.contract.decode import Probe, open_image, probe, tiff_entries
-from mien.data.contract.levels import decode_open
+from mien.data.contract.decode import Probe, open_image, probe, tiff_entries, upright_rgb
 
 # Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
 SMALL_PX: Final = 5_000_000
@@ -55,15 +54,11 @@ _TIFF: Final = (b"II\x2a\0", b"MM\0\x2a", b"II\x2b\0", b"MM\0\x2b")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size.
-
-    notes: codes of `NOTES`.
-    """
+    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size."""
 
     image: Array
     width: int
     height: int
-    notes: tuple[str, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -94,15 +89,9 @@ def decode_image(
             check_cost(size, len(payload), scans, max_pixels=settings.max_pixels)
             admit(size)
         reduced = reduced and not is_tiled(size.width, size.height, settings)
-        # OpenCV's decoders get no bytes of untrusted senders
-        pixels, is_stretched = decode_open(
-            image,
-            payload,
-            max_pixels=settings.max_pixels,
-            reduce_to_px=settings.detection_max_px if reduced else None,
-            colors=admit is None,
-        )
-    return Decoded(pixels, size.width, size.height, ("stretched",) if is_stretched else ())
+        least_px = settings.detection_max_px if reduced else None
+        pixels = upright_rgb(image, max_pixels=settings.max_pixels, reduce_to_px=least_px, keep=False)
+    return Decoded(pixels, size.width, size.height)
 
 
 def check_header(payload: bytes) -> int:

@@ -45,7 +45,6 @@ class Labeler:
         self,
         image: bytes | Array,
         *,
-        aligned: bool = False,
         whole: bool = False,
         boxes: Sequence[Box | Detection] | None = None,
         min_face_px: float = 0.0,
@@ -56,29 +55,30 @@ class Labeler:
 
         Args:
             image: the bytes of a file, or (H, W, 3) uint8 RGB pixels.
-            aligned: the image is an aligned face already, such as a crop of `mien label`; nothing is detected.
-            whole: the image is one face, brow to chin with a margin, of any size; nothing is detected.
+            whole: the image is one face, brow to chin with a margin, of any size; nothing is detected. One of 112x112
+                pixels, such as a crop of `mien label`, is taken as it is.
             boxes: the faces, instead of detected ones; the result has one face for each, in this order. Boxes are in
                 pixels of the upright photo; a Detection has landmarks, too (`boxes.py`).
             min_face_px: ignore detected faces whose shorter side is smaller; those below the setting are always
                 ignored.
             keep_pixels: keep the pixels in the result.
             admit: for the bytes of an untrusted sender: see `decode_image`.
-        Raises: DecodeError and its subclasses; InvalidFace, for boxes that cannot be used, an aligned image of another
-            size or a whole one of a pixel; InvalidRequest, for options that exclude each other.
+        Raises: DecodeError and its subclasses; InvalidFace, for boxes that cannot be used, or a whole image of a
+            pixel; InvalidRequest, for options that exclude each other.
         """
-        if aligned + whole + (boxes is not None) > 1:
-            raise InvalidRequest("aligned, whole and boxes: choose one of them")
+        if whole and boxes is not None:
+            raise InvalidRequest("whole and boxes: choose one of them")
         timings_ms: dict[str, float] = {}
-        detects = not (aligned or whole or boxes is not None)
+        detects = not whole and boxes is None
         with timed(timings_ms, "decode"):
             decoded = self._decoded(image, reduced=self.settings.reduced_decode and detects, admit=admit)
         detections: tuple[Detection, ...]
         notes: tuple[str, ...] = ()
         with timed(timings_ms, "detect"):
-            if aligned or whole:
-                detections = (_whole_face(decoded.image, aligned=aligned),)
-                notes = ("framing",) if whole and differs_in_framing(decoded.image, self.detector) else ()
+            if whole:
+                detections = (_whole_face(decoded.image),)
+                is_crop = decoded.image.shape[:2] == (CROP_PX, CROP_PX)
+                notes = () if is_crop or not differs_in_framing(decoded.image, self.detector) else ("framing",)
             elif boxes is not None:
                 detections = self._at_boxes(decoded.image, boxes)
             else:
@@ -89,7 +89,7 @@ class Labeler:
                 decoded = self._decoded(image)
         share = 1 / decoded.scale
         with timed(timings_ms, "align"):
-            if aligned or whole:
+            if whole:
                 crops = [fit(decoded.image)]
             else:
                 crops = [align(decoded.image, face.scaled(share, share).landmarks_px) for face in detections]
@@ -100,7 +100,7 @@ class Labeler:
             np.stack(crops) if crops else NO_CROPS,
             decoded.image if keep_pixels else None,
             timings_ms,
-            (*decoded.notes, *notes),
+            notes,
         )
 
     def _decoded(
@@ -190,10 +190,8 @@ class Labeler:
         )
 
 
-def _whole_face(image: Array, *, aligned: bool) -> Detection:
+def _whole_face(image: Array) -> Detection:
     height, width = image.shape[:2]
-    if aligned and (height, width) != (CROP_PX, CROP_PX):
-        raise InvalidFace(f"aligned: image of {width}x{height} px, expected a face of {CROP_PX}x{CROP_PX} px")
     face = whole_face(image)
     try:
         similarity(face.landmarks_px)

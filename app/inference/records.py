@@ -13,7 +13,6 @@ from mien.data.quality import AMBIGUOUS_BELOW
 NOTES: Final = {
     "max_faces": "the photo has more faces than the limit (--max-faces); the largest are labeled",
     "reduced_search": "searched at reduced size, without faces below 1/160 of the long side; --small-faces finds these",
-    "stretched": "a small part of the range of 16 bits or floats is used: stretched to black and white",
     "framing": "the face fills less of the image, or another part of it, than in the faces that the model learned from",
 }
 NO_CROPS: Final = np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)

@@ -4,7 +4,6 @@ The driver forms the batches and commits their results to the journal, as it doe
 """
 
 import contextlib
-import hashlib
 import importlib.util
 import logging
 import math
@@ -20,14 +19,11 @@ from typing import Any, Final
 
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.batch import Batch, BatchLabeler, BatchResult, in_order
-from mien.app.labeling.face_file import read_face_file
 from mien.app.labeling.facts import open_pipeline, with_recorded_precision
 from mien.app.labeling.files import STATE_DIR, LabelingError
 from mien.app.labeling.images import THUMBS
-from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.reading import file_sha256
-from mien.app.labeling.records import Input, Result
+from mien.app.labeling.records import Input
 from mien.app.labeling.store import is_url
 from mien.app.settings import Settings
 
@@ -53,11 +49,9 @@ class RayTasks:
         self.workers = min(options.workers or cpus, cpus)
         self._ahead = self.workers if self.workers < cpus else 2 * self.workers
         inputs = [name if is_url(name) else os.path.abspath(name) for name in options.inputs]
-        inputs = [name for name in inputs if is_url(name) or os.path.lexists(name)]  # no patterns
-        boxes = options.boxes and options.boxes.absolute()
-        options = replace(options, out=options.out.absolute(), inputs=inputs, boxes=boxes)
+        options = replace(options, out=options.out.absolute(), inputs=inputs)
         settings = settings.absolute()
-        self._out, self.face_file = options.out, None if boxes is None else read_face_file(boxes)
+        self._out = options.out
         # max_calls: by default, a process that uses a GPU ends with its task, and the next one opens the models again
         resources = {"num_cpus": 1, "num_gpus": self._gpu_share(settings), "max_retries": _RETRIES, "max_calls": 0}
         opened = ray.remote(**resources)(open_on_worker).remote(pickle.dumps((options, settings)))
@@ -68,7 +62,7 @@ class RayTasks:
         self._setup = pickle.dumps((options, with_recorded_precision(settings, self.facts)))
         self._label = ray.remote(**resources)(label_on_worker)
 
-    def map(self, batches: Iterable[Batch], journal: Journal) -> Generator[tuple[Batch, BatchResult], None, None]:
+    def map(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, BatchResult], None, None]:
         """Label batches in order."""
         run_id = uuid.uuid4().hex
         (self._out / STATE_DIR / RUN_ID).write_text(run_id, encoding="ascii")
@@ -76,8 +70,7 @@ class RayTasks:
         def submit(batch: Batch) -> Callable[[], BatchResult]:
             if not batch.inputs:
                 return lambda: BatchResult([], {})
-            moved = _moved(batch.inputs, journal)
-            labeled = self._label.remote(self._setup, self.facts, batch.inputs, moved, run_id)
+            labeled = self._label.remote(self._setup, self.facts, batch.inputs, run_id)
             return partial(self._result, labeled, f" while it labeled a batch from {batch.inputs[0].name} on")
 
         return in_order(batches, submit, self._ahead)
@@ -111,10 +104,8 @@ def open_on_worker(setup: bytes) -> dict[str, str]:
     return _worker(setup).facts
 
 
-def label_on_worker(
-    setup: bytes, facts: dict[str, str], inputs: list[Input], moved: dict[int, Result], run_id: str
-) -> BatchResult:
-    """Label a batch; `moved` are earlier results by row, `facts` those of the first worker. Raises: LabelingError."""
+def label_on_worker(setup: bytes, facts: dict[str, str], inputs: list[Input], run_id: str) -> BatchResult:
+    """Label a batch; `facts` are those of the first worker. Raises: LabelingError."""
     labeler, machine = _worker(setup), socket.gethostname()
     own = labeler.facts
     if different := [f"{name} {own[name]} instead of {facts[name]}" for name in own if own[name] != facts[name]]:
@@ -125,12 +116,7 @@ def label_on_worker(
             f"machine {machine} cannot find the output folder {out} of this run. Use a folder that all machines share, "
             "or leave out the outputs annotated and crops."
         )
-
-    def earlier(item: Input, sha256: str) -> Result | None:
-        result = moved.get(item.row or 0)
-        return result if result is not None and result.sha256 == sha256 else None
-
-    return labeler.label(inputs, earlier)
+    return labeler.label(inputs)
 
 
 @lru_cache(maxsize=1)
@@ -146,20 +132,6 @@ def _worker(setup: bytes) -> BatchLabeler:
 def _run_id(out: Path) -> str | None:
     path = out / STATE_DIR / RUN_ID
     return path.read_text(encoding="ascii") if path.exists() else None
-
-
-def _moved(inputs: list[Input], journal: Journal) -> dict[int, Result]:
-    """Earlier results of moved inputs by row, which only the driver can look up."""
-    results: dict[int, Result] = {}
-    for item in inputs:
-        if not journal.may_have_moved(item):
-            continue
-        with contextlib.suppress(OSError):  # the worker will record the reason
-            payload = item.payload
-            sha256 = hashlib.sha256(payload).hexdigest() if payload else item.sha256 or file_sha256(item.path)
-            if (result := journal.earlier(item, sha256)) is not None:
-                results[item.row or 0] = result
-    return results
 
 
 @contextlib.contextmanager

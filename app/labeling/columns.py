@@ -8,7 +8,7 @@ from mien.app.inference.records import NOTES, Face
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.people import people_of
-from mien.app.labeling.records import Result, uncertainty
+from mien.app.labeling.records import uncertainty
 from mien.data.contract import LABELS, LANDMARKS
 from mien.data.quality import REASONS, head_pose
 
@@ -29,7 +29,7 @@ class Column:
 
 NOTES_MEANING: Final = f"codes of what to know about the image, separated by spaces: {', '.join(NOTES)}"
 FACE_COLUMNS: Final[tuple[Column, ...]] = (
-    Column("file", "text", "", "name of the input, relative to the folder given; members as `archive.zip/member`"),
+    Column("file", "text", "", "name of the input, relative to the folder given"),
     Column("status", "text", "", "`ok`, `no_face`, `error` or `skipped` (not an image)"),
     Column("face", "integer", "", "number of the face in its image, from 0, largest first; empty without a face"),
     Column("x", "number", "px", "left edge of the box, in the upright image; may be negative"),
@@ -53,14 +53,13 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     ),
     Column("roll", "number", "degrees", "in-plane rotation of the face, clockwise positive"),
     Column("sharpness", "number", "gray levels^2", "variance of the Laplacian of the face crop"),
-    Column("frame", "integer", "", "number from 0 of a frame of a video or a page of a TIFF; empty for still images"),
+    Column("frame", "integer", "", "number from 0 of a frame of a video; empty for still images"),
     Column("time_s", "number", "s", "time of the frame since the start of the video"),
     Column("image_width", "integer", "px", "width of the upright image"),
     Column("image_height", "integer", "px", "height of the upright image"),
     Column("file_sha256", "text", "", "SHA-256 of the file's bytes (of the whole file for a frame)"),
     Column("yaw", "number", "degrees", "estimated turn of the head; positive: to the right of the image"),
     Column("pitch", "number", "degrees", "estimated tilt of the head; positive: upward"),
-    Column("duplicate_of", "text", "", "first input, by name, with the same bytes; empty for the first one"),
     Column("precision", "text", "", "precision in which the model ran: `fp32`, `fp16` or `int8`"),
     Column("p_contempt", "number", "0..1", "calibrated probability of contempt; empty if the model does not know it"),
     Column("reasons", "text", "", f"why `label` may be wrong, separated by spaces: {', '.join(REASONS)}"),
@@ -95,7 +94,7 @@ def face_rows(journal: Journal) -> Iterator[Row]:
     video, people = "", dict[tuple[int, int], int]()
     for image in journal.images():
         name, frame = image.input.name, image.input.frame
-        if image.input.kind == "video" and image.input.is_frame and name != video:
+        if image.input.is_frame and name != video:
             video, people = name, people_of(journal, name)
         shared = empty | {
             "file": name,
@@ -109,7 +108,6 @@ def face_rows(journal: Journal) -> Iterator[Row]:
             "image_width": image.width,
             "image_height": image.height,
             "file_sha256": image.sha256,
-            "duplicate_of": _duplicate_of(journal, image),
             "precision": journal.precision,
             "notes": " ".join(image.notes) or None,
         }
@@ -122,13 +120,6 @@ def face_rows(journal: Journal) -> Iterator[Row]:
             if (decision := decided.get(face.index)) is not None:
                 row["corrected"] = decision.label
             yield row
-
-
-def _duplicate_of(journal: Journal, image: Result) -> str | None:
-    if image.sha256 is None or _is_part(image):
-        return None
-    first = journal.first_with_hash(image.sha256)
-    return None if first == image.input.name else first
 
 
 def face_values(face: Face) -> Row:
@@ -145,8 +136,3 @@ def face_values(face: Face) -> Row:
     values |= {"roll": round(face.roll_degrees, 1), "sharpness": round(face.sharpness, 1), "yaw": yaw, "pitch": pitch}
     values |= {"reasons": " ".join(face.reasons), "agreement": face.agreement and round(face.agreement, 6)}
     return values
-
-
-def _is_part(image: Result) -> bool:
-    """Return whether it is a frame of a video or a page of a TIFF, or their failure."""
-    return image.input.is_frame or image.input.kind in ("video", "pages")

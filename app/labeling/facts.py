@@ -11,7 +11,6 @@ import cv2
 from mien.app import VERSION
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.labeler import Labeler
-from mien.app.labeling.face_file import FaceFile
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions
 from mien.app.settings import Settings
@@ -22,7 +21,6 @@ _WORDS: Final = {
     "graphs": "model file",
     "detector_file": "detector file",
     "contract": "crop contract",
-    "faces": "given faces",
 }
 
 
@@ -36,8 +34,8 @@ class OtherRun(LabelingError):
             if facts[name] != earlier.get(name)
         )
         super().__init__(
-            f"{out} holds a run with other settings: {changed}. Restore these, choose another --out, or add --new-run "
-            "to label everything again (the earlier run is kept)."
+            f"{out} holds a run with other settings: {changed}. Restore these, or choose another --out "
+            "to label everything again."
         )
 
 
@@ -54,11 +52,10 @@ def open_pipeline(settings: Settings) -> Labeler:
     return Labeler.open(with_limits(settings).model_copy(update={"threads": 1}))
 
 
-def facts_of(pipeline: Labeler, options: LabelOptions, face_file: FaceFile | None) -> dict[str, str]:
-    """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
+def facts_of(pipeline: Labeler, options: LabelOptions) -> dict[str, str]:
+    """Everything except the image that results and copies depend on; if one changes, a run cannot be resumed."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
     conditions, agreement = manifest.conditions, manifest.agreement
-    undetected = "aligned" if options.aligned else "whole" if options.whole else ""
     return {
         "version": VERSION,
         "model": manifest.name,
@@ -79,8 +76,9 @@ def facts_of(pipeline: Labeler, options: LabelOptions, face_file: FaceFile | Non
         "precision": pipeline.classifier.precision,
         "provider": pipeline.classifier.provider,
         "contract": contract_id(),
-        "detector": "none" if undetected else pipeline.detector.name,
-        "faces": undetected or (face_file.sha256[:16] if face_file else ""),
+        "detector": "none" if options.whole else pipeline.detector.name,
+        "sampling": options.sampling,
+        "annotated_px": str(options.annotated_px),
         "detector_file": getattr(pipeline.detector, "sha256", "")[:16],
         "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
         f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode} "

@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,10 +15,8 @@ from typing import Final
 import cv2
 from PIL import Image
 
-from mien.app.labeling.files import parts_dir
 from mien.app.labeling.reading import IMAGE_EXTENSIONS, VIDEOS
-from mien.app.labeling.records import STILL, Input, Result
-from mien.data.atomic import atomic_path
+from mien.app.labeling.records import STILL
 from mien.data.contract import Array
 
 ANNOTATED: Final = 1
@@ -30,7 +27,6 @@ CROPS_DIR: Final = "crops"
 _JPEG: Final = (".jpg", ".jpeg")
 _WRITTEN: Final = (*_JPEG, ".png")
 _MAX_COMPONENT_BYTES: Final = 200
-_MAX_PATH_BYTES: Final = 1_000
 _QUALITY: Final = 90
 _THUMB_PX: Final = 96
 _WINDOWS: Final = os.name == "nt"
@@ -40,8 +36,6 @@ _RESERVED: Final = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3
 
 def annotated_name(name: str, frame: int) -> str:
     """Path of an annotated JPEG in `annotated/`: `a/b.jpg` keeps its name, `b.png` becomes `b.png.jpg`."""
-    if len(name.encode("utf-8", "replace")) > _MAX_PATH_BYTES:  # a member of an archive
-        name = f"{name[:20].lstrip('/')}~{_digest(name)}/{name.rsplit('/', 1)[-1]}"
     parts = [part for part in name.split("/") if part not in ("", ".")]
     *folders, last = ["", *parts] if name.startswith("/") else parts or ["unnamed"]
     safe = "/".join([*(_folder(part) for part in folders), _short(last)])
@@ -132,22 +126,6 @@ def image_paths(name: str, frame: int, faces: int, images: int) -> Iterator[str]
         yield annotated_path(name, frame)
     if images & CROPS:
         yield from (crop_path(name, frame, face) for face in range(faces))
-
-
-def copy_images(out: Path, earlier: Result, item: Input) -> None:
-    """Give the written images of a moved input the name of `item`, as links where the disk has them."""
-    source, target = earlier.input, (item.name, item.frame)
-    count, images = len(earlier.faces), item.images
-    old_paths, new_paths = image_paths(source.name, source.frame, count, images), image_paths(*target, count, images)
-    for path, new in zip(old_paths, new_paths, strict=True):
-        if new != path:
-            with atomic_path(out / new, staging=parts_dir(out), durable=False) as part:
-                try:
-                    os.link(out / path, part)
-                except OSError:  # a file system without links
-                    shutil.copyfile(out / path, part)
-    if item.on_disk & CROPS:
-        remove_crops(out, *target, first=len(earlier.faces))
 
 
 def remove_images(out: Path, name: str, frame: int) -> None:

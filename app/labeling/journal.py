@@ -22,11 +22,10 @@ from mien.app.inference.records import Face
 from mien.app.labeling.files import STATE_DIR, DamagedJournal, ForeignFile, LabelingError, OutputRefused, foreign
 from mien.app.labeling.images import image_paths, remove_images
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.reading import LIVE_PHOTOS, LIVE_VIDEO, file_sha256
-from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
+from mien.app.labeling.reading import LIVE_PHOTOS, LIVE_VIDEO
+from mien.app.labeling.records import STILL, Failure, Input, Result
 from mien.app.labeling.schema import (
     COLUMNS,
-    CONTAINER_KINDS,
     DONE,
     FACE_COLUMN,
     IMAGES,
@@ -34,11 +33,11 @@ from mien.app.labeling.schema import (
     SCHEMA,
     UPSERT_CHILD,
     UPSERT_INPUT,
+    VERSION,
     pack_face,
     sqlite_uri,
     unpack_face,
 )
-from mien.data.atomic import atomic_path
 from mien.data.contract import LABELS
 
 JOURNAL_NAME: Final = "journal.sqlite3"
@@ -61,7 +60,6 @@ class Journal:
             readonly: whether it must exist, and is not changed.
         """
         self.out, self.path = out, out / STATE_DIR / JOURNAL_NAME
-        self._has_moved = False
         mode = "ro" if readonly else "rwc"
         if readonly and not os.access(self.path.parent, os.W_OK) and not os.path.exists(f"{self.path}-wal"):
             mode = "ro&immutable=1"  # otherwise, SQLite creates files beside the journal to read it
@@ -81,8 +79,8 @@ class Journal:
 
     def check_version(self) -> None:
         """Check that the tables are those of this version. Raises: OutputRefused."""
-        columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
-        if columns and "agreement" not in columns:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version != VERSION and self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise OutputRefused(f"{self.out} was labeled by an earlier version of Mien. Choose another --out.")
 
     def _create(self) -> None:
@@ -157,11 +155,11 @@ class Journal:
         )
         for _, group in groupby(cursor, key=itemgetter(0)):
             rows = list(group)
-            row, name, kind, path, size, parent, member, frame, time_s, scene, *result = rows[0][:FACE_COLUMN]
+            row, name, kind, path, size, parent, frame, time_s, scene, *result = rows[0][:FACE_COLUMN]
             faces = tuple(
                 unpack_face(row[FACE_COLUMN:], self.expressions) for row in rows if row[FACE_COLUMN] is not None
             )
-            image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame)
+            image = Input(name, kind, path, size, row=row, parent=parent, frame=frame)
             image = replace(image, time_s=time_s, scene=scene)
             status, reason, error, sha256, width, height, notes = result
             yield Result(image, status, reason, error, sha256, width, height, faces, tuple(notes.split()))
@@ -199,7 +197,7 @@ class Journal:
         return _by_word(self._count_images("i.notes", "i.notes != ''"))
 
     def unsupported(self) -> Counter[str]:
-        """Images and archives in formats that are not read, by the message that says what to do."""
+        """Files of formats that are not read, by the message that says what to do."""
         return self._count_images("i.error", "i.reason='unsupported'")
 
     def skipped(self) -> Counter[str]:
@@ -238,34 +236,25 @@ class Journal:
         """Return whether an input of a new scan is unchanged, and neither labeled again nor for these images."""
         sql = (
             f"SELECT 1 FROM items i WHERE name=:name AND frame=:frame AND path=:path AND signature=:signature "  # noqa: S608
-            f"AND {DONE} AND COALESCE(reason, '') NOT IN {TRANSIENT}"
+            f"AND {DONE} AND status != 'error'"
         )
         values = {"name": item.name, "frame": item.frame, "path": item.path, "signature": item.signature}
         return self._db.execute(sql, values | {"images": images}).fetchone() is not None
 
     def remaining(self, images: int = 0) -> int:
-        """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one.
+        """Number of unlabeled inputs and frames of the last session; an unread video counts as one.
 
         images: a bit mask; those without a copy or crop that is to be written count, too.
         """
         sql = (
             f"SELECT COUNT(*) FROM items WHERE found=:session AND {REMAINING} AND "  # noqa: S608
-            f"(status IS NULL OR kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL)"
+            "(status IS NULL OR kind != 'video' OR parent IS NOT NULL)"
         )
         return int(self._db.execute(sql, {"session": self.session, "images": images}).fetchone()[0])
 
     def has_images(self, images: int) -> bool:
         """Return whether copies or crops, a bit mask, were written for any input."""
         return self._has("products & ?", images)
-
-    def first_with_hash(self, sha256: str) -> str | None:
-        """First name, in sorted order, of the files of the last session with this hash."""
-        sql = (
-            "SELECT name FROM items WHERE sha256=? AND found=? AND frame=-1 AND kind NOT IN ('video', 'pages') "
-            "ORDER BY name LIMIT 1"
-        )
-        row = self._db.execute(sql, (sha256, self.session)).fetchone()
-        return None if row is None else str(row[0])
 
     # Writing
 
@@ -288,33 +277,23 @@ class Journal:
         self.put("options", json.dumps(options.recorded))
         self.refresh()
 
-    def keep_copy(self) -> Path:
-        """Copy the journal to a new numbered file; returns its path. Raises: OSError, sqlite3.Error."""
-        names = (self.path.with_name(f"journal.{number}.sqlite3") for number in itertools.count(1))
-        kept = next(path for path in names if not path.exists())
-        with atomic_path(kept) as part:
-            self._db.execute("VACUUM INTO ?", (str(part),))
-        return kept
-
     # The scan
 
-    def scan(self, inputs: Iterable[Input], scanned: Callable[[int], None], *, new_run: bool = False) -> None:
+    def scan(self, inputs: Iterable[Input], scanned: Callable[[int], None]) -> None:
         """Store the inputs of a scan as a new session; `scanned` is called with their number so far.
 
-        Uses one transaction: if the scan fails or is killed, the inputs of the last session remain, and so do the
-        results that `new_run` forgets. Raises: LabelingError.
+        Uses one transaction: if the scan fails or is killed, the inputs of the last session remain. Files with an error
+        are labeled again, unless the last run is not finished. Raises: LabelingError.
         """
-        before, self.session = self.session, self.session + 1
+        is_finished, before, self.session = not self.remaining(), self.session, self.session + 1
         count, iterator = 0, iter(inputs)
         try:
             with self._transaction():
-                if new_run:
-                    self._db.execute("UPDATE items SET status=NULL, reason=NULL, sha256=NULL, found=0, opened=NULL")
                 while batch := list(itertools.islice(iterator, _BATCH)):
                     self._add(batch)
                     count += len(batch)
                     scanned(count)
-                self._reconcile(before)
+                self._reconcile(before, retry=is_finished)
                 self.put("session", str(self.session))
         except BaseException:
             self.session = before
@@ -336,19 +315,13 @@ class Journal:
                 paths = f"{other!r} and {item.path!r}"
                 raise LabelingError(f"two inputs have the name {item.name}: {paths}. Use two output folders.")
 
-    def _reconcile(self, before: int) -> None:
-        """Forget the results of changed inputs, and retry inputs that failed for a temporary reason."""
+    def _reconcile(self, before: int, *, retry: bool) -> None:
+        """Forget the results of changed inputs; with `retry`, also errors, which may be temporary."""
         now = self.session
-        self._relabel(f"reason IN {TRANSIENT} AND kind NOT IN ('none', 'folder') AND found=?", [(now,)])
-        # Members of a moved archive are read from its new place.
+        self._forget_frames("SELECT id FROM items WHERE status IS NULL AND signature != COALESCE(opened, signature)")
         self._db.execute(
-            "UPDATE items SET path=p.path FROM items p WHERE items.parent=p.id AND p.found=? AND p.status IS NULL",
-            (now,),
-        )
-        self._forget_members("SELECT id FROM items WHERE status IS NULL AND signature != COALESCE(opened, signature)")
-        self._db.execute(
-            "UPDATE items SET found=? WHERE found != 0 AND parent IN (SELECT id FROM items WHERE found=? AND "  # noqa: S608
-            f"kind IN {CONTAINER_KINDS})",
+            "UPDATE items SET found=? WHERE found != 0 AND "
+            "parent IN (SELECT id FROM items WHERE found=? AND kind='video')",
             (now, now),
         )
         # Inputs in a folder that currently cannot be read keep their rows.
@@ -357,96 +330,27 @@ class Journal:
             "UPDATE items SET found=? WHERE found=? AND name > ? AND name < ?",
             [(now, before, f"{name}/", f"{name}0") for (name,) in unreadable],
         )
-        self._db.execute("DROP TABLE IF EXISTS temp.moved")
-        self._db.execute("CREATE TEMP TABLE moved(sha256 TEXT, frame INTEGER, item INTEGER, size INTEGER)")
-        self._db.execute(
-            "INSERT INTO moved SELECT sha256, frame, id, size FROM items i WHERE sha256 IS NOT NULL AND "  # noqa: S608
-            "CASE WHEN found IN (0, ?) THEN status IS NULL ELSE status IN ('ok', 'no_face') END AND "
-            f"(kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL) AND "
-            "(found=0 OR NOT EXISTS (SELECT 1 FROM items p WHERE p.id=i.parent AND p.found=?))",
-            (now, now),
-        )
-        self._db.execute("CREATE INDEX temp.moved_by_hash ON moved(sha256, frame, item)")
-        self._db.execute("CREATE INDEX temp.moved_by_size ON moved(size, frame)")
-        self._has_moved = self._db.execute("SELECT 1 FROM temp.moved LIMIT 1").fetchone() is not None
+        # The photo of a Live Photo may be gone.
+        retried = "(status='error' OR reason='live_photo')" if retry else "reason='live_photo'"
+        self._relabel(f"{retried} AND kind NOT IN ('none', 'folder') AND found=?", [(now,)])
         for table in ("faces", "thumbs"):
             self._db.execute(
-                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IN ('ok', 'no_face')) AND "  # noqa: S608
-                "item NOT IN (SELECT item FROM temp.moved)"
+                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IN ('ok', 'no_face'))"  # noqa: S608
             )
 
-    def _forget_members(self, containers: str, values: tuple[int, ...] = ()) -> None:
-        """Forget the images of archives and videos, given by a query; their rows are kept to remove written images.
-
-        Results are kept for the same bytes, with their reason.
-        """
-        self._db.execute(
-            "UPDATE items SET sha256=IIF(status IN ('ok', 'no_face'), sha256, NULL), "  # noqa: S608
-            "reason=IIF(status IN ('ok', 'no_face'), reason, NULL), status=NULL, found=0 "
-            f"WHERE parent IN ({containers})",
-            values,
-        )
-
-    def may_have_moved(self, item: Input) -> bool:
-        """Return whether an earlier input of the same size has a result that an unlabeled input may have."""
-        sql = "SELECT 1 FROM temp.moved WHERE size=? AND frame=? LIMIT 1"
-        return self._has_moved and self._db.execute(sql, (item.size, item.frame)).fetchone() is not None
-
-    def earlier(self, item: Input, sha256: str) -> Result | None:
-        """The result of a moved or renamed input with these bytes, whose written images, if needed, exist."""
-        if not self._has_moved:
-            return None
-        sql = (
-            "SELECT * FROM (SELECT m.item, i.found, i.products FROM temp.moved m JOIN items i ON i.id=m.item "
-            "WHERE m.sha256=? AND m.frame=? AND {0} LIMIT 8)"
-        )
-        query = f"{sql.format('m.item=?')} UNION ALL {sql.format('m.item!=?')}"  # the row itself first
-        values = (sha256, item.frame, item.row) * 2
-        for row, session, on_disk in self._db.execute(query, values).fetchall():
-            replaced = session in (0, self.session) and row != item.row  # results of another input of this run
-            result = next(self._results("i.id=:row", row=row))
-            exist = all(map(os.path.exists, self._paths(result.input.name, item.frame, len(result.faces), item.images)))
-            if not replaced and on_disk & item.images == item.images and exist:
-                faces = tuple(replace(face, thumb=self.thumb(row, face.index) or b"") for face in result.faces)
-                return replace(result, status="ok" if faces else "no_face", faces=faces)
-        return None
+    def _forget_frames(self, videos: str) -> None:
+        """Forget the frames of videos, given by a query; their rows are kept to remove written images."""
+        sql = f"UPDATE items SET sha256=NULL, reason=NULL, status=NULL, found=0 WHERE parent IN ({videos})"  # noqa: S608
+        self._db.execute(sql)
 
     def has_input(self, name: str) -> bool:
         """Return whether the last session has an input with this name."""
         return self._has("name=? AND found=?", name, self.session)
 
-    def frame_numbers(self, name: str) -> set[int]:
-        """Numbers of the labeled frames of a video or pages of a TIFF."""
-        sql = "SELECT frame FROM items WHERE name=? AND frame>=0 AND found=? AND status IS NOT NULL"
-        return {number for (number,) in self._db.execute(sql, (name, self.session))}
-
     def had_inputs(self, prefix: str) -> bool:
         """Return whether the last session had inputs with this prefix."""
         last = int(self.get("session") or 0)
         return self._has("found=? AND substr(name, 1, ?)=?", last, len(prefix), prefix)
-
-    def recheck(self) -> int:
-        """Label files again whose hash has changed; returns their number."""
-        rows = self._db.execute(
-            "SELECT id, path, sha256 FROM items WHERE found=? AND parent IS NULL AND sha256 IS NOT NULL AND "
-            "status IS NOT NULL",
-            (self.session,),
-        ).fetchall()
-        changed = []
-        for row, path, stored in rows:
-            with contextlib.suppress(OSError):  # the workers will record the reason
-                if file_sha256(path) == stored:
-                    continue
-            changed.append(row)
-        with self._transaction():
-            for row in changed:
-                self._forget_members("?", (row,))
-            self._relabel("id=?", [(row,) for row in changed])
-        return len(changed)
-
-    def retry(self, reason: str) -> int:
-        """Label images again that failed for a reason; returns their number."""
-        return self._relabel("reason=? AND kind NOT IN ('none', 'folder')", [(reason,)])
 
     def live_photo(self, name: str) -> str | None:
         """Name of the photo with the same name as a video of a phone, among the inputs of the last session."""
@@ -455,16 +359,6 @@ class Journal:
             return None
         photos = [stem + photo for photo in LIVE_PHOTOS]
         return next((photo for photo in photos if self.has_input(photo)), None)
-
-    def retry_live_photos(self) -> None:
-        """Label videos of Live Photos whose photo is gone."""
-        rows = self._db.execute("SELECT id, name FROM items WHERE reason='live_photo'").fetchall()
-        self._relabel("id=?", [(row,) for row, name in rows if self.live_photo(name) is None])
-
-    def redraw(self, image: int) -> None:
-        """Label images again for which an image of this kind was written; moved inputs, too."""
-        self._relabel("products & ? AND kind != 'none'", [(image,)])
-        self._db.execute("DELETE FROM temp.moved WHERE item IN (SELECT id FROM items WHERE products & ?)", (image,))
 
     def _relabel(self, where: str, values: list[tuple[int | str]]) -> int:
         with self._transaction():
@@ -500,7 +394,7 @@ class Journal:
             values["last"] = rows[-1][1]
 
     def is_done(self, child: Input) -> bool:
-        """Return whether an image of a container is labeled and written."""
+        """Return whether a frame of a video is labeled and written."""
         sql = f"SELECT 1 FROM items WHERE name=:name AND frame=:frame AND NOT {REMAINING}"  # noqa: S608
         values = {"name": child.name, "frame": child.frame, "images": child.images}
         return self._db.execute(sql, values).fetchone() is not None
@@ -508,34 +402,20 @@ class Journal:
     def progress(self) -> tuple[int, int]:
         """Number of known images of this session, and of labeled ones."""
         total, done = self._db.execute(
-            "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND kind NOT IN ('none', 'folder') AND "  # noqa: S608
-            f"(kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL)",
+            "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND kind NOT IN ('none', 'folder') AND "
+            "(kind != 'video' OR parent IS NOT NULL)",
             (self.session,),
         ).fetchone()
         return total, done
 
     # Results
 
-    def has_pages(self, item: Input) -> Input:
-        """Record that an image has several pages, which are labeled as its frames, and remove its copies as a still."""
-        if item.on_disk:
-            remove_images(self.out, item.name, STILL)
-        self._db.execute("UPDATE items SET kind='pages', products=0 WHERE id=?", (item.row,))
-        return replace(item, kind="pages")
-
     def open_container(self, container: Input) -> None:
-        """Store the signature of a container before its images are labeled, and forget its faces as a still image."""
-        with self._transaction():
-            for sql in (
-                "UPDATE items SET opened=signature WHERE id=?",
-                "DELETE FROM faces WHERE item=?",
-                "DELETE FROM thumbs WHERE item=?",
-                "DELETE FROM temp.moved WHERE item=?",
-            ):
-                self._db.execute(sql, (container.row,))
+        """Store the signature of a video before its frames are labeled."""
+        self._db.execute("UPDATE items SET opened=signature WHERE id=?", (container.row,))
 
     def begin(self, batch: Sequence[Input]) -> list[Input]:
-        """Mark images as being labeled and written; returns them with their rows.
+        """Mark images as being labeled and written, those on the disk again; returns them with their rows.
 
         Raises: ForeignFile, if a file that no run has written is in the way.
         """
@@ -546,19 +426,20 @@ class Journal:
                 if item.parent is not None:
                     sql = "SELECT products FROM items WHERE name=? AND frame=?"
                     (on_disk,) = self._db.execute(sql, (item.name, item.frame)).fetchone() or (0,)
-                for path in self._paths(item.name, item.frame, 1, item.images & ~on_disk):
+                images = item.images | on_disk
+                for path in self._paths(item.name, item.frame, 1, images & ~on_disk):
                     if os.path.lexists(path):
                         raise ForeignFile(foreign(path))
                 if item.parent is None:
-                    sql = "UPDATE items SET status=NULL, sha256=NULL, products=products | ? WHERE id=?"
-                    self._db.execute(sql, (item.images, row))
+                    sql = "UPDATE items SET status=NULL, sha256=NULL, products=? WHERE id=?"
+                    self._db.execute(sql, (images, row))
                 else:
                     values = (
-                        item.name, item.frame, item.parent, item.kind, item.path, item.member, item.size,
-                        self.session, item.time_s, item.scene, item.images,
+                        item.name, item.frame, item.parent, item.kind, item.path, item.size,
+                        self.session, item.time_s, item.scene, images,
                     )  # fmt: skip
                     (row,) = self._db.execute(UPSERT_CHILD, values).fetchall()[0]
-                begun.append(replace(item, row=row, on_disk=on_disk))
+                begun.append(replace(item, row=row, images=images, on_disk=on_disk))
         return begun
 
     def save(self, results: Iterable[Result]) -> None:
@@ -583,7 +464,7 @@ class Journal:
             self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
 
     def close_container(self, container: Input, failure: Failure | None, sha256: str) -> None:
-        """Record that a container was read to its end or up to a failure."""
+        """Record that a video was read to its end or up to a failure."""
         result = (failure.status, failure.reason, failure.message) if failure else ("ok", None, None)
         with self._transaction():
             sql = "UPDATE items SET status=?, reason=?, error=?, sha256=? WHERE id=?"
@@ -601,7 +482,7 @@ class Journal:
             gone = "found != :session AND status IS NULL"
             unlabeled = f"SELECT parent FROM items WHERE {gone} AND found != 0"  # noqa: S608
             for sql in (
-                # an archive or a video that is gone, and has images without a result, is read anew if it comes back
+                # a video that is gone, and has frames without a result, is read anew if it comes back
                 f"UPDATE items SET status=NULL WHERE found != :session AND id IN ({unlabeled})",  # noqa: S608
                 f"DELETE FROM items WHERE parent IN (SELECT id FROM items WHERE {gone})",  # noqa: S608
                 f"DELETE FROM items WHERE {gone}",  # noqa: S608

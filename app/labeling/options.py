@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 Engine = Literal["local", "ray"]
-Symlinks = Literal["files", "follow", "skip"]
 
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
 # Limits for one image of a local collection: they admit large scans, but not decompression bombs.
@@ -15,8 +14,7 @@ FRAMES_PER_S: Final = 2.0  # of a video, by default
 SAMPLED: Final = f"Videos: {FRAMES_PER_S:g} frames per second are labeled. Add --every 1 to label all of them."
 # Neither results nor outputs depend on them.
 _NOT_RECORDED: Final = (
-    "inputs", "out", "files_from", "null", "boxes", "outputs", "dry_run", "check_hashes", "new_run", "workers", "quiet",
-    "json_log", "engine", "ray_address",
+    "inputs", "out", "files_from", "null", "outputs", "dry_run", "workers", "quiet", "engine", "ray_address",
 )  # fmt: skip
 
 
@@ -32,19 +30,11 @@ class LabelOptions:
     recursive: bool = True
     ignore: list[str] = field(default_factory=list)
     hidden: bool = False
-    symlinks: Symlinks = "files"
     every: int | None = None
     per_second: float | None = None
-    scenes: bool = False
-    live_photos: bool = False
     start: float = 0.0
     end: float | None = None
-    zip_encoding: str | None = None
-    animations: bool = False
-
-    aligned: bool = False
     whole: bool = False
-    boxes: Path | None = None
 
     outputs: list[str] = field(default_factory=list)
     spreadsheet_safe: bool = False
@@ -52,12 +42,9 @@ class LabelOptions:
 
     limit: int | None = None
     dry_run: bool = False
-    check_hashes: bool = False
-    new_run: bool = False
     workers: int = 0
 
     quiet: bool = False
-    json_log: bool = False
 
     engine: Engine = "local"
     ray_address: str | None = None
@@ -70,29 +57,17 @@ class LabelOptions:
     @property
     def samples_by_default(self) -> bool:
         """Return whether videos are sampled although no option says so."""
-        return self.every is None and self.per_second is None and not self.scenes
+        return self.every is None and self.per_second is None
 
     @property
     def frames_per_s(self) -> float | None:
-        """Frames of a video to label per second; None with `every` and `scenes`."""
+        """Frames of a video to label per second; None with `every`."""
         return FRAMES_PER_S if self.samples_by_default else self.per_second
 
     @property
     def sampling(self) -> str:
-        """Description of the video sampling; part of the signature of a video."""
+        """Description of the video sampling."""
         frames = f"{self.frames_per_s:g} per second" if self.frames_per_s else f"every {self.every}"
         end = "" if self.end is None else f" to {self.end:g} s"
         part = f" from {self.start:g} s{end}" if self.start or end else ""
-        return f"{'scenes' if self.scenes else frames}{part}"
-
-    @property
-    def selection(self) -> str:
-        """Description of the selection of members; part of the signature of an archive."""
-        encoding = f" names in {self.zip_encoding}" if self.zip_encoding else ""
-        frames = " animations" if self.animations else ""
-        return f"{'hidden ' if self.hidden else ''}{' '.join(self.ignore)}{encoding}{frames}"
-
-    @property
-    def drawing(self) -> str:
-        """Description of the options for written images."""
-        return f"{self.annotated_px} px"
+        return f"{frames}{part}"

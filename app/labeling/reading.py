@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import io
 import os
-import re
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -18,14 +17,14 @@ from mien.app.labeling.store import download, is_url
 from mien.data.contract import EmptyImage, ImageTooLarge, UnsupportedImage
 from mien.data.errors import MienError
 
-RAW_EXTENSIONS: Final = frozenset(
+_RAW: Final = frozenset(
     (
         *(".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".raf", ".orf", ".rw2", ".pef"),
         *(".srw", ".x3f", ".raw", ".rwl", ".iiq", ".3fr", ".kdc", ".dcr", ".mrw", ".erf", ".mef", ".mos"),
     )
 )
 # Extensions of images; unsupported formats (camera raw, HEIC without pillow-heif) become error rows.
-IMAGE_EXTENSIONS: Final = RAW_EXTENSIONS | frozenset(
+IMAGE_EXTENSIONS: Final = _RAW | frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".mpo"),
         *(".apng", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".j2c", ".jpc", ".jpx", ".psd"),
@@ -40,23 +39,12 @@ VIDEOS: Final = frozenset(
         *(".ts", ".flv", ".vob", ".asf", ".mp4v", ".qt", ".3g2", ".f4v", ".m2v", ".mpe", ".mxf", ".dv", ".divx"),
     )
 )
-ZIPS: Final = (".zip", ".cbz")
 # A Live Photo is a photo, and a video with its name in its folder.
 LIVE_VIDEO: Final = ".mov"
 LIVE_PHOTOS: Final = (".heic", ".HEIC", ".heif", ".HEIF", ".jpg", ".JPG", ".jpeg", ".JPEG")
-TARS: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".cbt")
-_PACKED: Final = (".rar", ".cbr", ".7z", ".cb7", ".tar.zst", ".tzst", ".tar.lz4")
-_COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst")
-# First bytes of videos without an extension, and their position; of `ftyp`, those of images and sound are excluded.
-_VIDEO_SIGNATURES: Final = (
-    *((4, box) for box in (b"ftyp", b"moov", b"mdat", b"wide")),
-    *((0, mark) for mark in (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11")),
-    (8, b"AVI "),
-)
-_NOT_VIDEO: Final = re.compile(rb"hei|hev|mif1|msf1|avi[fs]|crx |M4A ")
-_TIFFS: Final = (".tif", ".tiff")
-_ANIMATED: Final = (".gif", ".webp", ".png", ".apng", ".avif")
-CONTAINERS: Final = ("zip", "tar", "video", "pages")
+_ZIPS: Final = (".zip", ".cbz")
+_ARCHIVES: Final = (".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".cbt", ".rar", ".cbr", ".7z", ".cb7")
+_COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 # Files that operating systems create in folders.
 _LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
 
@@ -69,43 +57,24 @@ class NotAFile(MienError, OSError):
 
 def kind_of(name: str) -> Kind:
     """Kind of an input by its extension; the content is checked when it is read, unknown extensions as images."""
-    lower = name.lower()
-    if lower.endswith(TARS):
-        return "tar"
-    suffix = os.path.splitext(lower)[1]
-    if suffix in ZIPS:
-        return "zip"
-    return "video" if suffix in VIDEOS else "file"
+    return "video" if os.path.splitext(name)[1].lower() in VIDEOS else "file"
 
 
-def may_have_frames(name: str, options: LabelOptions) -> bool:
-    """Return whether an image can have pages, or frames that the options ask for, by its name."""
-    return name.lower().endswith((*_TIFFS, *(_ANIMATED if options.animations else ())))
-
-
-def is_packed(name: str) -> bool:
-    """Return whether a file is an archive that is not read, or a compressed image or video, by its name."""
-    lower = name.lower()
-    stem, suffix = os.path.splitext(lower)
+def unread(name: str) -> Failure | None:
+    """What to use for a file of a kind that is not read, by its name; None for all others."""
+    stem, suffix = os.path.splitext(name.lower())
     inner = os.path.splitext(stem)[1]
-    return lower.endswith(_PACKED) or (suffix in _COMPRESSED and inner in IMAGE_EXTENSIONS | VIDEOS)
-
-
-def is_unnamed_video(path: str) -> bool:
-    """Return whether a file without an extension is a video, by its first bytes."""
-    if os.path.splitext(path)[1][1:2].isalpha():
-        return False
-    try:
-        with open_file(path) as file:
-            start = file.read(12)
-    except OSError:  # the reason is reported when it is labeled
-        return False
-    is_video = any(start.startswith(mark, position) for position, mark in _VIDEO_SIGNATURES)
-    return is_video and not _NOT_VIDEO.match(start, 8)
+    if suffix in _ZIPS:
+        return Failure("unsupported", "an archive: unzip it first")
+    if suffix in _ARCHIVES or (suffix in _COMPRESSED and inner in {".tar"} | IMAGE_EXTENSIONS | VIDEOS):
+        return Failure("unsupported", "an archive or a compressed file: unpack it first")
+    if suffix in _RAW:
+        return Failure("unsupported", "camera raw: extract its preview with exiftool, or convert it with ImageMagick")
+    return Failure("unsupported", "TGA: convert it with ImageMagick") if suffix == ".tga" else None
 
 
 def is_hidden(name: str, options: LabelOptions) -> bool:
-    """Return whether an entry of a folder or archive is hidden or a file of the operating system, and is left out."""
+    """Return whether an entry of a folder is hidden or a file of the operating system, and is left out."""
     return name in _LITTER or (name.startswith(".") and not options.hidden)
 
 
@@ -140,13 +109,8 @@ def read_file(path: bytes, max_bytes: int) -> bytes:
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
-            raise ImageTooLarge(too_many_bytes(size, max_bytes))
+            raise ImageTooLarge(f"{size:,} bytes, the limit is {max_bytes:,} (MIEN_MAX_BYTES)")
         return file.read(max_bytes + 1)
-
-
-def too_many_bytes(size: int, max_bytes: int) -> str:
-    """Message about a file or member above the limit."""
-    return f"{size:,} bytes, the limit is {max_bytes:,} (MIEN_MAX_BYTES)"
 
 
 @contextlib.contextmanager
@@ -179,7 +143,7 @@ def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Fai
         error = ImageTooLarge(str(error) or "out of memory")
     if not isinstance(error, MienError):
         return Failure("failed", f"{type(error).__name__}: {error}")
-    is_named = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS or kind_of(name) in CONTAINERS
+    is_named = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS | VIDEOS
     is_image = is_named or (payload or b"").startswith(_SIGNATURES)
     if isinstance(error, UnsupportedImage) and not is_image:
         return Failure("not_an_image", str(error), "skipped")

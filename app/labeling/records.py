@@ -8,13 +8,11 @@ from typing import Final, Literal
 from mien.app.inference.records import Face
 from mien.data.contract import Array
 
-# pages: a TIFF with several; folder: a folder that cannot be read; none: an entry that is never opened
-Kind = Literal["file", "zip", "tar", "video", "pages", "folder", "none"]
+# folder: a folder that cannot be read; none: an entry that is never opened
+Kind = Literal["file", "video", "folder", "none"]
 Status = Literal["ok", "no_face", "error", "skipped"]
 
 STILL: Final = -1  # frame number of still images
-# Temporary reasons: such inputs are retried in the next run.
-TRANSIENT: Final = ("permission_denied", "not_found", "unreadable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +26,18 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file, a member of an archive or a frame of a video or TIFF; also a container, which is opened when labeled.
+    """A photo, a frame of a video, or a video, which is opened when labeled.
 
     Attributes:
         name: unique name in all outputs, with forward slashes.
         path: path or URL of the file, as bytes.
-        signature: size, time and sampling, to detect changes.
+        signature: size and time, to detect changes.
         failure: problem found before the image is read.
-        row: key in the journal, and of its archive or video as `parent`.
-        member: position in its archive.
-        frame: number from 0 in its video or TIFF, otherwise `STILL`; time_s: seconds since the start of the video;
+        row: key in the journal, and of its video as `parent`.
+        frame: number from 0 in its video, otherwise `STILL`; time_s: seconds since the start of the video;
             scene: number of cuts before it.
         images: bit mask of the images to write; on_disk: of those that an earlier run has written or begun.
-        payload: encoded bytes of a member; pixels: a decoded frame; notes: about its decoding.
+        pixels: a decoded frame; sha256: of its video.
     """
 
     name: str
@@ -51,20 +48,17 @@ class Input:
     failure: Failure | None = None
     row: int | None = None
     parent: int | None = None
-    member: int | None = None
     frame: int = STILL
     time_s: float | None = None
     scene: int = 0
     images: int = 0
     on_disk: int = 0
     sha256: str = ""
-    payload: bytes | None = None
     pixels: Array | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def is_frame(self) -> bool:
-        """Return whether it is a frame of a video or a page of a TIFF."""
+        """Return whether it is a frame of a video."""
         return self.frame != STILL
 
 
@@ -81,7 +75,6 @@ class Result:
     height: int | None = None
     faces: tuple[Face, ...] = ()
     notes: tuple[str, ...] = ()
-    reused: bool = False  # a moved input, with its earlier result
 
     @property
     def frame(self) -> int | None:

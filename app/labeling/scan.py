@@ -1,11 +1,10 @@
-"""Scan of inputs: folders, patterns, lists and single files, unsorted (the journal sorts them).
+"""Scan of inputs: folders, lists and single files, unsorted (the journal sorts them).
 
 Only folders are opened; the content of files is checked when they are labeled. A pipe, a device or a dangling link
 is an input with a failure, and is never opened. Names are unique.
 """
 
 import codecs
-import glob
 import os
 import re
 import stat
@@ -19,22 +18,11 @@ from typing import Final
 from mien.app.labeling.files import NoInput
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.reading import (
-    CONTAINERS,
-    LIVE_VIDEO,
-    is_hidden,
-    is_ignored,
-    is_packed,
-    is_unnamed_video,
-    kind_of,
-    may_have_frames,
-    unreadable,
-)
-from mien.app.labeling.records import Failure, Input, Kind
+from mien.app.labeling.reading import is_hidden, is_ignored, kind_of, unread, unreadable
+from mien.app.labeling.records import Failure, Input
 from mien.app.labeling.store import check_store, is_url, is_web, objects
 
 _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
-UNREAD_ARCHIVE: Final = "an archive that is not read: unpack it, or repack it as zip"
 _HINT: Final = "If it is on an external disk, check that it is mounted."
 
 
@@ -63,19 +51,16 @@ def printable(path: str | bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-# Folders, files and patterns of the command line
+# Folders and files of the command line
 
 
 def _roots(options: LabelOptions) -> dict[str, str]:
     """Name of each path to scan; the files of a single folder have no prefix. Raises: NoInput."""
-    out = _identity(str(options.out))
     paths: dict[str, str] = {}
-    for argument in options.inputs:
-        exists = is_url(argument) or os.path.lexists(argument)
-        for path in [argument] if exists else _matches(argument):
-            identity = _identity(path)
-            if exists or not (identity == out or is_ignored(printable(path), options)):
-                paths.setdefault(identity, path)
+    for path in options.inputs:
+        if not (is_url(path) or os.path.lexists(path)):
+            raise NoInput(f"Input {printable(path) or '(empty)'} does not exist.")
+        paths.setdefault(_identity(path), path)
     if len(paths) == 1:
         (path,) = paths.values()
         return {path: "" if os.path.isdir(path) or is_url(path) else printable(os.path.basename(path))}
@@ -91,18 +76,6 @@ def _roots(options: LabelOptions) -> dict[str, str]:
     return dict(zip(paths.values(), map(printable, names), strict=True))
 
 
-def _matches(pattern: str) -> list[str]:
-    """Matches of a pattern; for `**`, which matches folders and their contents, only files are used."""
-    if not glob.has_magic(pattern):
-        raise NoInput(f"Input {printable(pattern) or '(empty)'} does not exist.")
-    paths = sorted(glob.glob(pattern, recursive=True))
-    if "**" in pattern:
-        paths = [path for path in paths if not os.path.isdir(path)]
-    if not paths:
-        raise NoInput(f"No file matches the pattern {printable(pattern)}.")
-    return paths
-
-
 def _from_arguments(options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
     roots = _roots(options)
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
@@ -110,7 +83,7 @@ def _from_arguments(options: LabelOptions, had_inputs: Callable[[str], bool]) ->
     files = {_identity(path): path for path in roots if path not in folders}
     for path, name in folders.items():
         if is_url(path) and is_web(path):
-            yield _unlisted_object(path, options)
+            yield _unlisted_object(path)
             continue
         if not is_url(path) and _file_id(path) in visited:  # below another input
             continue
@@ -128,7 +101,7 @@ def _from_arguments(options: LabelOptions, had_inputs: Callable[[str], bool]) ->
             )
     for path in files.values():  # in none of the folders
         if not _is_output(path, options.out, owned):
-            yield _input(path, roots[path], options)
+            yield _input(path, roots[path])
 
 
 # Lists
@@ -141,7 +114,7 @@ def _from_list(options: LabelOptions) -> Iterator[Input]:
         if is_url(path):
             check_store(path)
             if not is_ignored(path, options):
-                yield _unlisted_object(path, options)
+                yield _unlisted_object(path)
             continue
         parts = [part for part in printable(path).split("/") if part not in ("", ".")]
         name = ("/" if path.startswith("/") else "") + "/".join(parts)
@@ -150,7 +123,7 @@ def _from_list(options: LabelOptions) -> Iterator[Input]:
         if os.path.isdir(path):
             yield from _folder(path, f"{name}/" if name else "", options, visited)
         else:
-            yield _input(path, name, options)
+            yield _input(path, name)
 
 
 def _paths(source: str, *, null: bool) -> Iterator[str]:
@@ -163,10 +136,7 @@ def _paths(source: str, *, null: bool) -> Iterator[str]:
     with stream:
         rest = stream.read(1 << 16).removeprefix(codecs.BOM_UTF8)
         if rest.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # `>` of PowerShell 5, Notepad
-            try:
-                rest = (rest + stream.read()).decode("utf-16", "surrogatepass").encode("utf-8", "surrogatepass")
-            except UnicodeDecodeError as error:
-                raise NoInput(f"--files-from {source} is damaged UTF-16. Save the list as UTF-8.") from error
+            raise NoInput(f"--files-from {source} is UTF-16. Save the list as UTF-8.")
         while rest:
             if not null and b"\0" in rest:
                 raise NoInput(f"--files-from {source} contains NUL characters: add --null.")
@@ -191,10 +161,10 @@ def _unquoted(name: str) -> str:
 # Entries
 
 
-def _unlisted_object(url: str, options: LabelOptions) -> Input:
+def _unlisted_object(url: str) -> Input:
     """An object without a request to its server; a query, such as a signature, is not part of its name."""
     name = url.split("?", maxsplit=1)[0].split("#", maxsplit=1)[0] if is_web(url) else url
-    return _by_name(printable(name), kind_of(name), os.fsencode(url), 0, "", options)
+    return _by_name(printable(name), os.fsencode(url), 0, "")
 
 
 def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
@@ -206,7 +176,7 @@ def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
         if hidden or is_ignored(key, options) or (len(parts) > 1 and not options.recursive):
             continue
         path = f"{url.rstrip('/')}/{key}" if key else url
-        yield _by_name(name, kind_of(name), os.fsencode(path), size, version, options)
+        yield _by_name(name, os.fsencode(path), size, version)
 
 
 def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[int, int] | str]) -> Iterator[Input]:
@@ -229,16 +199,16 @@ def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[in
             inner = f"{below}{entry.name}"
             if entry.name in owned or is_hidden(entry.name, options) or is_ignored(printable(inner), options):
                 continue
-            if options.recursive and _is_folder(entry, follow=options.symlinks == "follow"):
+            if options.recursive and _is_folder(entry, follow=False):
                 file_id = _file_id(entry.path)
                 if file_id not in visited:
                     visited.add(file_id)
                     waiting.append((entry.path, f"{inner}/"))
-            elif not (_is_folder(entry, follow=True) or (options.symlinks == "skip" and entry.is_symlink())):
-                yield _input(entry.path, printable(prefix + inner), options)
+            elif not _is_folder(entry, follow=True):
+                yield _input(entry.path, printable(prefix + inner))
 
 
-def _input(path: str, name: str, options: LabelOptions) -> Input:
+def _input(path: str, name: str) -> Input:
     raw = os.fsencode(_full(path))
     try:
         status = os.stat(path)
@@ -248,25 +218,13 @@ def _input(path: str, name: str, options: LabelOptions) -> Input:
     if not stat.S_ISREG(status.st_mode):
         failure = Failure("special_file", "a pipe, socket or device: never opened", "skipped")
         return Input(name, "none", raw, 0, signature, failure)
-    kind = kind_of(name)
-    if kind == "file" and is_unnamed_video(path):
-        kind = "video"
-    return _by_name(name, kind, raw, status.st_size, signature, options)
+    return _by_name(name, raw, status.st_size, signature)
 
 
-def _by_name(name: str, kind: Kind, path: bytes, size: int, version: str, options: LabelOptions) -> Input:
-    """A file or an object, by its size and version; an archive that is not read has a failure."""
-    if is_packed(name):
-        return Input(name, "none", path, size, version, Failure("unsupported", UNREAD_ARCHIVE))
-    animated = ":animations" if options.animations and kind == "file" and may_have_frames(name, options) else ""
-    return Input(name, kind, path, size, version + _selection(kind, name, options) + animated)
-
-
-def _selection(kind: Kind, name: str, options: LabelOptions) -> str:
-    """Options that affect the images of an archive or a video."""
-    live = " with Live Photos" if options.live_photos and name.lower().endswith(LIVE_VIDEO) else ""
-    chosen = options.sampling + live if kind == "video" else options.selection
-    return f":{chosen}" if chosen and kind in CONTAINERS else ""
+def _by_name(name: str, path: bytes, size: int, version: str) -> Input:
+    """A file or an object, by its size and version; one of a kind that is not read has a failure."""
+    failure = unread(name)
+    return Input(name, "none" if failure else kind_of(name), path, size, version, failure)
 
 
 def _is_output(path: str, out_folder: Path, owned: set[str]) -> bool:

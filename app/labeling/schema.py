@@ -9,44 +9,43 @@ from urllib.parse import quote
 import numpy as np
 
 from mien.app.inference.records import Box, Face
-from mien.app.labeling.reading import CONTAINERS
 from mien.app.labeling.records import STILL
 from mien.data.contract import LANDMARKS
 
-CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
+VERSION: Final = 4  # of the tables
 # An image that is not labeled, or lacks a copy or crop of those to write, the bit mask `:images`.
 REMAINING: Final = "(status IS NULL OR status IN ('ok', 'no_face') AND products & :images != :images)"
-# Whether an input `i` is labeled and has these images: of an archive or a video, all of its images.
+# Whether an input `i` is labeled and has these images: of a video, all of its frames.
 DONE: Final = (
-    f"IIF(i.kind IN {CONTAINER_KINDS}, i.status IS NOT NULL AND NOT EXISTS "  # noqa: S608  # constants
+    f"IIF(i.kind='video', i.status IS NOT NULL AND NOT EXISTS "  # noqa: S608  # constants
     f"(SELECT 1 FROM items WHERE parent=i.id AND found != 0 AND {REMAINING}), NOT {REMAINING})"
 )
 BOX: Final = struct.Struct("<4d")
 _POINTS: Final = struct.Struct("<2f")
 COLUMNS: Final = (
-    "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, i.scene, "
+    "i.id, i.name, i.kind, i.path, i.size, i.parent, i.frame, i.time_s, i.scene, "
     "i.status, i.reason, i.error, i.sha256, i.width, i.height, i.notes, "
     "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness, "
     "f.reasons, f.agreement"
 )
-FACE_COLUMN: Final = 17  # first column of a face
-# A container has its own row only if it failed as a whole.
+FACE_COLUMN: Final = 16  # first column of a face
+# A video has its own row only if it failed as a whole.
 IMAGES: Final = (
-    f"i.found=:session AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
+    "i.found=:session AND i.status IS NOT NULL AND (i.kind!='video' OR i.parent IS NOT NULL OR "
     "i.status IN ('error', 'skipped'))"
 )
 # found: session of the last scan that found the input, 0 for rows that are only kept to remove their images;
-# opened: signature of an archive or a video when it was last opened; products: images that may exist on the disk.
-SCHEMA: Final = """
+# opened: signature of a video when it was last opened; products: images that may exist on the disk.
+SCHEMA: Final = f"""
+PRAGMA user_version={VERSION};
 CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS items(
   id INTEGER PRIMARY KEY, name TEXT NOT NULL, frame INTEGER NOT NULL, parent INTEGER, kind TEXT NOT NULL,
-  path BLOB NOT NULL, member INTEGER, size INTEGER NOT NULL, signature TEXT NOT NULL, found INTEGER NOT NULL,
+  path BLOB NOT NULL, size INTEGER NOT NULL, signature TEXT NOT NULL, found INTEGER NOT NULL,
   status TEXT, reason TEXT, error TEXT, sha256 TEXT, width INTEGER, height INTEGER, time_s REAL,
   scene INTEGER NOT NULL DEFAULT 0, products INTEGER NOT NULL DEFAULT 0, opened TEXT,
   notes TEXT NOT NULL DEFAULT '', UNIQUE(name, frame));
 CREATE INDEX IF NOT EXISTS by_parent ON items(parent) WHERE parent IS NOT NULL;
-CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha256 IS NOT NULL;
 CREATE TABLE IF NOT EXISTS faces(
   item INTEGER NOT NULL, face INTEGER NOT NULL, box BLOB NOT NULL, landmarks BLOB NOT NULL, score REAL NOT NULL,
   probabilities BLOB NOT NULL, label TEXT NOT NULL, confidence REAL NOT NULL, uncertain INTEGER NOT NULL,
@@ -55,20 +54,13 @@ CREATE TABLE IF NOT EXISTS faces(
 CREATE TABLE IF NOT EXISTS thumbs(
   item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
 """
-# Whether a TIFF has pages is known after it was opened.
-_KIND: Final = (
-    "CASE WHEN items.kind='pages' AND excluded.kind='file' AND items.signature=excluded.signature THEN 'pages' "
-    "ELSE excluded.kind END"
-)
-_UNCHANGED: Final = f"items.signature=excluded.signature AND items.path=excluded.path AND items.kind={_KIND}"
-# Of an archive or a video, the images have the results.
-_HAS_RESULT: Final = f"items.status IN ('ok', 'no_face') AND items.kind NOT IN {CONTAINER_KINDS}"
+_UNCHANGED: Final = "items.signature=excluded.signature AND items.path=excluded.path AND items.kind=excluded.kind"
 UPSERT_INPUT: Final = f"""
 INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
 VALUES(?, {STILL}, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=excluded.size,
+ON CONFLICT(name, frame) DO UPDATE SET kind=excluded.kind, path=excluded.path, size=excluded.size,
   found=excluded.found, signature=excluded.signature, parent=NULL,
-  sha256=IIF(excluded.status IS NULL AND ({_UNCHANGED} OR {_HAS_RESULT}), items.sha256, NULL),
+  sha256=IIF(excluded.status IS NULL AND {_UNCHANGED}, items.sha256, NULL),
   status=COALESCE(excluded.status, CASE WHEN {_UNCHANGED} THEN items.status END),
   reason=IIF(excluded.status IS NULL, items.reason, excluded.reason),
   error=IIF(excluded.status IS NULL, items.error, excluded.error),
@@ -77,11 +69,11 @@ ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=ex
 WHERE items.found != excluded.found OR items.path = excluded.path
 """
 UPSERT_CHILD: Final = """
-INSERT INTO items(name, frame, parent, kind, path, member, size, signature, found, time_s, scene, products)
-VALUES(?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?)
+INSERT INTO items(name, frame, parent, kind, path, size, signature, found, time_s, scene, products)
+VALUES(?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?)
 ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kind, path=excluded.path,
-  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, scene=excluded.scene,
-  status=NULL, sha256=NULL, products=items.products | excluded.products
+  size=excluded.size, found=excluded.found, time_s=excluded.time_s, scene=excluded.scene,
+  status=NULL, sha256=NULL, products=excluded.products
 RETURNING id
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +16,6 @@ from mien.app.inference.records import NOTES
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.files import quoted
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.scan import UNREAD_ARCHIVE
 from mien.app.wording import counted
 from mien.data.quality import REASONS
 from mien.models.manifest import Manifest
@@ -29,8 +28,7 @@ class Outcome:
     """Outcome of a run for the summary and the exit code.
 
     Attributes:
-        new: images labeled in this run; reused: with results of moved inputs; remaining: not labeled because of a limit
-            or a stop.
+        new: images labeled in this run; remaining: not labeled because of a limit or a stop.
         seconds: time for labeling only; total_seconds: including the scan and writing the outputs, after the models
             are opened; stage_seconds: thread time.
         stopped: name of a signal.
@@ -44,7 +42,6 @@ class Outcome:
     """
 
     new: int = 0
-    reused: int = 0
     remaining: int = 0
     seconds: float = 0.0
     total_seconds: float = 0.0
@@ -79,8 +76,6 @@ class Outcome:
         for message, count in sorted(self.unsupported.items()):
             if needed := _INSTALL.search(message):
                 self.next_steps[f"read {counted(count, 'file')} with {needed[1]}"] = f"{needed[0]}, and rerun"
-            elif message == UNREAD_ARCHIVE:
-                self.next_steps[f"read {counted(count, 'archive')}"] = "unpack it, or repack it as zip, and rerun"
         if "report.html" in names:
             self.next_steps["look at the results"] = str(out / "report.html")
         if errors := self.statuses["error"]:
@@ -101,31 +96,6 @@ def accuracy_by_reason(manifest: Manifest) -> dict[str, float]:
     """Measured share of right labels of faces with a reason for doubt; empty if the model has none."""
     conditions = manifest.conditions
     return {} if conditions is None else {name: reason.accuracy.value for name, reason in conditions.reasons.items()}
-
-
-def summary_facts(outcome: Outcome) -> dict[str, Any]:
-    """Summary as data, for `--json-log`."""
-    return {
-        "images": outcome.statuses.total() - outcome.statuses["skipped"],
-        "new": outcome.new,
-        "reused": outcome.reused,
-        "faces": outcome.labels.total(),
-        "labels": {label: outcome.labels[label] for label in outcome.expressions},
-        "reasons": outcome.reasons,
-        "notes": outcome.notes,
-        "reviewed": outcome.reviewed,
-        "corrected": outcome.corrected,
-        "statuses": outcome.statuses,
-        "skipped": outcome.skipped,
-        "seconds": round(outcome.seconds, 3),
-        "images_per_s": round(outcome.new / outcome.seconds, 1) if outcome.seconds and outcome.new else None,
-        "stage_seconds": {stage: round(value, 3) for stage, value in outcome.stage_seconds.items()},
-        **{name: outcome.facts.get(name) for name in ("detector", "model", "provider", "precision")},
-        "remaining": outcome.remaining,
-        "stopped": outcome.stopped,
-        "written": [str(path) for path in outcome.written],
-        "next": outcome.next_steps,
-    }
 
 
 def print_summary(outcome: Outcome, console: Console) -> None:
@@ -169,8 +139,6 @@ def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
         spent = sum(outcome.stage_seconds.values()) or 1e-9
         shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in outcome.stage_seconds.items())
         yield f"{outcome.new / outcome.seconds:.1f} images/s with {counted(outcome.workers, 'worker')}: {shares}"
-    if outcome.reused:
-        yield f"{counted(outcome.reused, 'image')} with unchanged content, such as moved ones: their results are kept"
     if outcome.stopped:
         yield Text(
             f"\nStopped by {outcome.stopped}. Results so far are kept: rerun the same command to resume.", "yellow"

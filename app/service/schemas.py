@@ -61,7 +61,7 @@ class LabelOptions(FaceOptions):
     confidence_threshold: Fraction | None = Field(
         None, description="a confidence below it is `uncertain`; by default the model's own threshold"
     )
-    aligned: bool = Field(False, description="the images are aligned faces of 112x112 pixels: only classify them")
+    whole: bool = Field(False, description="each image is one face, such as those of `crops`: only classify it")
     annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
     explain: bool = Field(
         False, description="return attention maps, of the first network of a mean; 422 if the model has none"
@@ -163,7 +163,7 @@ class FaceResult(Record):
 
     box: Box
     landmarks: Landmarks
-    detection_score: Fraction = Field(description="confidence of the detector; 1 with `aligned=true`")
+    detection_score: Fraction = Field(description="confidence of the detector; 1 with `whole=true`")
     roll_degrees: float = Field(description="in-plane rotation, clockwise positive")
     label: Label
     confidence: Fraction = Field(description="probability of `label`, calibrated on validation data")
@@ -235,7 +235,7 @@ class ExpressionsResponse(Record):
     model: str = Field(description="name of the artifact that labeled the faces")
     provider: str = Field(description="ONNX Runtime provider that ran the model")
     precision: str = Field(description="precision of its graph: fp32, fp16 or int8")
-    detector: str = Field(description="what found the faces; `none` with `aligned=true`")
+    detector: str = Field(description="what found the faces; `none` with `whole=true`")
     confidence_threshold: Fraction = Field(description="a confidence below it is `uncertain`")
     images: list[ImageResult]
     timings_ms: dict[str, Milliseconds] = Field(description="milliseconds of the request: receive, wait, work, total")

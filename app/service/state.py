@@ -83,7 +83,7 @@ class Service:
             with self._pixels.reservation() as reserve:  # also of the pixels that `render` draws on
                 prepared = self.labeler.prepare(
                     payload,
-                    aligned=options.aligned,
+                    whole=options.whole,
                     boxes=boxes,
                     min_face_px=options.min_face_px or 0.0,
                     keep_pixels=options.annotate,

@@ -94,14 +94,6 @@ class Probe:
     height: int
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Values of an image that become black and white."""
-
-    black: float
-    white: float
-
-
 def _ignore_pillow_warnings() -> None:
     """Ignore Pillow's warnings about damaged metadata, but not those about decompression bombs.
 
@@ -157,15 +149,15 @@ def tiff_entries(header: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         yield entry.unpack_from(header, start + (8 if is_big else 2) + index * entry.size)
 
 
-def open_image(payload: bytes, max_pixels: int, chosen: tuple[str, ...] = ()) -> Image.Image:
-    """Open an image of a supported or chosen format; its pixels are not decoded. Raises: see `decode`."""
+def open_image(payload: bytes, max_pixels: int) -> Image.Image:
+    """Open an image of a supported format; its pixels are not decoded. Raises: see `decode`."""
     _ignore_pillow_warnings()
     if not payload:
         raise EmptyImage("empty file: no bytes to decode")
     if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # of the process: only a raised limit changes it
         Image.MAX_IMAGE_PIXELS = max(max_pixels, Image.MAX_IMAGE_PIXELS)
     try:
-        return Image.open(_Reader(payload), formats=chosen or formats())
+        return Image.open(_Reader(payload), formats=formats())
     except UnidentifiedImageError:
         if "HEIF" not in formats() and _HEIC.match(payload):
             raise UnsupportedImage(
@@ -194,7 +186,7 @@ def _check_planes(image: Image.Image) -> None:
         raise UnsupportedImage("TIFF with a plane of 16 bits for each color: save it with interleaved colors or as PNG")
 
 
-def orientation_of(image: Image.Image) -> int:
+def _orientation_of(image: Image.Image) -> int:
     """Return the EXIF orientation to apply. Pillow rotates TIFF itself, and swaps its width and height on opening.
 
     Read here, because Pillow unpacks all values of a tag: two million of a few megabytes.
@@ -222,7 +214,7 @@ def probe(image: Image.Image, payload: bytes, *, max_pixels: int) -> Probe:
     """Format and upright size of an open image. Raises: see `decode`."""
     _check_pixels(image, max_pixels)
     width, height = image.size
-    turned = _may_be_turned(image, payload) and orientation_of(image) in (5, 6, 7, 8)
+    turned = _may_be_turned(image, payload) and _orientation_of(image) in (5, 6, 7, 8)
     return Probe(_format(image), *((height, width) if turned else (width, height)))
 
 
@@ -236,24 +228,21 @@ def _format(image: Image.Image) -> str:
     return "JPEG" if image.format == "MPO" else str(image.format)
 
 
-def decode(
-    payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None, chosen: tuple[str, ...] = ()
-) -> Array:
+def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None) -> Array:
     """Decode the first frame of an image, upright, in RGB.
 
     EXIF orientation is applied for every format. Grayscale and CMYK are converted to RGB, transparent images are
-    composited onto white, and 16-bit values are scaled to 8 bits.
+    composited onto white, and 16-bit integers and floats are scaled by their maximum, 65535 and 1, to 8 bits.
 
     Args:
         payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000, PPM, PGM, or HEIC if pillow-heif
             is installed.
         max_pixels: limit on width times height, checked on the header.
         reduce_to_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 size if its long side keeps at least this many pixels.
-        chosen: Pillow's formats to expect instead, such as TGA, which cannot be told from other bytes.
     Returns: (H, W, 3) uint8, RGB, C-contiguous and read-only: copy it to draw on it.
     Raises: UnsupportedImage, ImageTooLarge, DecodeError.
     """
-    with open_image(payload, max_pixels, chosen) as image:
+    with open_image(payload, max_pixels) as image:
         return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px, keep=False)
 
 
@@ -274,15 +263,9 @@ def upright_rgb(
     *,
     max_pixels: int = MAX_PIXELS,
     reduce_to_px: int | None = None,
-    levels: Levels | None = None,
     keep: bool = True,
 ) -> Array:
-    """Pixels of an open image of Pillow, which is closed early to free memory unless it is to be kept.
-
-    Args:
-        levels: to scale a gray image of more than 8 bits by, instead of the range of its type (levels.py).
-    Other arguments, result and errors: see `decode`.
-    """
+    """Pixels of an open image of Pillow, which is closed early to free memory unless it is to be kept; see `decode`."""
     _check_pixels(image, max_pixels)
     _check_planes(image)
     try:
@@ -290,33 +273,28 @@ def upright_rgb(
             share = max(1, max(image.size) // max(1, reduce_to_px))
             image.draft(image.mode, (max(1, image.width // share), max(1, image.height // share)))
         image.load()
-        orientation = orientation_of(image)
+        orientation = _orientation_of(image)
         pixels: Array = np.empty((image.height, image.width, 3), np.uint8)
         # in strips, and closed before it is turned: copies of a large image would take twice the memory of decoding it
         rows = max(1, _STRIP_PIXELS // image.width)
         for top in range(0, image.height, rows):
             bottom = min(top + rows, image.height)
-            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, image.width, bottom)), image, levels))
+            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, image.width, bottom)), image))
     except MemoryError as error:
         raise ImageTooLarge(f"image of {image.size[0]}x{image.size[1]} px: out of memory") from error
     except BROKEN as error:
         raise DecodeError(f"corrupt or truncated {_format(image)} image: {error}") from error
     if not keep:
         image.close()
-    return oriented(pixels, orientation)
-
-
-def oriented(pixels: Array, orientation: int) -> Array:
-    """Pixels turned by an EXIF orientation, read-only."""
     for turn in _TURNS.get(orientation, ()):
         pixels = turn(pixels)
     pixels.flags.writeable = False
     return pixels
 
 
-def _to_rgb(image: Image.Image, whole: Image.Image, levels: Levels | None) -> Image.Image:
-    if is_deep(image):
-        return Image.fromarray(to_8_bit(raw_values(whole, image), levels)).convert("RGB")
+def _to_rgb(image: Image.Image, whole: Image.Image) -> Image.Image:
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_to_8_bit(_raw_values(whole, image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         rgba = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")  # Pillow has no direct way
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
@@ -324,35 +302,18 @@ def _to_rgb(image: Image.Image, whole: Image.Image, levels: Levels | None) -> Im
     return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
 
 
-def is_deep(image: Image.Image) -> bool:
-    """Return whether an image is gray with more than 8 bits: `to_8_bit` scales its values."""
-    return image.mode.startswith("I") or image.mode == "F"
-
-
-def raw_values(image: Image.Image, part: Image.Image) -> Array:
+def _raw_values(image: Image.Image, part: Image.Image) -> Array:
     """Values of a part of an image; Pillow has unsigned numbers of 32 bits as signed ones."""
     values: Array = np.asarray(part)
     is_unsigned = image.format == "TIFF" and image.mode == "I" and image.tag_v2.get(_SAMPLE_FORMAT) == (1,)  # type: ignore[attr-defined]
     return values.view(np.uint32) if is_unsigned and values.dtype == np.int32 else values
 
 
-def to_8_bit(values: Array, levels: Levels | None) -> Array:
-    """Scale to (...) uint8 by levels, else 16-bit integers by the range of their type, and floats from 0 to 1."""
+def _to_8_bit(values: Array) -> Array:
+    """Scale 16-bit integers by the range of their type, and floats from 0 to 1, to (...) uint8."""
     scaled: Array
-    if levels is not None:
-        share = (np.nan_to_num(values).astype(np.float32) - levels.black) / (levels.white - levels.black)
-        scaled = np.rint(np.clip(share, 0, 1) * 255)
-    elif values.dtype.kind == "f":  # as usual in TIFF
+    if values.dtype.kind == "f":  # as usual in TIFF
         scaled = np.rint(np.clip(np.nan_to_num(values), 0, 1) * 255)
     else:  # 65535 / 255 is 257; adding half of it rounds
         scaled = (np.clip(values, 0, 65535).astype(np.uint32) + 128) // 257
     return scaled.astype(np.uint8)
-
-
-def bits_of(image: Image.Image, payload: bytes) -> int:
-    """Bits per color of a PNG or TIFF, 8 of others."""
-    if image.format == "PNG":
-        return payload[24]
-    if image.format == "TIFF":
-        return int(max(image.tag_v2.get(_BITS, (1,))))  # type: ignore[attr-defined]
-    return 8

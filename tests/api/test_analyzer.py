@@ -60,8 +60,8 @@ def test_faces_may_be_given_instead_of_detected(analyzer: Analyzer) -> None:
         (boxed,) = analyzer.analyze(sample_photo(), boxes=[box])
         assert boxed.label == face.label
     assert boxed.probabilities == face.probabilities
-    (aligned,) = analyzer.analyze(face.crop, aligned=True)
-    assert np.array_equal(aligned.crop, face.crop)
+    (whole,) = analyzer.analyze(face.crop, whole=True)
+    assert np.array_equal(whole.crop, face.crop)
     for box in ((1, 2, 3), (float("nan"), 0, 9, 9), (900, 0, 9, 9)):
         with pytest.raises(MienError, match=r"boxes\[1\]: "):
             analyzer.analyze(sample_photo(), boxes=[face.box, box])

@@ -79,13 +79,12 @@ def test_an_image_that_is_one_face_is_classified_as_in_training(labeler: Labeler
     assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 6
 
 
-def test_an_aligned_face_is_classified_as_it_is(labeler: Labeler, photo: Array, detected: Detection) -> None:
+def test_a_crop_is_classified_as_it_is(labeler: Labeler, photo: Array, detected: Detection) -> None:
     crop = align(photo, detected.landmarks_px)
-    prepared = finding(labeler, detected).prepare(crop, aligned=True)
+    prepared = finding(labeler, detected).prepare(crop, whole=True)
     assert np.array_equal(prepared.crops[0], crop)
     assert np.allclose(prepared.detections[0].landmarks_px, TEMPLATE_PX)
     for image, options, complaint in (
-        (photo, {"aligned": True}, f"expected a face of {CROP_PX}x{CROP_PX}"),
         (photo[:1, :1], {"whole": True}, "1x1 px, too small for a face"),
         (crop, {"whole": True, "boxes": [detected.box]}, "choose one"),
     ):
@@ -99,7 +98,8 @@ def test_other_framing_than_in_training_and_more_faces_than_the_limit_are_noted(
     crop = align(photo, detected.landmarks_px)
     x, y, width, height = (round(value) for value in detected.box)
     loose = photo[max(0, y - height) : y + 2 * height, max(0, x - width) : x + 2 * width]
-    for image, notes in ((crop, ()), (cv2.resize(crop, (48, 48)), ()), (loose, ("framing",))):
+    as_crop = cv2.resize(loose, (CROP_PX, CROP_PX))  # taken as it is
+    for image, notes in ((crop, ()), (cv2.resize(crop, (48, 48)), ()), (loose, ("framing",)), (as_crop, ())):
         assert labeler.label(image, whole=True).notes == notes
     for count, notes in ((2, ()), (3, ("max_faces",))):
         assert finding(labeler, *[detected] * count, max_faces=2).label(photo).notes == notes

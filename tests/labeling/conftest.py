@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 
 from mien.app.cli.program import app
 from mien.app.inference.detect import create_detector
+from mien.app.labeling.journal import NoJournal, open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.review.server import create_review_app
 from mien.app.labeling.summary import Outcome
@@ -68,12 +70,11 @@ class Mien:
         folder = out or self.out
         return rows_of(folder) if (folder / "labels.csv").exists() else []
 
-    def summary(self, *arguments: str | Path, out: Path | None = None) -> dict[str, Any]:
-        """Label; returns the last line of its log."""
-        done = self.run(*arguments, "--json-log", out=out)
-        assert done.exit_code == 0, done.stderr
-        summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
-        return summary
+    def facts(self, *arguments: str | Path, out: Path | None = None) -> dict[str, Any]:
+        """Label; returns `run.json`."""
+        self.label(*arguments, out=out)
+        facts: dict[str, Any] = json.loads(((out or self.out) / "run.json").read_text())
+        return facts
 
 
 _command, _detector = cache(get_command), cache(create_detector)
@@ -135,6 +136,13 @@ def tree(out: Path) -> dict[str, str]:
     payloads = {path.relative_to(out): path.read_bytes() for path in files if ".mien" not in path.parts}
     undated = {path: re.sub(rb"<time>[^<]*</time>", b"", payload) for path, payload in payloads.items()}
     return {str(path): hashlib.sha256(payload).hexdigest() for path, payload in undated.items()}
+
+
+def labeled(out: Path) -> int:
+    """Number of images whose results are committed."""
+    with suppress(NoJournal), closing(open_journal(out)) as journal:
+        return journal.counts().total()
+    return 0
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Inputs of labeling: folders, patterns, lists, archives, videos and unusual files."""
+"""Inputs of labeling: folders, lists, videos, files of kinds that are not read, and unusual files."""
 
 import codecs
 from collections import Counter
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.labeling.conftest import Mien
-from tests.support.albums import ODD_NAMES, by_file, rows_of, write_photos, write_video
+from tests.support import encoded
+from tests.support.albums import ODD_NAMES, by_file, face_photo, rows_of, write_photos, write_video
 
 UNREADABLE = {
     "odd/empty.jpg": ("error", "empty"),
@@ -17,47 +18,48 @@ UNREADABLE = {
     "odd/dangling.jpg": ("error", "not_found"),
     "odd/pipe.jpg": ("skipped", "special_file"),
     "odd/notes.txt": ("skipped", "not_an_image"),
-    "containers/no-archive.zip": ("error", "corrupt"),
-    "containers/cut.tar.gz": ("error", "corrupt"),
-    "containers/photos.zip/broken.jpg": ("error", "unsupported"),
-    "containers/photos.zip/inner.zip": ("skipped", "nested"),
+    "odd/photos.zip": ("error", "unsupported"),
 }
-READABLE = {
-    *(f"odd/{name}" for name in (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg")),
-    *(f"containers/{name}" for name in ("photos.zip/in/09.jpg", "photos.zip/climbs.jpg", "photos.tar.gz/10.jpg")),
-}
+READABLE = {f"odd/{name}" for name in (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg")}
 
 
-def test_unreadable_files_are_rows_with_a_reason_and_odd_names_links_and_members_are_labeled(
-    labeled_album: Path,
-) -> None:
+def test_unreadable_files_are_rows_with_a_reason_and_odd_names_and_links_are_labeled(labeled_album: Path) -> None:
     rows = {row["file"]: row for row in rows_of(labeled_album)}
     assert {name: (rows[name]["status"], rows[name]["reason"]) for name in UNREADABLE} == UNREADABLE
     assert all(rows[name]["error"] and not rows[name]["face"] for name in UNREADABLE)
     assert {rows[name]["status"] for name in READABLE} == {"ok"}
-    members = [name for name in rows if name.startswith("containers/cut.tar.gz/")]
-    assert 0 < len(members) < 10, "members before the damage of an archive are labeled"
+
+
+def test_archives_camera_raw_and_tga_are_rows_that_say_what_to_use(mien: Mien, folder: Path) -> None:
+    advice = {"a.zip": "unzip it", "b.CBZ": "unzip it", "c.tar.gz": "unpack it", "d.rar": "unpack it"}
+    advice |= {"e.jpg.gz": "unpack it", "f.nef": "exiftool", "g.DNG": "ImageMagick", "h.tga": "ImageMagick"}
+    for name in advice:
+        (folder / name).write_bytes(encoded(face_photo(), "TIFF"))  # as camera raw, whose first image is a thumbnail
+    for inputs in ([folder], [folder / name for name in advice]):
+        rows = mien.label(*inputs, "--write", "csv", out=mien.out / str(len(inputs)), exit_code=3)
+        assert by_file(rows, "status", "reason") == dict.fromkeys(advice, ("error", "unsupported"))
+        assert all(advice[row["file"]] in row["error"] for row in rows)
 
 
 def test_two_frames_per_second_are_labeled_by_default(mien: Mien, folder: Path) -> None:
     write_video(folder / "a.avi", frames=16, rate=8.0)
     assert [row["time_s"] for row in mien.label(folder, "--write", "csv")] == ["0.0", "0.5", "1.0", "1.5"]
-    assert len(mien.label(folder, "--write", "csv", "--every", "1")) == 16
+    assert len(mien.label(folder, "--write", "csv", "--every", "1", out=folder.parent / "all")) == 16
 
 
-def test_the_photo_of_a_live_photo_counts_and_its_video_is_an_option(mien: Mien, tmp_path: Path) -> None:
-    photos = write_photos(tmp_path / "photos", "IMG_1.JPG", "talk.jpg")
+def test_the_photo_of_a_live_photo_is_labeled_and_its_video_is_skipped_and_counted(mien: Mien, tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", "IMG_1.JPG")
     write_video(photos / "IMG_1.mov", frames=6)
-    write_video(photos / "talk.mov", frames=12)  # too long to be one
+    write_video(photos / "talk.mov", frames=4)
 
-    def frames(*options: str) -> dict[str, int]:
-        return Counter(row["file"] for row in mien.label(photos, *options, "--write", "csv") if row["frame"])
+    def frames() -> dict[str, int]:
+        return Counter(row["file"] for row in mien.label(photos, "--write", "csv") if row["frame"])
 
-    assert frames() == {"talk.mov": 12}
+    assert frames() == {"talk.mov": 4}
     assert by_file(rows_of(mien.out), "status", "reason")["IMG_1.mov"] == ("skipped", "live_photo")
-    assert frames("--live-photos") == {"IMG_1.mov": 6, "talk.mov": 12}
+    assert "1 file skipped (1 live_photo)" in mien.run(photos).stdout
     (photos / "IMG_1.JPG").unlink()
-    assert frames() == {"IMG_1.mov": 6, "talk.mov": 12}, "without its photo, it is a video"
+    assert frames() == {"IMG_1.mov": 6, "talk.mov": 4}, "without its photo, it is a video"
 
 
 @pytest.fixture
@@ -73,8 +75,7 @@ def nested(tmp_path: Path) -> Path:
     [
         ("--no-recursive", "a.jpg b.PNG link.jpg"),
         ("--ignore raw --ignore *.PNG", "a.jpg c.jpg link.jpg"),
-        ("--symlinks skip", "a.jpg b.PNG c.jpg d.jpg"),
-        ("--symlinks follow", "a.jpg b.PNG c.jpg d.jpg link.jpg"),  # each folder once
+        ("", "a.jpg b.PNG c.jpg d.jpg link.jpg"),
         ("--hidden", "a.jpg b.PNG c.jpg d.jpg e.jpg link.jpg"),
     ],
 )
@@ -83,9 +84,9 @@ def test_options_select_inputs(mien: Mien, nested: Path, options: str, expected:
     assert sorted(Path(row["file"]).name for row in rows) == expected.split()
 
 
-def test_folders_patterns_and_single_files_can_be_combined(mien: Mien, nested: Path, tmp_path: Path) -> None:
+def test_folders_and_single_files_can_be_combined(mien: Mien, nested: Path, tmp_path: Path) -> None:
     def files(*inputs: str | Path, out: str) -> list[str]:
-        rows = mien.label(*inputs, "--write", "csv", "--symlinks", "skip", out=tmp_path / out)
+        rows = mien.label(*inputs, "--write", "csv", "--ignore", "link*", out=tmp_path / out)
         return [row["file"] for row in rows]
 
     other = write_photos(tmp_path / "other", "f.jpg")
@@ -94,17 +95,17 @@ def test_folders_patterns_and_single_files_can_be_combined(mien: Mien, nested: P
     given = [deep / "c.jpg", nested, f"{deep}/raw/../raw/d.jpg", deep, nested / ".secret/e.jpg"]
     names = ["e.jpg", "photos/a.jpg", "photos/b.PNG", "photos/deep/c.jpg", "photos/deep/raw/d.jpg"]
     assert files(*given, out="files") == names, "a file or folder of a given folder is labeled once"
-    assert {"a.jpg", "deep/c.jpg", "deep/raw/d.jpg"} <= set(files(f"{nested}/**/*.jpg", out="pattern"))
+    pattern = mien.run(f"{nested}/**/*.jpg")
+    assert (pattern.exit_code, "does not exist" in pattern.stderr) == (1, True), "the shell expands patterns"
 
 
 @pytest.mark.parametrize(
     ("given", "options"),
     [
         (b'a.jpg\0"b"\0gone.jpg\0', ["--null"]),  # the quotes belong to the name
-        (codecs.BOM_UTF16_BE + 'a.jpg\r\n"b"\r\ngone.jpg'.encode("utf-16-be"), []),
         (b'"a.jpg"\r\n""b""\r\n"gone.jpg"', []),
     ],
-    ids=["NUL", "UTF-16 big endian", "copied as paths"],
+    ids=["NUL", "copied as paths"],
 )
 def test_names_are_read_from_standard_input(
     mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bytes, options: list[str]
@@ -114,13 +115,22 @@ def test_names_are_read_from_standard_input(
     assert by_file(rows, "status") == {"a.jpg": "ok", '"b"': "ok", "gone.jpg": "error"}
 
 
+def test_a_list_in_utf_16_is_rejected(mien: Mien) -> None:
+    refused = mien.run("--files-from", "-", given=codecs.BOM_UTF16_LE + "a.jpg".encode("utf-16-le"))
+    assert (refused.exit_code, "Save the list as UTF-8" in refused.stderr) == (1, True)
+
+
 def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path) -> None:
     write_video(nested / "clip.avi", frames=10)
+    (nested / "photos.zip").write_bytes(b"PK")
     command = (nested, "--every", "5", "--write", "csv")
-    planned = mien.summary(*command, "--dry-run")
+
+    def planned() -> list[str]:
+        done = mien.run(*command, "--dry-run")
+        assert done.exit_code == 0, done.stderr
+        return [" ".join(line.split()) for line in done.stdout.splitlines()[:-1]]
+
+    assert planned() == ["5 files", "1 video", "1 unreadable: unsupported"]
     assert not mien.out.exists()
-    assert planned["kinds"] == {"file": 5, "video": 1}
-    assert (planned["labeled"], planned["video_frames"], planned["to_label"]) == (0, 2, 7)
-    assert 0 < planned["disk_bytes"] < planned["free_bytes"]
-    mien.label(*command, "--limit", "2")
-    assert mien.summary(*command, "--dry-run")["labeled"] == 2
+    mien.label(*command, "--limit", "2", exit_code=3)
+    assert planned()[-1] == "2 of these are labeled already"

@@ -185,6 +185,6 @@ def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200, _environ={"TERM": kind})
     with reporter(LabelOptions(), console) as report:
         report.start(10, 3)
-        report.labeled(2, 3, [("a.jpg", "corrupt", "cut off")])
+        report.labeled(2, 3, errors=1)
         report.writing("csv")
     assert "3 faces" in console.file.getvalue()

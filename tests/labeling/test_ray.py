@@ -4,29 +4,21 @@ import os
 import pickle
 import signal
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mien.app.labeling.cluster import NotReady, label_on_worker, open_on_worker
 from mien.app.labeling.images import ANNOTATED
-from mien.app.labeling.journal import NoJournal, open_journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.records import Input
 from mien.app.settings import Settings
-from tests.labeling.conftest import Mien, tree
+from tests.labeling.conftest import Mien, labeled, tree
 from tests.support import eventually
 from tests.support.albums import make_album
 
 OUTPUTS = "csv,jsonl,annotated,crops,report,episodes"
-
-
-def labeled(out: Path) -> int:
-    """Number of images whose results are committed."""
-    with suppress(NoJournal), closing(open_journal(out)) as view:
-        return view.counts().total()
-    return 0
 
 
 def workers_of(driver: int) -> Iterator[int]:
@@ -52,7 +44,7 @@ def workers_of(driver: int) -> Iterator[int]:
 def test_a_killed_worker_leaves_the_files_of_a_local_run(mien: Mien, tmp_path: Path) -> None:
     album = make_album(tmp_path / "album", 100)
     mien.label(album, "--write", OUTPUTS, out=tmp_path / "local", exit_code=3)
-    ray = ("--engine", "ray", "--workers", "2", "--json-log")
+    ray = ("--engine", "ray", "--workers", "2")
     driver = mien.start("label", album, "--out", mien.out, "--write", OUTPUTS, *ray)
     eventually(lambda: labeled(mien.out) or driver.poll(), timeout_s=400)
     workers: list[int] = []
@@ -70,6 +62,6 @@ def test_a_machine_without_the_output_folder_or_with_another_precision_is_report
     facts = open_on_worker(setup)
     drawn = Input("a.jpg", "file", b"/a.jpg", 1, row=1, images=ANNOTATED)
     with pytest.raises(NotReady, match=r"differs: precision fp32 instead of int8"):
-        label_on_worker(setup, facts | {"precision": "int8"}, [drawn], {}, "this")
+        label_on_worker(setup, facts | {"precision": "int8"}, [drawn], "this")
     with pytest.raises(NotReady, match="cannot find the output folder"):
-        label_on_worker(setup, facts, [drawn], {}, "this")
+        label_on_worker(setup, facts, [drawn], "this")

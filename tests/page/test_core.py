@@ -74,7 +74,7 @@ def labels(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         labeled = []
         for crop in map(np.ascontiguousarray, crops):
             headers = {"content-type": "image/png"}
-            response = client.post("/v1/expressions?aligned=true", content=encoded(crop), headers=headers)
+            response = client.post("/v1/expressions?whole=true", content=encoded(crop), headers=headers)
             (expected,) = response.json()["images"][0]["faces"]
             (logits,) = session.run(["logits"], {session.get_inputs()[0].name: crop[None]})[0]
             labeled.append({"crop": rgba(crop), "logits": logits.tolist(), "expected": expected})

@@ -19,5 +19,5 @@ schemathesis.openapi.media_type("application/octet-stream", st.sampled_from(IMAG
 
 @schemathesis.hook
 def before_load_schema(_context: Any, document: dict[str, Any]) -> None:
-    """Leave out boxes: whether they are valid depends on their image and on `aligned`, which no schema can state."""
+    """Leave out boxes: whether they are valid depends on their image and on `whole`, which no schema can state."""
     del document["components"]["schemas"]["EncodedImage"]["properties"]["boxes"]

@@ -6,10 +6,7 @@ The photos are the repository's own, whose licenses samples/README names.
 """
 
 import csv
-import io
 import os
-import tarfile
-import zipfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -37,7 +34,12 @@ ODD_NAMES = (
     "a" * 200 + ".jpg",
 )
 SIDE_PX = 112  # small, so that the detector is fast
-BROKEN = {"empty.jpg": b"", "text.jpg": b"not an image", "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40}
+BROKEN = {
+    "empty.jpg": b"",
+    "text.jpg": b"not an image",
+    "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40,
+    "photos.zip": b"PK\x03\x04",
+}
 
 
 @cache
@@ -92,7 +94,7 @@ def make_album(folder: Path, count: int) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(faces[number % 30] if number % 7 else no_face)
     _odd(folder / "odd", faces)
-    _containers(folder / "containers", faces)
+    write_video(folder / "clip.avi", frames=10)
     return folder
 
 
@@ -115,25 +117,6 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
     (folder / "loop").symlink_to(folder, target_is_directory=True)
     os.mkfifo(folder / "pipe.jpg")
     (folder / ".hidden.jpg").write_bytes(variants[0])
-
-
-def _containers(folder: Path, variants: list[bytes]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(folder / "photos.zip", "w") as archive:
-        for number, payload in enumerate(variants[:10]):
-            archive.writestr(zipfile.ZipInfo(f"in/{number:02d}.jpg"), payload)
-        archive.writestr(zipfile.ZipInfo("../climbs.jpg"), variants[0])
-        archive.writestr(zipfile.ZipInfo("broken.jpg"), b"\xff\xd8broken")
-        archive.writestr(zipfile.ZipInfo("inner.zip"), b"PK")
-    with tarfile.open(folder / "photos.tar.gz", "w:gz") as archive:
-        for number, payload in enumerate(variants[:10]):
-            info = tarfile.TarInfo(f"{10 - number:02d}.jpg")
-            info.size = len(payload)
-            archive.addfile(info, io.BytesIO(payload))
-    whole = (folder / "photos.tar.gz").read_bytes()
-    (folder / "cut.tar.gz").write_bytes(whole[: len(whole) * 2 // 3])
-    (folder / "no-archive.zip").write_bytes(b"PK\x03\x04 but not really")
-    write_video(folder / "clip.avi", frames=10)
 
 
 def write_video(path: Path, *, frames: int = 0, images: Iterable[Array] = (), rate: float = 2.0) -> Path:

@@ -106,35 +106,33 @@ def _written(journal: Journal) -> set[str]:
     )
 
 
-def with_earlier(requested: list[str], journal: Journal) -> list[str]:
-    """Requested outputs, and existing ones of earlier runs, which would become outdated otherwise.
+def record_outputs(names: list[str], journal: Journal) -> list[str]:
+    """Outputs that this folder has or gets, so that they are known as its own.
 
     Raises: ForeignFile, if a file that no run has written has the name of an output.
     """
-    earlier: list[str] = json.loads(journal.get("outputs") or "[]")
-    names = list(requested)
     for target in sorted(targets_of(names) - _written(journal)):
         path = journal.out / target
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
             raise ForeignFile(foreign(path))
-    for name in earlier:
-        targets = targets_of([name])
-        exists = any(os.path.lexists(journal.out / target) for target in targets)
-        if exists and name not in names and not targets & targets_of(names) and unavailable_reason(name) is None:
-            names.append(name)
-    return names
+    return list(dict.fromkeys([*json.loads(journal.get("outputs") or "[]"), *names]))
 
 
 def update_outputs(out: Path, *names: str) -> list[Path]:
-    """Write outputs anew, outside of a run: these, or those of earlier runs that show decisions of the review.
+    """Write outputs anew, outside of a run: these, or the existing ones that show decisions of the review.
 
     Returns: its files. Raises: LabelingError.
     """
-    # like a run, which keeps files of others, and updates the outputs of earlier ones
+    # like a run, which keeps files of others
     with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
-        outputs = with_earlier(list(names), journal)
+        outputs = record_outputs(list(names), journal)
         journal.put("outputs", json.dumps(outputs))
-        chosen = names or [name for name in outputs if getattr(load_output(name), "REVIEWED", False)]
+        existing = (name for name in outputs if any((out / target).exists() for target in targets_of([name])))
+        chosen = names or [
+            name
+            for name in existing
+            if getattr(load_output(name), "REVIEWED", False) and unavailable_reason(name) is None
+        ]
         return [path for name in chosen for path in write_output(name, journal)]
 
 

@@ -85,11 +85,7 @@ def render_page(journal: Journal) -> str:
 
 def _card(journal: Journal, corrections: Corrections, image: Result, face: Face) -> dict[str, Any]:
     decision = corrections.of_face(journal, image, face)
-    if image.frame is None:
-        where = f"face {face.index}"
-    else:
-        time_s = image.input.time_s
-        where = f"page {image.frame}" if time_s is None else f"frame {image.frame}, {time_s} s"
+    where = f"face {face.index}" if image.frame is None else f"frame {image.frame}, {image.input.time_s} s"
     return {
         "file": image.input.name,
         "where": where,

@@ -5,18 +5,15 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import lru_cache
-from io import BytesIO
 
 from mien.app.inference.video import Video, VideoError, VideoFrame
-from mien.app.labeling.containers import ContainerError, read_member, read_page
+from mien.app.labeling.containers import ContainerError
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
-from mien.app.labeling.raw import decode_named, is_named_format
 from mien.app.labeling.reading import file_sha256, local_file, read_file
 from mien.app.labeling.records import Input, Result
 from mien.app.labeling.store import is_url
-from mien.data.contract import Array, DecodeError
-from mien.data.contract.levels import decode_stretched
+from mien.data.contract import Array, DecodeError, decode
 
 
 class SourceReader(ExitStack):
@@ -41,19 +38,10 @@ class SourceReader(ExitStack):
 
     def _read(self, item: Input) -> tuple[Array, str]:
         """The pixels, and the SHA-256 of the file."""
-        if item.is_frame and item.kind == "video":
-            return self._frame(item), self._sha256
-        if item.kind == "pages":
-            if self._path != item.path:
-                self._path, self._frames, self._sha256 = item.path, iter(()), _sha256(item.path)
-            return read_page(item.path, item.frame, MAX_PIXELS)[0], self._sha256
-        payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
-        sha256 = hashlib.sha256(payload).hexdigest()
         if item.is_frame:
-            return read_page(BytesIO(payload), item.frame, MAX_PIXELS)[0], sha256
-        if is_named_format(item.name):
-            return decode_named(item.name, payload, MAX_PIXELS), sha256
-        return decode_stretched(payload, max_pixels=MAX_PIXELS)[0], sha256
+            return self._frame(item), self._sha256
+        payload = read_file(item.path, MAX_BYTES)
+        return decode(payload, max_pixels=MAX_PIXELS), hashlib.sha256(payload).hexdigest()
 
     def _frame(self, item: Input) -> Array:
         try:

@@ -120,7 +120,7 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             model=classifier.manifest.name,
             provider=classifier.provider,
             precision=classifier.precision,
-            detector="none" if options.aligned else labeler.detector.name,
+            detector="none" if options.whole else labeler.detector.name,
             confidence_threshold=labeler.threshold(options.confidence_threshold),
             images=images,
             timings_ms=clock.laps_ms | {"total": sum(clock.laps_ms.values())},
