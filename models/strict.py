@@ -1,11 +1,10 @@
 """Base of the pydantic models of artifacts and recipes."""
 
 import os.path
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 def expand_home(path: Path | str) -> Path:
@@ -17,17 +16,6 @@ LocalPath = Annotated[Path, AfterValidator(expand_home)]
 
 
 class StrictModel(BaseModel):
-    """Immutable model that rejects unknown keys.
-
-    `removed` has the keys of earlier releases with their default, so that runs and artifacts that recorded it load.
-    """
+    """Immutable model that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    removed: ClassVar[Mapping[str, object]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_removed(cls, values: Any) -> Any:
-        if not cls.removed or not isinstance(values, dict):
-            return values
-        return {key: value for key, value in values.items() if key not in cls.removed or value != cls.removed[key]}

@@ -3,9 +3,9 @@
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, ValidationError, model_validator
@@ -103,8 +103,6 @@ class DataConfig(StrictModel):
     Without `valid`, as with `select: last`, all labeled faces of a set can be trained on.
     """
 
-    removed: ClassVar[Mapping[str, object]] = {"repeats": 1}
-
     train: tuple[DataSource, ...] = Field(min_length=1)
     valid: DataSource | None = None
     cache_dir: LocalPath = Path("cache")
@@ -182,8 +180,6 @@ class ModelConfig(BackboneConfig):
 class OptimConfig(StrictModel):
     """Optimizer, cosine schedule with warm-up, and moving average of the weights for validation and export."""
 
-    removed: ClassVar[Mapping[str, object]] = {"momentum": 0.9, "nesterov": True, "ema_warmup": True}
-
     name: str = Field(
         "adamw", description="any of timm's optimizers, e.g. adamw, sgd (Nesterov), momentum (SGD), lamb, muon, adamp"
     )
@@ -256,16 +252,12 @@ class DistillationConfig(StrictModel):
 class LossConfig(StrictModel):
     """Supervised loss."""
 
-    removed: ClassVar[Mapping[str, object]] = {"class_balance": None, "relabel": None}
-
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021, weight of the log prior")
 
 
 class MixConfig(StrictModel):
     """Mixup and CutMix by batch, as in timm.data.Mixup; with both, half of the mixed batches are CutMix."""
-
-    removed: ClassVar[Mapping[str, object]] = {"switch_probability": 0.5}
 
     mixup: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
     cutmix: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
@@ -274,8 +266,6 @@ class MixConfig(StrictModel):
 
 class Recipe(StrictModel):
     """Recipe of a training run."""
-
-    removed: ClassVar[Mapping[str, object]] = {"patience_epochs": None, "start_share": 0.0}
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     seed: int = Field(0, ge=0, lt=2**63)
@@ -416,8 +406,6 @@ def _explain(schema: type[BaseModel], problem: Any) -> str:
         if not part.isdecimal():  # an item of a tuple
             annotation = place.model_fields[part].annotation
             place = next(iter(get_args(annotation)), annotation)
-    if name in getattr(place, "removed", ()):
-        return f"key {where!r} was removed: leave it out"
     known = sorted(place.model_fields)
     nearest = difflib.get_close_matches(_SYNONYMS.get(name, name), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mien.data.contract import CROP_PX
 from mien.models.manifest import MANIFEST_NAME, ArtifactError, Manifest, load_artifact
 from mien.models.network import FaceNetwork, Head
-from mien.training.config import ModelConfig
+from mien.training.config import ModelConfig, parse_as
 from mien.training.run_folder import load_best, untrained_network
 
 WEIGHTS_NAME: Final = "model.safetensors"
@@ -79,13 +79,17 @@ def in_fp32(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
-    """Verify an artifact and build its network in eval mode. Raises: ArtifactError, also if it has no weights."""
+    """Verify an artifact and build its network in eval mode.
+
+    Raises: ArtifactError, also if it has no weights; RecipeError, for options that this version does not have.
+    """
     manifest = load_artifact(folder)
     if WEIGHTS_NAME not in manifest.files:
         several = "members" in manifest.recipe
         remedy = "it averages several networks: take one of them" if several else "export its run again"
         raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
-    network = untrained_network(ModelConfig.model_validate(manifest.recipe["model"]), len(manifest.labels))
+    model = parse_as(ModelConfig, manifest.recipe["model"], origin=str(folder / MANIFEST_NAME))
+    network = untrained_network(model, len(manifest.labels))
     try:
         network.load_state_dict(in_fp32(load_file(folder / WEIGHTS_NAME)))
     except RuntimeError as error:

@@ -6,8 +6,7 @@ A family module has `create(config: BackboneConfig, num_classes: int) -> nn.Modu
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -37,8 +36,6 @@ class PretrainedWeightsUnavailable(MienError):
 
 class BackboneConfig(StrictModel):
     """Configuration of a network."""
-
-    removed: ClassVar[Mapping[str, object]] = {"scratch_if_unavailable": False}
 
     family: str = Field(description="file in models/backbones")
     name: str = Field(description="timm's name")

@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from mien.models.manifest import artifact_dir
+from mien.models.manifest import artifact_dir, read_manifest
 from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as, read_as
 from mien.training.losses import cross_entropy, distillation_loss
@@ -91,3 +91,10 @@ def test_a_recipe_builds_a_network_of_the_size_it_states_that_learns(path: Path)
     loss.backward()  # type: ignore[no-untyped-call]
     silent = [name for name, weight in network.named_parameters() if weight.requires_grad and weight.grad is None]
     assert silent == []
+
+
+def test_the_recipes_of_the_released_artifacts_have_no_key_that_is_not_known() -> None:
+    for name in ("fast", "v3", "accurate"):
+        recorded = read_manifest(artifact_dir(name)).recipe
+        for recipe in recorded.get("members", [recorded]):
+            parse_as(Recipe, recipe, origin=name)

@@ -10,7 +10,8 @@ import yaml
 
 from mien.models.manifest import sha256_of
 from mien.training import checkpoint
-from mien.training.run_folder import FACTS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
+from mien.training.config import RecipeError
+from mien.training.run_folder import FACTS_NAME, RECIPE_NAME, RunError, load_best, read_facts, run_lock
 from mien.training.train import train
 from tests.support.training import TINY_CNN, data_of, drawn_faces, losses, metric_lines, small_recipe, with_runtime
 from tests.training.conftest import Trained
@@ -41,17 +42,21 @@ def test_a_second_process_is_turned_away_until_the_first_one_ends_and_has_the_sa
     assert losses(train(recipe, out)) == losses(trained.teacher)  # with two loader workers
 
 
-def test_a_finished_run_is_left_as_it_is_also_of_an_earlier_release_or_with_another_cache(
-    trained: Trained, out: Path, tmp_path: Path
-) -> None:
+def test_a_finished_run_is_left_as_it_is_also_with_another_cache(trained: Trained, out: Path, tmp_path: Path) -> None:
     recipe = trained.teacher_recipe()
-    stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
-    del stored["model"]["init_from"]  # added later
-    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored | {"patience_epochs": None}), encoding="utf-8")  # removed
     before = {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
     data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
     assert train(with_runtime(recipe.model_copy(update={"data": data}), tensorboard=True), out) == out
     assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"} == before
+
+
+def test_a_run_whose_recipe_has_a_key_that_is_not_known_is_rejected_with_its_name(trained: Trained, out: Path) -> None:
+    stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
+    stored["distillation"]["views"] = "augmented"
+    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
+    for read in (lambda: train(trained.teacher_recipe(), out), lambda: load_best(out)):
+        with pytest.raises(RecipeError, match=r"unknown key 'distillation\.views'"):
+            read()
 
 
 def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
