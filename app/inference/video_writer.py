@@ -24,7 +24,6 @@ class VideoWriter:
         self,
         path: Path,
         *,
-        format: str = "mp4",  # noqa: A002  # as in PyAV
         sound_of: bytes | None = None,
         start_s: float = 0.0,
         end_s: float | None = None,
@@ -32,14 +31,12 @@ class VideoWriter:
         """Create the file. Raises: VideoError, FFmpegError.
 
         Args:
-            format: name of a container of FFmpeg.
             sound_of: path of a file whose sound is added.
             start_s: the part of the times and of the sound that is written; end_s: None for all until the end.
         """
         self._start_s, self._last_tick = start_s, -1
         # absolute, because FFmpeg takes `12:30.mp4` for the URL of a protocol
-        options = {} if format == "matroska" else {"movflags": "+faststart"}
-        self._container = av.open(str(path.absolute()), "w", format=format, options=options)
+        self._container = av.open(str(path.absolute()), "w", format="mp4", options={"movflags": "+faststart"})
         self._stream: Any = None
         self._sound = iter(()) if sound_of is None else _sound(self._container, sound_of, start_s, end_s)
         self._next_sound = next(self._sound, None)

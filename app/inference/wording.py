@@ -1,4 +1,4 @@
-"""Text for expressions and probabilities, shared by annotated images, reports and the terminal."""
+"""Text for expressions and probabilities, shared by annotated images, the report and the review."""
 
 from mien.app.inference.records import Face
 
@@ -6,12 +6,6 @@ from mien.app.inference.records import Face
 def percent(probability: float) -> str:
     """Format a probability as a whole percentage, but never as certainty: 0.998 becomes `>99%`."""
     return ">99%" if probability >= 0.995 else f"{probability:.0%}"
-
-
-def label_text(face: Face) -> str:
-    """Format the label of a face: `happiness 92%`, or `uncertain (sadness 31%)`."""
-    words = f"{face.label} {percent(face.confidence)}"
-    return f"uncertain ({words})" if face.uncertain else words
 
 
 def agreement_text(face: Face) -> str:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from websockets.sync.client import connect
 
 from mien import Analyzer
 from mien.app.inference.labeler import Labeler
-from mien.app.live.video import Frame
-from mien.app.live.webcam import label_video
+from mien.app.live import Frame, label_frames
 from mien.app.settings import load_settings
 from tests.support import encoded, sample_photo
 from tests.support.albums import label_folder, rows_of
@@ -72,10 +70,8 @@ def test_service_labels_as_python_does(ask: Any, server: Server, photo: bytes, e
 
 
 def test_video_labels_as_python_does(settings: dict[str, Any], photo: bytes, expected: Faces) -> None:
-    source, view = Mock(), Mock()
-    source.frames.return_value = iter([Frame(0.0, np.asarray(Image.open(io.BytesIO(photo))))])
-    label_video(Labeler.open(load_settings(**settings)), source, [lambda: view])
-    faces = [face.to_dict() for face in view.show.call_args.args[0].photo.faces]
+    frames = iter([Frame(0.0, np.asarray(Image.open(io.BytesIO(photo))))])
+    (faces,) = (line["faces"] for line in label_frames(Labeler.open(load_settings(**settings)), frames))
     assert [face.pop("track") for face in faces] == [1]
     assert faces == expected
 

@@ -79,6 +79,20 @@ def test_a_file_that_is_not_a_video_is_an_error(tmp_path: Path) -> None:
             Video(str(path))
 
 
+def test_a_written_video_keeps_colors_and_uneven_times_and_fits_other_sizes(tmp_path: Path) -> None:
+    red, times_s = np.full((48, 64, 3), (200, 0, 0), np.uint8), [0.0, 0.01, 0.5, 0.55, 2.0]
+    with closing(VideoWriter(tmp_path / "12:30.mp4")) as writer:  # not the URL of a protocol
+        for number, time_s in enumerate(times_s):
+            writer.add(np.repeat(red, 1 + (number == 3), axis=0), time_s)
+        writer.add(red, times_s[-1])  # of a clock that stands still
+    with Video(str(tmp_path / "12:30.mp4")) as video:
+        frames = [(frame.time_s, frame.pixels()) for frame in video]
+    assert [time_s for time_s, _ in frames] == pytest.approx([*times_s, times_s[-1]], abs=0.001)
+    for _, pixels in frames:
+        assert pixels.shape == red.shape
+        assert pixels.mean(axis=(0, 1)) == pytest.approx([200, 0, 0], abs=12)
+
+
 def test_sound_of_a_rate_that_aac_does_not_have_is_written_as_aac(tmp_path: Path) -> None:
     source, written = tmp_path / "source.avi", tmp_path / "written.mp4"
     inputs = ("-f", "lavfi", "-i", "color=size=64x64:rate=10", "-f", "lavfi", "-i", "sine")

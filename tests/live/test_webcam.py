@@ -1,12 +1,11 @@
-"""Labeling a video source, view by view, and serving the page to this machine."""
+"""Labels of a video source as JSON Lines, for other programs."""
 
 import itertools
 import json
 import os
-import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -17,102 +16,15 @@ from typer.testing import CliRunner
 from mien.app.cli.program import app
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Photo
-from mien.app.live import webcam
-from mien.app.live.video import Frame, open_source
-from mien.app.live.views import JsonLinesView, Moment, VideoFile
-from mien.app.live.webcam import label_video
+from mien.app.live import Frame, SourceUnavailable, label_frames, newest, read_frames
 from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.support import gradient_image, sample_photo
 from tests.support.albums import write_video
-from tests.support.app import upright_face
+from tests.support.app import classifier, upright_face
 
+__all__ = ["classifier"]
 FPS = 10.0
-FRAMES = 12
-
-
-def still() -> Mock:
-    """A source of identical frames."""
-    return Mock(frames=lambda: (Frame(number / FPS, gradient_image()) for number in range(FRAMES)))
-
-
-def recorder(*shown: object) -> Mock:
-    """A view that first returns or raises these, and then continues."""
-    return Mock(**{"show.side_effect": itertools.chain(shown, itertools.repeat(True))})
-
-
-def opening(*views: object) -> list[Callable[[], Any]]:
-    """Functions that open these views, or raise if one is an error."""
-    return [Mock(side_effect=[view]) for view in views]
-
-
-@pytest.fixture
-def labeler(classifier: Classifier) -> Labeler:
-    """Finds one face that moves a little to the right with each frame; none in the last."""
-    faces = [[upright_face(100.0 + 4 * number, 120.0)] for number in range(1, FRAMES)]
-    return Labeler(Mock(**{"detect.side_effect": [*faces, []]}), classifier, Settings(device="cpu"))
-
-
-def test_json_lines_have_the_faces_with_their_tracks_and_end_with_the_reader(
-    labeler: Labeler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    label_video(labeler, still(), [JsonLinesView])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["time_s"] for line in lines] == [number / FPS for number in range(FRAMES)]
-    assert [[face["track"] for face in line["faces"]] for line in lines] == [[1]] * (FRAMES - 1) + [[]]
-    closed = Mock(**{"write.side_effect": BrokenPipeError, "fileno.return_value": os.open(os.devnull, os.O_WRONLY)})
-    monkeypatch.setattr("sys.stdout", closed)
-    assert not JsonLinesView().show(Moment(Frame(0.0, gradient_image()), Photo(640, 480, ()), 0.0))
-
-
-@pytest.mark.parametrize("stop", [lambda: False, lambda: signal.raise_signal(signal.SIGTERM) or True])
-def test_closing_a_view_or_a_signal_ends_the_run_normally(
-    labeler: Labeler, stop: Callable[[], bool], tmp_path: Path
-) -> None:
-    source, file, last = still(), VideoFile(tmp_path / "out.mp4"), Mock()
-    last.show.side_effect = lambda moment: stop() if moment.frame.time_s == 4 / FPS else True
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        summary = label_video(labeler, source, opening(file, last))
-    finally:
-        assert signal.signal(signal.SIGTERM, before) is signal.SIG_IGN
-    assert summary.frames == 5
-    source.close.assert_called_once()
-    assert len(list(open_source(str(file.path)).frames())) == 5
-
-
-def test_an_error_closes_the_source_and_all_views_and_keeps_the_existing_video(
-    labeler: Labeler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "out.mp4"
-    path.write_bytes(b"the video of yesterday")
-    unclosed = recorder(False)
-    unclosed.close.side_effect = OSError("disk full")
-    for failing, message in ((recorder(True, OSError("as a test")), "as a test"), (unclosed, "disk full")):
-        source, first, file = still(), recorder(), VideoFile(path)
-        with pytest.raises(OSError, match=message):
-            label_video(labeler, source, opening(file, first, failing))
-        source.close.assert_called_once()
-        first.close.assert_called_once_with(complete=False)
-        assert path.read_bytes() == b"the video of yesterday"
-        assert "out.part.mp4" in capsys.readouterr().err, "what was written is named"
-        path.with_name("out.part.mp4").unlink()
-
-
-def test_ctrl_c_before_the_first_frame_is_no_error_and_an_existing_table_is_kept(
-    labeler: Labeler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = tmp_path / "episodes.csv"
-    table.write_text("of yesterday")
-    source = Mock(fps=FPS, **{"frames.side_effect": KeyboardInterrupt})
-    source.name = "camera 0"
-    monkeypatch.setattr(webcam, "open_source", lambda *_, **__: source)
-    assert webcam.run(labeler, "0", write=table, window=False).frames == 0
-    assert table.read_text() == "of yesterday"
-    source.frames.side_effect = still().frames
-    webcam.run(labeler, "0", write=table, window=False)
-    assert table.read_text().startswith("person,")
 
 
 def command(artifact: Path, *arguments: str) -> Result:
@@ -120,30 +32,70 @@ def command(artifact: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["webcam", *arguments, *chosen])
 
 
-def film(path: Path) -> Path:
-    return write_video(path, images=[decode(sample_photo().read_bytes())] * 4, rate=FPS)
+def test_people_keep_their_number_from_line_to_line(classifier: Classifier) -> None:
+    faces = [[upright_face(100.0 + 4 * number, 120.0)] for number in range(5)]
+    labeler = Labeler(Mock(**{"detect.side_effect": [*faces, []]}), classifier, Settings(device="cpu"))
+    frames = (Frame(number / FPS, gradient_image()) for number in range(6))
+    lines = list(label_frames(labeler, frames))
+    assert [line["time_s"] for line in lines] == [number / FPS for number in range(6)]
+    assert [[face["track"] for face in line["faces"]] for line in lines] == [[1]] * 5 + [[]]
 
 
-def test_the_command_labels_a_video_and_writes_another(
+def test_the_command_prints_a_line_per_frame_of_a_file_in_order_whatever_its_name(
     tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    source, result = film(tmp_path / "film.mp4"), tmp_path / "labeled.mp4"
-    answer = command(artifact, "--source", str(source), "--write", str(result))
-    assert answer.exit_code == 0, answer.output
-    assert "person 1" in answer.stdout
-    plain, drawn = (list(open_source(str(path)).frames()) for path in (source, result))
-    assert len(plain) == len(drawn) == 4
-    changed = np.abs(plain[0].pixels.astype(int) - drawn[0].pixels.astype(int)).max(axis=2) > 80
-    assert 0.001 < changed.mean() < 0.1
-
-
-def test_neither_the_source_nor_an_interrupted_recording_is_overwritten(
-    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    film(tmp_path / "film.mp4").with_name("labeled.part.mp4").touch()
     monkeypatch.chdir(tmp_path)
-    for written, words in (("film.mp4", "this file is the source"), ("labeled.mp4", "labeled.part.mp4 exists")):
-        answer = command(artifact, "--source", "film.mp4", "--write", written)
-        assert (answer.exit_code, words in answer.stderr) == (1, True), answer.output
+    name = os.fsdecode(b"12:30 vid\xe9o.mp4")
+    picture = decode(sample_photo().read_bytes())
+    write_video(tmp_path / "film.mp4", images=[picture] * 4, rate=FPS).rename(tmp_path / name)
+    done = command(artifact, "--source", name, "--json")
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["time_s"] for line in lines] == [0.0, 0.1, 0.2, 0.3]
+    assert {(line["height"], line["width"]) for line in lines} == {picture.shape[:2]}
+    assert [len(line["faces"]) for line in lines] == [1] * 4
+
+
+def test_the_first_frame_after_a_cut_says_so(tmp_path: Path) -> None:
+    images = [np.full((48, 64, 3), (200, 0, 0) if number // 5 % 2 else (20, 20, 90), np.uint8) for number in range(20)]
+    frames = read_frames(str(write_video(tmp_path / "film.mp4", images=images, rate=FPS)))
+    assert [number for number, frame in enumerate(frames) if frame.cut] == [5, 10, 15]
+
+
+def test_a_live_source_gives_the_newest_frame_and_then_its_error() -> None:
+    arrived, taken = threading.Semaphore(0), threading.Semaphore(0)
+
+    def camera() -> Iterator[Frame]:
+        for number in itertools.count():
+            taken.acquire()
+            if number == 6:
+                raise SourceUnavailable("camera 0: disconnected")
+            yield Frame(float(number), gradient_image())
+            arrived.release()  # it is in its slot
+
+    taken.release()
+    frames = newest(camera())
+    seen = [next(frames).time_s]
+    arrived.acquire()
+    for count in (3, 2):
+        for semaphore in (taken.release, arrived.acquire):
+            for _ in range(count):
+                semaphore()
+        seen.append(next(frames).time_s)
+    taken.release()
+    with pytest.raises(SourceUnavailable, match="disconnected"):
+        next(frames)
+    assert seen == [0.0, 3.0, 5.0]
+
+
+def test_a_source_that_cannot_be_opened_is_one_clear_message(artifact: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for source, message in (
+        ("97", "camera 97: not found or in use"),
+        ("missing.mp4", "no such file"),
+        ("rtsp://ann:a#b[c@d@localhost:1/live", "source rtsp://localhost:1/live: cannot be opened"),
+    ):
+        with pytest.raises(SourceUnavailable, match=message):
+            list(read_frames(source))
+    assert capfd.readouterr() == ("", ""), "OpenCV's own warnings are not shown"
+    for arguments in (("--json",), ("--source", "film.mp4")):
+        assert command(artifact, *arguments).exit_code == 2

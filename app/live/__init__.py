@@ -1,1 +1,0 @@
-"""Live labeling on this machine: video files, cameras and network streams."""
