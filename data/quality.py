@@ -1,7 +1,7 @@
 """Properties of a face that decide how far its label can be trusted: size, blur, pose, brightness, covered parts.
 
-`app/static/page/core/quality.js` implements the same, and a test compares both. The value from which a property is a
-reason for doubt is measured for each model (training/release/conditions.py) and stated in its manifest.
+`app/static/page/core/quality.js` implements the same, and a test compares both. The limits of the reasons and the
+slopes of the softening are those of the released model `fast`, measured once (docs/reasons.md).
 """
 
 import json
@@ -38,7 +38,12 @@ COVER_GRID: Final = 28
 _COVER_INSIDE: Final = np.s_[5:28, 2:26]
 _COVER_INSIDE_HALF: Final = np.s_[2:14, 1:13]
 LUMA: Final = (0.299, 0.587, 0.114)
-COVERED_LIMIT: Final = 1.655  # above it, a face counts as covered, for all models
+# Values beyond which a face has the reason: the accuracy of such faces is 5 points lower
+LIMITS: Final = {"small": 24.343, "blurred": 1.479, "turned": 44.192, "dark": 0.054, "covered": 1.655}
+# Increase of the temperature per pixel of softness beyond the usual one, per pixel of blur that the size does not
+# explain, per degree of yaw beyond the usual one, and per unit of the log odds that eyes or mouth are covered
+SLOPES: Final = {"per_px": 0.8017, "per_blur_px": -0.20362, "per_degree": 0.00479, "per_covered": 0.06258}
+VOTES_SOFTENING: Final = 0.353  # share of the softening of probabilities that expected votes get
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Quality:
         blur_px: the part of it that the size of the face does not explain.
         yaw_degrees: turn of the head; positive: to the right of the image.
         brightness: mean luminance of the crop, 0 to 1.
-        covered: how much the face looks covered, by a mask, a hand or glasses; see `COVERED_LIMIT`.
+        covered: how much the face looks covered, by a mask, a hand or glasses; see `LIMITS`.
     """
 
     width_px: float
@@ -82,6 +87,35 @@ def measure(crop: Array, landmarks_px: Array) -> Quality:
         brightness=cv2.mean(gray)[0] / 255,
         covered=float(cover_features(crop) @ _COVER_WEIGHTS) + _COVER_BIAS,
     )
+
+
+def reasons_of(quality: Quality) -> tuple[str, ...]:
+    """Reasons for doubt that the pixels and landmarks of a face give, in the order of `REASONS`."""
+    beyond = {
+        "small": quality.width_px < LIMITS["small"],
+        "blurred": quality.blur_px > LIMITS["blurred"],
+        "turned": abs(quality.yaw_degrees) > LIMITS["turned"],
+        "dark": quality.brightness < LIMITS["dark"],
+        "covered": quality.covered > LIMITS["covered"],
+    }
+    return tuple(reason for reason, applies in beyond.items() if applies)
+
+
+def temperature_factor(quality: Quality) -> float:
+    """Temperature of a blurred, turned or covered face, relative to that of the others; at least 1."""
+    softness, yaw = quality.softness_px - USUAL_SOFTNESS_PX, abs(quality.yaw_degrees) - USUAL_YAW
+    beyond = max(0.0, softness), quality.blur_px, max(0.0, yaw), max(0.0, quality.covered)
+    return max(1.0, 1 + sum(slope * value for slope, value in zip(SLOPES.values(), beyond, strict=True)))
+
+
+def soften(probabilities: Array, quality: Quality, share: float = 1.0) -> Array:
+    """Probabilities (K,) of a face at its temperature, or at a share of the increase; the label stays the same."""
+    factor = 1 + share * (temperature_factor(quality) - 1)
+    if factor == 1:
+        return probabilities
+    powers = probabilities ** (1 / factor)
+    softened: Array = (powers / powers.sum()).astype(probabilities.dtype)
+    return softened
 
 
 def softness_px(gray: Array) -> float:
@@ -155,6 +189,9 @@ def facts() -> dict[str, Any]:
         "cover_grid": COVER_GRID,
         "luma": LUMA,
         "cover": _FITTED,
+        "limits": LIMITS,
+        "softening": SLOPES,
+        "votes_softening": VOTES_SOFTENING,
     }
 
 

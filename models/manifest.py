@@ -18,7 +18,6 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from mien.data.atomic import write_atomic
 from mien.data.contract import CROP_PX, LABELS, Array, UnknownLabel, contract_id, labels_of, softmax
 from mien.data.errors import MienError
-from mien.data.quality import REASONS, USUAL_SOFTNESS_PX, USUAL_YAW, Quality
 from mien.models.strict import StrictModel
 
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
@@ -95,96 +94,12 @@ class SplitMetrics(StrictModel):
     )
 
 
-class Condition(StrictModel):
-    """Accuracy as a function of one condition, measured on faces that were degraded step by step."""
-
-    minus_5: Interval | None = Field(description="value at which accuracy is 5 points lower; null if it never was")
-    minus_15: Interval | None = Field(description="value at which accuracy is 15 points lower")
-    measured: tuple[tuple[float, Interval], ...] = Field(description="value and accuracy, from mild to strong")
-    ece_unsoftened: WithoutInterval
-    ece: WithoutInterval = Field(description="of all steps together, on faces that the softening was not fitted on")
-
-
-class ReasonLimit(StrictModel):
-    """A reason for doubt, with the results of degraded faces that have it."""
-
-    limit: float = Field(description="value beyond which a face has it")
-    faces: int
-    accuracy: Interval
-    agreement: Interval = Field(description="share of labels equal to those of the same faces before degrading")
-    detected: Interval | None = Field(None, description="share that has it of faces degraded beyond the limit")
-    false: Interval | None = Field(None, description="share that has it of faces without degradation")
-
-
-class Softening(StrictModel):
-    """Increase of the temperature for blurred, turned and covered faces, which keeps their label."""
-
-    per_px: float = Field(0.0, description=f"per pixel of softness beyond {USUAL_SOFTNESS_PX}")
-    per_blur_px: float = Field(0.0, description="per pixel of the blur that the size does not explain; may be negative")
-    per_degree: float = Field(0.0, description=f"per degree of yaw beyond {USUAL_YAW}")
-    per_covered: float = Field(0.0, description="per unit of the log odds that eyes or mouth are covered, above 0")
-
-    @staticmethod
-    def beyond(quality: Quality) -> tuple[float, float, float, float]:
-        """The factors of the slopes, in their order."""
-        softness_px, yaw = quality.softness_px - USUAL_SOFTNESS_PX, abs(quality.yaw_degrees) - USUAL_YAW
-        return max(0.0, softness_px), quality.blur_px, max(0.0, yaw), max(0.0, quality.covered)
-
-    def factor(self, quality: Quality) -> float:
-        """Temperature of a face, relative to that of the others; at least 1."""
-        slopes = (self.per_px, self.per_blur_px, self.per_degree, self.per_covered)
-        return max(1.0, 1 + sum(slope * value for slope, value in zip(slopes, self.beyond(quality), strict=True)))
-
-    def soften(self, probabilities: Array, quality: Quality, share: float = 1.0) -> Array:
-        """Probabilities (K,) of a face at its temperature, or at a share of the increase."""
-        factor = 1 + share * (self.factor(quality) - 1)
-        if factor == 1:
-            return probabilities
-        powers = probabilities ** (1 / factor)
-        softened: Array = (powers / powers.sum()).astype(probabilities.dtype)
-        return softened
-
-
-class Conditions(StrictModel):
-    """How the accuracy depends on the conditions of a photo."""
-
-    data: str
-    split: str
-    faces: int = Field(description="random faces of the split")
-    command: str
-    accuracy: Interval = Field(description="of these faces, balanced, without degradation")
-    conditions: dict[str, Condition]
-    reasons: dict[str, ReasonLimit]
-    softening: Softening
-    certain_share: float = Field(description="share of faces degraded at random that are not uncertain")
-    certain: Interval = Field(description="share of right labels among them")
-    certain_unsoftened: Interval = Field(description="the same without softening, for as many faces")
-
-    def reasons_of(self, quality: Quality) -> tuple[str, ...]:
-        """Reasons for doubt that the pixels and landmarks of a face give, in the order of `REASONS`."""
-        limit = {name: reason.limit for name, reason in self.reasons.items()}
-        beyond = {
-            "small": quality.width_px < limit.get("small", -np.inf),
-            "blurred": quality.blur_px > limit.get("blurred", np.inf),
-            "turned": abs(quality.yaw_degrees) > limit.get("turned", np.inf),
-            "dark": quality.brightness < limit.get("dark", -np.inf),
-            "covered": quality.covered > limit.get("covered", np.inf),
-        }
-        return tuple(reason for reason in REASONS if beyond.get(reason))
-
-
 class VotedFaces(StrictModel):
-    """Faces with similar agreement, or under one condition: what was expected, and what the raters said."""
+    """Faces with similar agreement: what was expected, and what the raters said."""
 
     faces: int
     expected: float = Field(description="mean agreement")
     votes: Interval = Field(description="mean share of the raters who chose the label")
-
-
-class DegradedFaces(VotedFaces):
-    """Degraded faces, against the votes for the faces before degrading."""
-
-    expected_unsoftened: float = Field(description="mean agreement without softening")
 
 
 class Agreement(StrictModel):
@@ -195,9 +110,6 @@ class Agreement(StrictModel):
 
     temperature: float = Field(gt=0, description="log probabilities, natural, are divided by this before softmax")
     offsets: tuple[float, ...] = Field(description="added to them, in the order of the labels")
-    softening: float = Field(
-        1.0, ge=0, le=1, description="share of the softening of probabilities that votes get; fitted on degraded faces"
-    )
     data: str
     split: str
     faces: int = Field(description="faces that most raters gave one of the labels, also without a majority for one")
@@ -206,10 +118,6 @@ class Agreement(StrictModel):
     error_of_mean: Interval = Field(description="the same, if the agreement of all faces were its mean")
     correlation: Interval = Field(description="of agreement and share of votes")
     reliability: tuple[VotedFaces, ...] = Field(description="by tenths of the agreement, from the lowest with faces")
-    degraded: dict[str, DegradedFaces] = Field(
-        default_factory=dict,
-        description="of random faces, by condition, all steps together; not those that the softening was fitted on",
-    )
 
 
 class GraphFile(StrictModel):
@@ -243,7 +151,6 @@ class Manifest(StrictModel):
         ge=0, le=1, description="top probability below which the label is uncertain; chosen on validation"
     )
     metrics: tuple[SplitMetrics, ...]
-    conditions: Conditions | None = Field(None, description="accuracy of small, blurred, ... faces, if measured")
     agreement: Agreement | None = Field(None, description="what people would say, if the split has votes")
     recipe: dict[str, object] = Field(description="the resolved training recipe")
     commit: str = Field(description="commit of this project that trained it")

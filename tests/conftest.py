@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import drawn_agreement, drawn_conditions, tiny_artifact
+from tests.support import drawn_agreement, tiny_artifact
 from tests.support.skips import pytest_sessionfinish  # noqa: F401  # a hook of pytest
 
 
@@ -47,5 +47,4 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     A test that changes it writes its own.
     """
     folder = tmp_path_factory.mktemp("artifacts") / "tiny.test"
-    conditions = drawn_conditions(per_px=0.4, small=200)
-    return tiny_artifact(folder, conditions=conditions, agreement=drawn_agreement())
+    return tiny_artifact(folder, agreement=drawn_agreement())

@@ -251,10 +251,6 @@ def export(
     arch: Annotated[str | None, typer.Option(help="First part of the name, by default from the recipe.")] = None,
     one_view: Annotated[bool, typer.Option("--one-view", help="Several networks: leave out the mirror image.")] = False,
     also: Annotated[list[str], typer.Option(metavar="KIND/SPLIT", help="Also evaluate this split.")] = [],
-    without_conditions: Annotated[
-        bool,
-        typer.Option("--without-conditions", help="Do not measure blurred, turned, ... faces: faster, but no reasons."),
-    ] = False,
     head: Annotated[
         Literal["class", "distillation", "mean"] | None,
         typer.Option(help="Head to release, by default the one that validation selected."),
@@ -269,33 +265,18 @@ def export(
         typer.Option("--as", help="Make it the model that serving loads under this name."),
     ] = None,
     refit: Annotated[bool, typer.Option("--refit", help="Fit and evaluate the artifact FOLDER again.")] = False,
-    conditions: Annotated[
-        bool,
-        typer.Option("--conditions", help="Evaluate the artifact FOLDER again, with the correction that it serves."),
-    ] = False,
     agreement: Annotated[
         bool, typer.Option("--agreement", help="Fit the agreement of the artifact FOLDER to the votes for its faces.")
     ] = False,
     card: Annotated[bool, typer.Option("--card", help="Write license and card of the artifact FOLDER again.")] = False,
 ) -> None:
     """Release runs as an artifact."""
-    options: dict[Literal["all", "conditions", "agreement", "card"], bool] = {
-        "all": refit, "conditions": conditions, "agreement": agreement, "card": card
-    }  # fmt: skip
+    options: dict[Literal["all", "agreement", "card"], bool] = {"all": refit, "agreement": agreement, "card": card}
     parts = [part for part, is_chosen in options.items() if is_chosen]
     if len(parts) + bool(tag) != 1 or (not tag and len(folders) > 1):
-        raise typer.BadParameter(
-            "use --tag to release, or --refit, --conditions, --agreement or --card with one artifact"
-        )
-    if (
-        ((arch or one_view or without_conditions or head) and not tag)
-        or (also and not (tag or refit or conditions))
-        or (tau is not None and not (tag or refit))
-    ):
-        raise typer.BadParameter(
-            "--arch, --head, --one-view and --without-conditions need --tag; --tau needs --tag or --refit; --also "
-            "needs --tag, --refit or --conditions"
-        )
+        raise typer.BadParameter("use --tag to release, or --refit, --agreement or --card with one artifact")
+    if ((arch or one_view or head) and not tag) or ((also or tau is not None) and not (tag or refit)):
+        raise typer.BadParameter("--arch, --head and --one-view need --tag; --also and --tau need --tag or --refit")
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
         raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")
@@ -309,7 +290,6 @@ def export(
             mirrored=not one_view,
             artifacts_dir=artifacts,
             also=tuple(also),
-            conditions=not without_conditions,
             head=head,
             tau=tau,
         )

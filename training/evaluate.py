@@ -22,6 +22,8 @@ import torch
 from torch import nn
 
 from mien.data.contract import LABELS, Array, softmax
+from mien.data.contract.align import TEMPLATE_PX
+from mien.data.quality import measure, soften
 from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, load_artifact
 from mien.models.network import Head, select_head
@@ -115,6 +117,12 @@ def open_released(folder: Path, manifest: Manifest) -> Model:
     """Open the fp32 graph of an artifact that is verified or not complete yet."""
     logits = partial(run_graph, open_graph(folder / manifest.graph("fp32").file))
     return Model(manifest.name, manifest.labels, logits, manifest, manifest.data_index_sha256)
+
+
+def softened(probabilities: Array, crops: Array) -> Array:
+    """Soften probabilities (N, K) as in serving, as if the landmarks of the faces were those of the template."""
+    quality = [measure(crop, np.array(TEMPLATE_PX)) for crop in crops]
+    return np.stack([soften(of_face, seen) for of_face, seen in zip(probabilities, quality, strict=True)])
 
 
 class Scores(SplitMetrics):

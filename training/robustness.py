@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
-from mien.data.quality import measure as measure_quality
-from mien.training.evaluate import Model, Scores, evaluate
+from mien.training.evaluate import Model, Scores, evaluate, softened
 from mien.training.faces import Split
 from mien.training.figures import COLORS, GRAY, in_style, percent_axis, save
 from mien.training.wording import interval, percent, print_table
@@ -91,12 +90,8 @@ def measure(model: Model, faces: Split) -> list[Row]:
 
     def row(corruption: str, strength: float, crops: Array) -> Row:
         probabilities = model.probabilities(model.logits(crops), prior)
-        if model.manifest and model.manifest.conditions:
-            softening = model.manifest.conditions.softening
-            quality = (measure_quality(crop, np.array(TEMPLATE_PX)) for crop in crops)
-            probabilities = np.stack(
-                [softening.soften(of_face, seen) for of_face, seen in zip(probabilities, quality, strict=True)]
-            )
+        if model.manifest:
+            probabilities = softened(probabilities, crops)
         return Row(corruption, strength, evaluate(faces, probabilities, prior=prior))
 
     rows = [row("none", 0.0, faces.crops)]

@@ -1,4 +1,4 @@
-"""Commands `mien data | train | evaluate | export | report | ...`.
+"""Commands `mien data | train | evaluate | export | ...`.
 
 Serving does not import training: each command checks that its libraries are installed, and then imports its module.
 """
@@ -19,26 +19,19 @@ COMMANDS: Final = {
     "cross-validate": "Train and evaluate a recipe by folds.",
     "experiment": "Train variants of a recipe and compare them.",
     "export": "Release a run as an artifact.",
-    "report": "Write an HTML report about training runs.",
     "quantize": "Add an int8 graph to an artifact if it is faster and as accurate.",
-    "detector train": "Train a face detector from images that YuNet labels.",
-    "detector export": "Release a face detector.",
-    "detector evaluate": "Evaluate a face detector, next to YuNet.",
 }
 _LIBRARIES: Final = ("torch", "timm", "albumentations", "onnx", "scipy")
 _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def add_training_commands(app: typer.Typer) -> None:
-    """Add `data` and the commands in `COMMANDS`; two words are a command of a group."""
-    detector = typer.Typer(help="Train, release and evaluate face detectors.", no_args_is_help=True)
-    app.add_typer(detector, name="detector", rich_help_panel="Training")
+    """Add `data` and the commands in `COMMANDS`."""
     data = {"data": "Check a data set: `mien data check KIND ROOT`."}
     for name, help_ in (data | COMMANDS).items():
-        group, _, command = name.rpartition(" ")
-        (detector if group else app).command(
-            command, help=help_, context_settings=_PASS_ON, add_help_option=False, rich_help_panel="Training"
-        )(_command(name) if name in COMMANDS else _data)
+        app.command(name, help=help_, context_settings=_PASS_ON, add_help_option=False, rich_help_panel="Training")(
+            _command(name) if name in COMMANDS else _data
+        )
 
 
 def _data(context: typer.Context) -> None:
@@ -56,6 +49,6 @@ def _command(name: str) -> Callable[[typer.Context], None]:
                 err=True,
             )
             raise typer.Exit(FAILED)
-        raise typer.Exit(importlib.import_module("mien.training.cli").main([*name.split(), *context.args]))
+        raise typer.Exit(importlib.import_module("mien.training.cli").main([name, *context.args]))
 
     return run

@@ -89,11 +89,5 @@ def _classifier(manifest: Manifest, settings: InferenceSettings) -> dict[str, An
         "prior": settings.prior,
         "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
         "confidence_threshold": manifest.confidence_threshold,
-        "agreement": manifest.agreement
-        and manifest.agreement.model_dump(include={"temperature", "offsets", "softening"}),
-        "conditions": manifest.conditions
-        and {
-            "softening": manifest.conditions.softening.model_dump(),
-            "limits": {name: reason.limit for name, reason in manifest.conditions.reasons.items()},
-        },
+        "agreement": manifest.agreement and manifest.agreement.model_dump(include={"temperature", "offsets"}),
     }

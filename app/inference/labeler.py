@@ -18,7 +18,7 @@ from mien.app.settings import InferenceSettings
 from mien.data.contract import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
 from mien.data.contract.align import similarity
 from mien.data.contract.decode import Probe
-from mien.data.quality import measure
+from mien.data.quality import VOTES_SOFTENING, measure, reasons_of, soften
 
 # Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
 _MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX
@@ -164,12 +164,9 @@ class Labeler:
         `votes` is empty if the model does not have them.
         """
         manifest, points = self.classifier.manifest, detection.landmarks_px
-        reasons: tuple[str, ...] = ()
-        if manifest.conditions is not None:
-            quality = measure(crop, points)
-            soften, reasons = manifest.conditions.softening.soften, manifest.conditions.reasons_of(quality)
-            row = soften(row, quality)
-            votes = votes if manifest.agreement is None else soften(votes, quality, manifest.agreement.softening)
+        quality = measure(crop, points)
+        row = soften(row, quality)
+        votes = soften(votes, quality, VOTES_SOFTENING)
         probabilities: dict[str, float] = dict(zip(manifest.labels, row.tolist(), strict=True))
         best = int(row.argmax())
         label = manifest.labels[best]
@@ -182,7 +179,7 @@ class Labeler:
             label=label,
             confidence=confidence,
             uncertain=confidence < self.threshold(threshold),
-            reasons=with_ambiguity(reasons, probabilities),
+            reasons=with_ambiguity(reasons_of(quality), probabilities),
             roll_degrees=roll_degrees(points),
             crop=crop,
             index=index,

@@ -55,7 +55,7 @@ def open_pipeline(settings: Settings) -> Labeler:
 def facts_of(pipeline: Labeler, options: LabelOptions) -> dict[str, str]:
     """Everything except the image that results and copies depend on; if one changes, a run cannot be resumed."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
-    conditions, agreement = manifest.conditions, manifest.agreement
+    agreement = manifest.agreement
     return {
         "version": VERSION,
         "model": manifest.name,
@@ -66,9 +66,6 @@ def facts_of(pipeline: Labeler, options: LabelOptions) -> dict[str, str]:
         "prior": pipeline.classifier.prior,
         "prior_correction": " ".join(f"{offset:.6g}" for offset in manifest.prior_correction),
         "confidence_threshold": f"{manifest.confidence_threshold:.6g}",
-        "reasons": " ".join(f"{name} {reason.limit:g}" for name, reason in conditions.reasons.items())
-        if conditions
-        else "",
         "agreement": " ".join(f"{value:.6g}" for value in (agreement.temperature, *agreement.offsets))
         if agreement
         else "",

@@ -34,11 +34,10 @@ from mien.app.labeling.records import Failure, Input
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
-from mien.app.labeling.summary import Outcome, accuracy_by_reason
+from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
-from mien.models.manifest import artifact_dir, read_manifest
 
 BATCH: Final = 16
 FRAME_BATCH: Final = 4  # decoded frames stay in memory until they are labeled
@@ -64,7 +63,6 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
                 cluster.enter_context(signals.installed())  # Ray installs its own handlers when it starts
                 executor = RayTasks(ray, options, settings)
             outcome.workers, outcome.facts = executor.workers, executor.facts
-            outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(settings.model)))
             with output_lock(options.out), disk_errors(options.out):
                 clear_parts(options.out)
                 with contextlib.closing(Journal(options.out)) as journal:

@@ -18,7 +18,6 @@ from mien.app.labeling.files import quoted
 from mien.app.labeling.journal import Journal
 from mien.app.wording import counted
 from mien.data.quality import REASONS
-from mien.models.manifest import Manifest
 
 _INSTALL: Final = re.compile(r"pip install ([a-z-]+)")
 
@@ -35,7 +34,7 @@ class Outcome:
         skipped: skipped files per reason.
         statuses: images per status; labels: faces per label; uncertain: faces below the confidence threshold.
         reviewed, corrected: faces with a decision of a person, and with another label than the predicted one.
-        reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
+        reasons: faces per reason for doubt.
         notes: images per note.
         unsupported: files in formats that are not read, by message.
         next_steps: what to look at next, and where or with which command.
@@ -54,7 +53,6 @@ class Outcome:
     reviewed: int = 0
     corrected: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    accuracy: dict[str, float] = field(default_factory=dict)
     notes: Counter[str] = field(default_factory=Counter)
     unsupported: Counter[str] = field(default_factory=Counter)
     facts: dict[str, str] = field(default_factory=dict)
@@ -92,12 +90,6 @@ class Outcome:
         return self.facts.get("labels", "").split()
 
 
-def accuracy_by_reason(manifest: Manifest) -> dict[str, float]:
-    """Measured share of right labels of faces with a reason for doubt; empty if the model has none."""
-    conditions = manifest.conditions
-    return {} if conditions is None else {name: reason.accuracy.value for name, reason in conditions.reasons.items()}
-
-
 def print_summary(outcome: Outcome, console: Console) -> None:
     """Print the summary."""
     faces = outcome.labels.total()
@@ -115,9 +107,7 @@ def _doubts(outcome: Outcome, faces: int) -> Iterator[str]:
     """Numbers of faces with reasons for doubt, and of images with notes."""
     for reason in REASONS:
         if count := outcome.reasons[reason]:
-            right = outcome.accuracy.get(reason)
-            known = "" if right is None else f"; such labels are right about {right:.0%} of the time"
-            yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}{known}"
+            yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}"
     for note, count in sorted(outcome.notes.items()):
         yield f"{counted(count, 'image')}: {NOTES[note]}"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFilter
 from websockets.sync.client import connect
 
 from mien import Analyzer
@@ -24,9 +24,9 @@ Faces = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def photo() -> bytes:
-    """A photo without loss, whose face is smaller than the artifact's limit and is softened."""
+    """A photo without loss, whose face is blurred and softened."""
     with Image.open(sample_photo()) as image:
-        return encoded(image.convert("RGB").resize((400, 400)), "PNG")
+        return encoded(image.convert("RGB").filter(ImageFilter.GaussianBlur(4)), "PNG")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def settings(artifact: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def expected(settings: dict[str, Any], photo: bytes) -> Faces:
     faces = [face.to_dict() for face in Analyzer(**settings).analyze(photo)]
-    assert [face["reasons"][0] for face in faces] == ["small"]
+    assert [face["reasons"][0] for face in faces] == ["blurred"]
     for face in faces:
         assert 0 < face["agreement"] != face["confidence"]
     return faces

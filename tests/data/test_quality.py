@@ -1,6 +1,7 @@
 """Properties of faces: pose from landmarks; size, blur, light and covered parts of photos that are made so."""
 
 import zipfile
+from dataclasses import replace
 from hashlib import sha256
 
 import cv2
@@ -60,7 +61,44 @@ def test_the_blur_of_a_face_is_measured_whatever_its_contrast(sigma: float) -> N
 def test_an_object_over_eyes_or_mouth_is_told_from_a_free_face(top: int, bottom: int) -> None:
     photo = PHOTO.copy()
     cv2.rectangle(photo, (180, top), (268, bottom), (120, 80, 60), -1)
-    assert of(PHOTO).covered < quality.COVERED_LIMIT < of(photo).covered
+    assert of(PHOTO).covered < quality.LIMITS["covered"] < of(photo).covered
+
+
+USUAL = Quality(90.0, quality.USUAL_SOFTNESS_PX, 0.0, quality.USUAL_YAW, 0.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "factor"),
+    [
+        ({}, 1),
+        ({"softness_px": quality.USUAL_SOFTNESS_PX + 2}, 1 + 0.8017 * 2),
+        ({"softness_px": quality.USUAL_SOFTNESS_PX + 2, "blur_px": 3.0}, 1 + 0.8017 * 2 - 0.20362 * 3),
+        ({"yaw_degrees": -quality.USUAL_YAW - 40}, 1 + 0.00479 * 40),
+        ({"covered": 2.0}, 1 + 0.06258 * 2),
+        ({"blur_px": 3.0, "covered": -2.0}, 1),
+    ],
+)
+def test_each_property_of_a_face_raises_its_temperature(changes: dict[str, float], factor: float) -> None:
+    probabilities = np.array([0.02, 0.03, 0.05, 0.6, 0.1, 0.08, 0.12])
+    for share in (1.0, 0.5):
+        powers = probabilities ** (1 / (1 + share * (factor - 1)))
+        found = quality.soften(probabilities, replace(USUAL, **changes), share)
+        assert found == pytest.approx(powers / powers.sum())
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes", "free"),
+    [
+        ("small", {"width_px": 24.2}, {"width_px": 24.5}),
+        ("blurred", {"blur_px": 1.5}, {"blur_px": 1.4}),
+        ("turned", {"yaw_degrees": -45.0}, {"yaw_degrees": -44.0}),
+        ("dark", {"brightness": 0.05}, {"brightness": 0.06}),
+        ("covered", {"covered": 1.7}, {"covered": 1.6}),
+    ],
+)
+def test_a_face_beyond_a_limit_has_its_reason(reason: str, changes: dict[str, float], free: dict[str, float]) -> None:
+    assert quality.reasons_of(replace(USUAL, **changes)) == (reason,)
+    assert quality.reasons_of(replace(USUAL, **free)) == ()
 
 
 @pytest.mark.slow
@@ -81,5 +119,5 @@ def test_the_weights_find_real_masks_and_few_other_faces(archive: str, masked: b
             image = decode(photos.read(member))
             points = [face.landmarks_px for face in detector.detect(image)]
             covered += [measure(align(image, of_face), of_face).covered for of_face in points]
-    share = np.mean(np.array(covered) > quality.COVERED_LIMIT)
+    share = np.mean(np.array(covered) > quality.LIMITS["covered"])
     assert share >= 0.8 if masked else share <= 0.03

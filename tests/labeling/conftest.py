@@ -29,6 +29,7 @@ from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.review.server import create_review_app
 from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings
+from mien.data import quality
 from tests.support import ROOT, encoded, environment_of, gradient_image
 from tests.support.albums import label_folder, make_album, rows_of, write_photos, write_video
 
@@ -181,7 +182,9 @@ def finished(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> La
     (photos / "<b>&amp;.jpg").write_bytes(b"broken")
     (photos / "notes.txt").write_text("words")
     write_video(photos / "clip.avi", frames=2)
-    return Labeled(photos, base / "out", settings, label_folder(photos, base / "out", settings, *ALL))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(quality.LIMITS, "small", 200)
+        return Labeled(photos, base / "out", settings, label_folder(photos, base / "out", settings, *ALL))
 
 
 @pytest.fixture

@@ -1,35 +1,14 @@
 """Manifests: calibrated probabilities, and folders of named models."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from mien.data.atomic import write_atomic
-from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW, Quality
 from mien.models import manifest as module
-from mien.models.manifest import ArtifactError, Softening, artifact_dir, load_artifact, read_manifest
+from mien.models.manifest import ArtifactError, artifact_dir, load_artifact, read_manifest
 from tests.support import tiny_artifact
-
-
-@pytest.mark.parametrize(
-    ("changes", "factor"),
-    [
-        ({}, 1),
-        ({"softness_px": USUAL_SOFTNESS_PX + 2}, 1 + 0.4 * 2),
-        ({"blur_px": 3.0}, 1 + 0.2 * 3),
-        ({"yaw_degrees": -USUAL_YAW - 10}, 1 + 0.05 * 10),
-        ({"covered": 2.0}, 1 + 0.3 * 2),
-    ],
-)
-def test_each_property_of_a_face_raises_its_temperature(changes: dict[str, float], factor: float) -> None:
-    softening = Softening(per_px=0.4, per_blur_px=0.2, per_degree=0.05, per_covered=0.3)
-    usual = Quality(90.0, USUAL_SOFTNESS_PX, 0.0, USUAL_YAW, 0.5, 0.0)
-    probabilities = np.array([0.02, 0.03, 0.05, 0.6, 0.1, 0.08, 0.12])
-    powers = probabilities ** (1 / factor)
-    assert softening.soften(probabilities, replace(usual, **changes)) == pytest.approx(powers / powers.sum())
 
 
 @pytest.mark.parametrize("name", ["model.fp32.onnx", "model.fp16.onnx", "card.md"])

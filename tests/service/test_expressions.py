@@ -44,7 +44,7 @@ def test_a_bad_image_among_good_ones_has_an_error(connect: Connect) -> None:
 
 def test_options_change_threshold_and_smallest_face(client: TestClient) -> None:
     face = post(client, PHOTO, confidence_threshold=1, min_face_px=80).json()["images"][0]["faces"][0]
-    assert (face["uncertain"], face["reasons"][0]) == (True, "small")
+    assert (face["uncertain"], face["reasons"][0]) == (True, "covered")
     sure = post(client, PHOTO, confidence_threshold=0).json()["images"][0]["faces"][0]
     assert (sure["label"], sure["uncertain"]) == (face["label"], False)
     assert post(client, PHOTO, min_face_px=81).json()["images"][0]["faces"] == []

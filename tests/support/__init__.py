@@ -21,15 +21,12 @@ from mien.data.contract import CROP_PX, LABELS, LANDMARKS, Array, contract_id
 from mien.data.contract.align import TEMPLATE_PX
 from mien.models.manifest import (
     Agreement,
-    Conditions,
     GraphFile,
     GraphInput,
     GraphOutput,
     Interval,
     Manifest,
-    ReasonLimit,
     Relevance,
-    Softening,
     sha256_of,
     write_manifest,
 )
@@ -153,24 +150,12 @@ def tiny_artifact(
     return folder
 
 
-def drawn_conditions(*, per_px: float = 0.0, **limits: float) -> Conditions:
-    """Conditions with these limits of the reasons for doubt; labels of such faces are right about 71 % of the time."""
-    share = Interval(0.71, 0.68, 0.74)
-    reasons = {
-        name: ReasonLimit(limit=limit, faces=9, accuracy=share, agreement=share) for name, limit in limits.items()
-    }
-    return Conditions(
-        data="drawn", split="valid", faces=9, command="", accuracy=share, conditions={}, reasons=reasons,
-        softening=Softening(per_px=per_px), certain_share=0.5, certain=share, certain_unsoftened=share,
-    )  # fmt: skip
-
-
 def drawn_agreement() -> Agreement:
     """Expected votes that are flatter than the probabilities, and not in the same order."""
     share = Interval(0.71, 0.68, 0.74)
     return Agreement(
         temperature=1.6, offsets=(0.3, -0.2, -0.6, 0.5, 0.1, -0.4, 0.3), data="drawn", split="valid", faces=9,
-        softening=0.4, command="", error=share, error_of_mean=share, correlation=share, reliability=(),
+        command="", error=share, error_of_mean=share, correlation=share, reliability=(),
     )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from filelock import FileLock
 from mien.data.contract import EIGHT_LABELS
 from mien.training import metrics
 from mien.training.config import Recipe
-from mien.training.release import conditions
 from mien.training.release import export as export_command
 from mien.training.release.export import export
 from mien.training.release.graphs import Released
@@ -49,10 +48,9 @@ class Eight:
 
 @contextmanager
 def few_resamples() -> Iterator[None]:
-    """Exact intervals and conditions between the mildest and the strongest are of no use here, and take seconds."""
+    """Exact intervals are of no use here, and take seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "RESAMPLES", 100)
-        patch.setattr(conditions, "STRENGTHS", {name: (of[0], of[-1]) for name, of in conditions.STRENGTHS.items()})
         yield
 
 

@@ -8,7 +8,7 @@ from mien.data.contract import CROP_PX, LABELS, Array
 from mien.models.manifest import Manifest, read_manifest
 from mien.training.faces import Split
 from mien.training.release.agreement import Votes, evaluate_agreement, fit_votes, measure_agreement
-from tests.support import drawn_conditions, tiny_artifact
+from tests.support import tiny_artifact
 
 TEMPERATURE, OFFSETS = 2.5, np.array([0.6, -0.3, -0.8, 0.4, 0.2, -0.5, 0.4])
 
@@ -27,7 +27,7 @@ def logits() -> Array:
 @pytest.fixture
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     folder = tmp_path_factory.mktemp("artifacts") / "tiny.votes"
-    return read_manifest(tiny_artifact(folder, temperature=1.0, conditions=drawn_conditions(per_px=2.0)))
+    return read_manifest(tiny_artifact(folder, temperature=1.0))
 
 
 def voted(votes: Array) -> Split:
@@ -43,8 +43,7 @@ def test_fit_finds_the_temperature_and_the_offsets_of_the_raters(logits: Array) 
 
 
 def test_served_votes_do_not_depend_on_the_prior(manifest: Manifest, logits: Array) -> None:
-    plain = manifest.model_copy(update={"conditions": None})
-    fitted = measure_agreement(plain, lambda crops: logits[: len(crops)], voted(drawn_votes(logits[:300])))
+    fitted = measure_agreement(manifest, lambda crops: logits[: len(crops)], voted(drawn_votes(logits[:300])))
     balanced, natural = (
         fitted.votes(fitted.probabilities(logits[:300], prior), prior) for prior in ("balanced", "natural")
     )
@@ -56,8 +55,7 @@ def test_served_votes_do_not_depend_on_the_prior(manifest: Manifest, logits: Arr
 
 def test_results_are_of_the_served_label_and_cross_fitted(manifest: Manifest, logits: Array) -> None:
     votes = drawn_votes(logits[:40])
-    plain = manifest.model_copy(update={"conditions": None})
-    fitted = measure_agreement(plain, lambda crops: logits[: len(crops)], voted(votes))
+    fitted = measure_agreement(manifest, lambda crops: logits[: len(crops)], voted(votes))
     assert fitted.agreement is not None
     labels = manifest.probabilities(logits[:40], "balanced").argmax(axis=1)
     seen = Votes.of(fitted.votes(fitted.probabilities(logits[:40], "natural"), "natural"), votes, labels)

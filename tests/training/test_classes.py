@@ -51,7 +51,7 @@ def artifact(root: Path) -> Path:
     recipe = small_recipe(root, data=data_of(root) | {"classes": list(CLASSES)}, epochs=6)
     run = train(recipe, root.parent / "run")
     with one_graph():
-        return export([run], "own", arch="tiny", artifacts_dir=root.parent / "artifacts", conditions=False)
+        return export([run], "own", arch="tiny", artifacts_dir=root.parent / "artifacts")
 
 
 def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_them(

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from mien.data.contract import LABELS, Array, softmax
 from mien.data.errors import MienError
 from mien.data.readers.folders import Folders
-from mien.models.manifest import Manifest, Relevance, load_artifact, sha256_of, write_manifest
+from mien.models.manifest import Relevance, load_artifact, sha256_of, write_manifest
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate
 from mien.training.cli import main
 from mien.training.config import shareable
-from mien.training.faces import Split, read_split
+from mien.training.faces import read_split
 from mien.training.release import export, graphs
 from mien.training.release.export import finish
 from mien.training.release.graphs import ReleasedEnsemble
@@ -153,9 +153,9 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     trained: Trained, crops: Array, tmp_path: Path
 ) -> None:
     folders = [trained.artifact, trained.teacher]
-    folder = export.export(folders, "drawn", arch="both", artifacts_dir=tmp_path, conditions=False)
+    folder = export.export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
     manifest = load_artifact(folder)
-    assert (manifest.name, manifest.head, manifest.conditions) == ("both.drawn", "mean", None)
+    assert (manifest.name, manifest.head) == ("both.drawn", "mean")
     assert manifest.explain is not None
     session = evaluate.open_graph(folder / "model.onnx")
     logits = evaluate.run_graph(session, crops)
@@ -174,36 +174,8 @@ def test_an_artifact_is_fitted_and_scored_again(trained: Trained, copied: Path) 
     assert (copied / "card.md").read_bytes() == (trained.artifact / "card.md").read_bytes()
     faces.unlink()
     drawn_faces(faces, valid=1)
-    for option in ("--refit", "--conditions"):
-        assert main(["export", str(copied), option]) == 1
+    assert main(["export", str(copied), "--refit"]) == 1
     assert load_artifact(copied) == before
-
-
-def test_measured_again_an_artifact_keeps_its_operating_point_and_has_the_threshold_of_what_it_serves(
-    trained: Trained, crops: Array, copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export, "measure_conditions", _threshold_only)
-    served = load_artifact(copied)
-    correction = tuple(np.linspace(-2.0, 2.0, len(LABELS)))  # never that of a fit to equal numbers of faces
-    changes = {"prior_correction": correction, "confidence_threshold": 0.0, "metrics": ()}
-    write_manifest(copied, served.model_copy(update=changes))
-    assert main(["export", str(copied), "--conditions"]) == 0
-    after = load_artifact(copied)
-    assert (after.temperature, after.prior_correction) == (served.temperature, correction)
-    logits = evaluate.run_graph(evaluate.open_graph(copied / "model.onnx"), crops)
-    served_confidence = after.probabilities(logits, "balanced").max(axis=1).mean()
-    assert after.confidence_threshold == pytest.approx(served_confidence, abs=0.02)
-    labels = valid_faces(trained.faces).labels
-    correct = after.probabilities(logits, "balanced").argmax(axis=1) == labels
-    (scored,) = (metrics for metrics in after.metrics if metrics.prior == "balanced")
-    assert scored.accuracy.value == pytest.approx(correct.mean())
-
-
-def _threshold_only(manifest: Manifest, classify: object, valid: Split, cross_fitted: Array) -> Manifest:
-    """Stands for the measurement: the threshold is the mean confidence of the probabilities that it gets."""
-    assert callable(classify)
-    assert len(valid) == len(cross_fitted)
-    return manifest.model_copy(update={"confidence_threshold": float(cross_fitted.max(axis=1).mean())})
 
 
 def test_license_card_and_pointer_are_rewritten_without_data_and_with_the_same_metrics(

@@ -5,35 +5,26 @@
 
 A probability says how often the label is that of the majority; agreement is the share of raters who would choose it.
 One temperature and an offset per expression turn the log probabilities of a face into expected votes (multinomial
-maximum likelihood). They are softened by the conditions of the photo, by a share of the softening of probabilities that
-is fitted to the votes for faces before they were degraded.
+maximum likelihood). In serving, they are softened with the probabilities (`soften` in data/quality.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from scipy.stats import pearsonr
 
 from mien.data.contract import Array
-from mien.data.quality import measure
 from mien.data.tree import DatasetError
-from mien.models.manifest import Agreement, DegradedFaces, Interval, Manifest, Softening, VotedFaces
+from mien.models.manifest import Agreement, Interval, Manifest, VotedFaces
 from mien.training import metrics
 from mien.training.config import DataSource
 from mien.training.evaluate import Model
 from mien.training.faces import Split, read_voted
-from mien.training.release.conditions import STRENGTHS, degrade
 from mien.training.release.operating_point import folds
 from mien.training.wording import interval, percent, print_table
-
-_DEGRADED: Final = 300  # random faces
-_CONDITIONS: Final = (
-    "face width, px", "blur, sigma in px", "yaw, degrees", "objects over eyes or mouth", "brightness", "contrast",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +84,10 @@ def cross_fitted(log_probabilities: Array, votes: Array) -> Array:
 
 
 def measure_agreement(manifest: Manifest, classify: Callable[[Array], Array], faces: Split) -> Manifest:
-    """Fit the agreement to the votes for faces, and measure it cross-fitted, and on degraded faces.
+    """Fit the agreement to the votes for faces, and measure it cross-fitted.
 
     Args:
-        manifest: with temperature, correction and conditions.
+        manifest: with temperature and correction.
         classify: logits (N, K) of crops (N, 112, 112, 3) uint8 RGB.
     """
     logits, all_votes = classify(faces.crops), np.asarray(faces.votes)
@@ -113,75 +104,7 @@ def measure_agreement(manifest: Manifest, classify: Callable[[Array], Array], fa
         reliability=votes.by_tenth(),
         **votes.errors,
     )
-    manifest = manifest.model_copy(update={"agreement": fitted})
-    if manifest.conditions is None:
-        return manifest
-    changes = _on_degraded(manifest, manifest.conditions.softening, classify, faces.sample(_DEGRADED))
-    return manifest.model_copy(update={"agreement": fitted.model_copy(update=changes)})
-
-
-def _on_degraded(
-    manifest: Manifest, softening: Softening, classify: Callable[[Array], Array], faces: Split
-) -> dict[str, object]:
-    """Fit the softening of votes on one half of the faces, which are degraded, and measure it on the other half."""
-    count, steps = len(faces), {}
-    for condition in _CONDITIONS:
-        pairs = [
-            degrade(crop, condition, strength, seed=number)
-            for strength in STRENGTHS[condition]
-            for number, crop in enumerate(faces.crops)
-        ]
-        logits = classify(np.stack([crop for crop, _ in pairs]))
-        factors = np.array([softening.factor(measure(crop, landmarks)) for crop, landmarks in pairs])
-        expected = manifest.votes(manifest.probabilities(logits, "balanced"), "balanced")
-        votes = np.tile(np.asarray(faces.votes), (len(STRENGTHS[condition]), 1))
-        steps[condition] = _Degraded(expected, votes, _labels(manifest, logits), factors)
-    seen = np.arange(count) % 2 == 0
-    share = fit_share([part.of_faces(seen) for part in steps.values()])
-    results = {}
-    for condition, part in steps.items():
-        unseen = part.of_faces(~seen)
-        before, after = unseen.softened(0.0), unseen.softened(share)
-        results[condition] = DegradedFaces(
-            faces=len(unseen.labels),
-            expected_unsoftened=float(before.expected.mean()),
-            expected=float(after.expected.mean()),
-            votes=metrics.mean(after.actual.reshape(-1, count // 2).mean(axis=0)),  # the steps show the same faces
-        )
-    return {"softening": share, "degraded": results}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Degraded:
-    """All steps of one condition: expected shares (N, K), votes (N, K), labels (N,), and factors of softening (N,)."""
-
-    expected: Array
-    votes: Array
-    labels: Array
-    factors: Array
-
-    def of_faces(self, chosen: Array) -> "_Degraded":
-        """Only the faces chosen, (faces,) bool, of every step."""
-        rows = np.tile(chosen, len(self.labels) // len(chosen))
-        return _Degraded(self.expected[rows], self.votes[rows], self.labels[rows], self.factors[rows])
-
-    def log_shares(self, share: float) -> Array:
-        """Logarithms of the expected shares, softened."""
-        logs = np.log(np.maximum(self.expected, 1e-12))
-        return np.asarray(log_softmax(logs / (1 + share * (self.factors - 1))[:, None], axis=1))
-
-    def softened(self, share: float) -> Votes:
-        """Expected and actual votes of the labels."""
-        return Votes.of(np.exp(self.log_shares(share)), self.votes, self.labels)
-
-
-def fit_share(steps: Sequence[_Degraded]) -> float:
-    """Share of the softening of probabilities, 0 to 1, that makes the votes for degraded faces most likely."""
-
-    def loss(share: float) -> float:
-        return float(-sum((part.votes * part.log_shares(share)).sum() for part in steps))
-
-    return round(float(minimize_scalar(loss, bounds=(0, 1), method="bounded").x), 3)
+    return manifest.model_copy(update={"agreement": fitted})
 
 
 def evaluate_agreement(manifest: Manifest, classify: Callable[[Array], Array], faces: Split) -> Votes:

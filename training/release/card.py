@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mien.data.readers.base import readers
-from mien.models.manifest import Interval, Manifest, SplitMetrics
+from mien.models.manifest import Manifest, SplitMetrics
 from mien.training.wording import markdown_table, markdown_template, most_confused, scores_table, title_of
 
 
@@ -19,7 +19,6 @@ def render(manifest: Manifest) -> str:
     first, int8 = manifest.metrics[0], manifest.graphs.get("int8")
     return markdown_template(Path(__file__).with_name("card.md.jinja")).render(
         m=manifest,
-        value=_value,
         headline=[
             scored
             for scored in manifest.metrics
@@ -29,10 +28,6 @@ def render(manifest: Manifest) -> str:
         int8_metrics=_tables(int8.metrics, "quantize DIR --data {}=ROOT".format) if int8 else "",
         limitations=_limitations(manifest),
     )
-
-
-def _value(number: Interval | None) -> str:
-    return f"{number.value:.3g} ({number.low:.3g} to {number.high:.3g})" if number else "not reached"
 
 
 def _evaluate_command(manifest: Manifest, kind: str, split: str) -> str:

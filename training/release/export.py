@@ -1,9 +1,8 @@
 """Export of finished runs as an artifact for serving, if ONNX and torch agree on real faces.
 
-    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--without-conditions] [--as fast]
+    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
     mien export models/artifacts/FAST runs/TEACHER runs/OTHER --arch accurate_112 --tag NAME --one-view --as accurate
     mien export models/artifacts/NAME --refit
-    mien export models/artifacts/NAME --conditions
     mien export models/artifacts/NAME --agreement
     mien export models/artifacts/NAME --card
 
@@ -11,11 +10,8 @@ Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetenso
 runs or artifacts become one graph, which averages their calibrated probabilities over a face and, without --one-view,
 its mirror image.
 Temperature, prior correction and confidence threshold are fitted on the validation split that selected the weights.
-How accuracy depends on size, blur, pose and light is measured on it, too (training/release/conditions.py), unless
---without-conditions leaves this out: probabilities are then not softened, and only `ambiguous` is a reason. --refit
-repeats this for the graphs of an artifact, and rewrites its card; --conditions does so with the temperature and the
-correction that the artifact serves. --agreement only fits the agreement to the votes for the faces
-(training/release/agreement.py), --card only rewrites license and card.
+--refit repeats this for the graphs of an artifact, and rewrites its card. --agreement only fits the agreement to the
+votes for the faces (training/release/agreement.py), --card only rewrites license and card.
 """
 
 import logging
@@ -39,7 +35,6 @@ from mien.models.manifest import (
     GraphInput,
     GraphOutput,
     Manifest,
-    Prior,
     Relevance,
     read_manifest,
     sha256_of,
@@ -49,11 +44,10 @@ from mien.models.manifest import (
 from mien.models.network import FaceNetwork, Head
 from mien.training import metrics
 from mien.training.config import DataSource, ModelConfig, shareable
-from mien.training.evaluate import Model, evaluate_model, open_graph, open_released, run_graph
+from mien.training.evaluate import Model, evaluate_model, open_graph, open_released, run_graph, softened
 from mien.training.faces import TEST, Split, read_split, read_voted
 from mien.training.release import card
 from mien.training.release.agreement import measure_agreement
-from mien.training.release.conditions import measure_conditions
 from mien.training.release.graphs import (
     OPSET,
     ExportError,
@@ -67,7 +61,7 @@ from mien.training.release.graphs import (
     torch_logits,
     write_graph,
 )
-from mien.training.release.operating_point import cross_fitted, fit_operating_point
+from mien.training.release.operating_point import fit_operating_point
 from mien.training.run_folder import add_learned, parameters, read_facts, read_run, recorded, trained_commit
 from mien.training.weights import WEIGHTS_NAME, load_trained, round_weights, save_weights
 
@@ -130,7 +124,6 @@ def export(  # noqa: PLR0913 (options of one command)
     mirrored: bool = True,
     artifacts_dir: Path = ARTIFACTS_DIR,
     also: tuple[str, ...] = (),
-    conditions: bool = True,
     head: Head | None = None,
     tau: float | None = None,
 ) -> Path:
@@ -142,7 +135,6 @@ def export(  # noqa: PLR0913 (options of one command)
         arch: first part of the name, from the recipe by default; required for several folders.
         mirrored: whether a graph of several networks averages over the mirror image, too.
         also: further `kind/split` to evaluate for the manifest, read from the data directory.
-        conditions: whether to measure the conditions of photos.
         head: of a run, instead of the one that validation selected.
         tau: weight of the correction for rare classes, instead of the fitted one.
     Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
@@ -177,7 +169,7 @@ def export(  # noqa: PLR0913 (options of one command)
         _write_and_check(released, staging, valid.crops)
         manifest = _manifest(staging, final.name, members, mirrored=mirrored)
         voted = read_voted(chosen.valid, members[0].labels)
-        describe(staging, manifest, valid, voted, other_splits, conditions=conditions, tau=tau)
+        describe(staging, manifest, valid, voted, other_splits, tau=tau)
     return final
 
 
@@ -290,7 +282,7 @@ def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
 def describe_again(
     folder: Path,
     *,
-    part: Literal["all", "conditions", "agreement", "card"] = "all",
+    part: Literal["all", "agreement", "card"] = "all",
     also: tuple[str, ...] = (),
     tau: float | None = None,
 ) -> None:
@@ -312,7 +304,7 @@ def describe_again(
     voted = read_voted(source, manifest.labels)
     if part != "agreement":
         others = _other_splits(also, manifest.labels)
-        describe(folder, licensed, valid, voted, others, keep_operating_point=part == "conditions", tau=tau)
+        describe(folder, licensed, valid, voted, others, tau=tau)
         return
     if voted is None:
         raise ExportError(
@@ -321,15 +313,13 @@ def describe_again(
     finish(folder, measure_agreement(manifest, open_released(folder, manifest).logits, voted))
 
 
-def describe(  # noqa: PLR0913 (options of one command)
+def describe(
     folder: Path,
     manifest: Manifest,
     valid: Split,
     voted: Split | None,
     also: Sequence[Split],
     *,
-    keep_operating_point: bool = False,
-    conditions: bool = True,
     tau: float | None = None,
 ) -> None:
     """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card.
@@ -338,36 +328,25 @@ def describe(  # noqa: PLR0913 (options of one command)
         valid: the validation split that selected the weights.
         voted: its faces with votes, if it has some.
         also: further splits to evaluate.
-        keep_operating_point: keep temperature and correction; the rest is fitted to what they serve.
-        conditions: whether to measure the conditions of photos, minutes of work.
         tau: weight of the correction, instead of the fitted one.
     """
     classify = open_released(folder, manifest).logits
     logits = classify(valid.crops)
-    fitted = manifest
-    if keep_operating_point:
-        kept: dict[Prior, Sequence[float]] = {
-            "natural": [0.0] * len(manifest.labels),
-            "balanced": manifest.prior_correction,
+    point = fit_operating_point(logits, valid.labels, tau)
+    logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
+    threshold = metrics.confidence_threshold(softened(point.cross_fitted["balanced"], valid.crops), valid.labels)
+    logger.info("confidence threshold %.4f", threshold)
+    fitted = manifest.model_copy(
+        update={
+            "temperature": point.temperature,
+            "prior_correction": point.prior_correction,
+            "confidence_threshold": round(threshold, 4),
         }
-        calibrated = cross_fitted(logits, valid.labels, lambda _log_frequency: kept)
-    else:
-        point = fit_operating_point(logits, valid.labels, tau)
-        logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
-        fitted = manifest.model_copy(
-            update={"temperature": point.temperature, "prior_correction": point.prior_correction}
-        )
-        calibrated = point.cross_fitted
-    if conditions:
-        fitted = measure_conditions(fitted, classify, valid, calibrated["balanced"])
-    else:
-        threshold = round(metrics.confidence_threshold(calibrated["balanced"], valid.labels), 4)
-        fitted = fitted.model_copy(update={"confidence_threshold": threshold, "conditions": None})
-    logger.info("confidence threshold %.4f", fitted.confidence_threshold)
+    )
     if voted is not None:
         fitted = measure_agreement(fitted, classify, voted)
     model = Model(fitted.name, fitted.labels, classify, fitted, fitted.data_index_sha256)
-    scored = evaluate_model(model, valid, logits, calibrated)
+    scored = evaluate_model(model, valid, logits, point.cross_fitted)
     for faces in also:
         scored += evaluate_model(model, faces, classify(faces.crops))
     graphs = dict(fitted.graphs)

@@ -43,17 +43,17 @@ export class Pipeline {
     return { faces: found.map((face, index) => this.faceOf(face, assessed[index])), timings_ms: timings };
   }
 
-  /** {row, votes, reasons} per crop: calibrated probabilities, expected votes and reasons for doubt; the first two softened by the conditions. */
+  /** {row, votes, reasons} per crop: calibrated probabilities, expected votes and reasons for doubt; the first two softened by the quality. */
   async assess(crops, found) {
-    const { conditions, agreement } = this.facts.classifier;
+    const { quality: facts, classifier: { agreement } } = this.facts;
     const rows = await this.classify(crops);
     return crops.map((crop, index) => {
-      const quality = conditions && measure(crop, found[index].points, this.facts);
-      const softened = (shares, share) => (quality ? soften(shares, quality, { ...this.facts.quality, ...conditions }, share) : shares);
-      const [row, votes] = [softened(rows[index]), agreement && softened(this.votes(rows[index]), agreement.softening)];
-      const flaws = quality ? reasonsOf(quality, conditions.limits) : [];
+      const quality = measure(crop, found[index].points, this.facts);
+      const row = soften(rows[index], quality, facts);
+      const votes = agreement && soften(this.votes(rows[index]), quality, facts, facts.votes_softening);
+      const flaws = reasonsOf(quality, facts);
       const [first, second] = row.toSorted((one, other) => other - one);
-      return { row, votes, reasons: first < this.facts.quality.ambiguous_below * second ? [...flaws, "ambiguous"] : flaws };
+      return { row, votes, reasons: first < facts.ambiguous_below * second ? [...flaws, "ambiguous"] : flaws };
     });
   }
 

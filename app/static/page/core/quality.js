@@ -21,13 +21,13 @@ export function measure(crop, points, { crop: template, quality: facts }) {
 }
 
 /** Reasons for doubt that the properties give, in the order of data/quality.py. */
-export function reasonsOf({ width, blur, yaw, brightness, covered }, limits) {
+export function reasonsOf({ width, blur, yaw, brightness, covered }, { limits }) {
   const beyond = { small: width < limits.small, blurred: blur > limits.blurred, turned: Math.abs(yaw) > limits.turned,
     dark: brightness < limits.dark, covered: covered > limits.covered };
-  return Object.keys(beyond).filter((reason) => beyond[reason]); // a missing limit is undefined: never beyond
+  return Object.keys(beyond).filter((reason) => beyond[reason]);
 }
 
-/** Softer probabilities of blurred, turned and covered faces, or by a share of that: Softening of models/manifest.py. */
+/** Softer probabilities of blurred, turned and covered faces, or by a share of that. */
 export function soften(row, { softness, blur, yaw, covered }, { usual_softness_px: usualPx, usual_yaw: usualYaw, softening }, share = 1) {
   const beyond = { per_px: softness - usualPx, per_blur_px: blur, per_degree: Math.abs(yaw) - usualYaw, per_covered: covered };
   const raised = Object.entries(beyond).reduce((sum, [name, value]) => sum + softening[name] * Math.max(0, value), 0);
