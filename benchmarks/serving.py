@@ -50,8 +50,7 @@ SHARE: Final = 0.7
 OVERLOAD: Final = 4
 _SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
-_ONE_ADDRESS: Final = {"MIEN_MAX_PER_CLIENT": "0"}  # of all clients
-_SETTINGS: Final = _ONE_ADDRESS | {"MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BUFFERED_BYTES": "8000000000"}  # refuse nothing
+_SETTINGS: Final = {"MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BUFFERED_BYTES": "8000000000"}  # refuse nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ def ideal_s(service_s: Sequence[float], *, servers: int, rate: float, count: int
 
 def overload(photos: Path, *, count: int, seconds: float) -> dict[str, Any]:
     """Send four times what a service can do, all from one address; requests are accepted or refused with 503."""
-    with service(_ONE_ADDRESS) as running:
+    with service() as running:
         _load(running.port, photos, count, "--concurrency", CLIENTS)
         rate = _load(running.port, photos, count, "--concurrency", CLIENTS)["requests_per_s"]
         sent = int(OVERLOAD * rate * seconds)
