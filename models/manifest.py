@@ -87,7 +87,6 @@ class SplitMetrics(StrictModel):
     nll: Interval | None = Field(None, description="negative log likelihood, nats; earlier releases lack it")
     brier: Interval | None = Field(None, description="Brier score, 0 to 2; earlier releases lack it")
     coverage_at_95: Interval | None = Field(None, description="share of faces kept at 95 % selective accuracy")
-    happiness_against_neutral: Interval | None = None
     recall: dict[str, Interval]
     confusion: tuple[tuple[int, ...], ...] = Field(
         (), description="numbers of faces; rows are true labels, columns predictions"

@@ -36,7 +36,6 @@ from mien.training.wording import ResultFiles, interval, percent, plain_interval
 
 _BATCH: Final = 128
 _CPU: Final = Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False))
-_PAIR: Final = ("happiness", "neutral")
 NLL: Final = "negative log likelihood"
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
 
@@ -169,22 +168,9 @@ def evaluate(
         coverage_at_95=metrics.coverage(calibrated, labels),
         kl_to_votes=None if votes is None else metrics.mean(metrics.kl_to_votes(calibrated, votes)),
         recall={faces.classes[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
-        happiness_against_neutral=_pair(probabilities, labels, faces.classes),
         confusion=tuple(map(tuple, counts.tolist())),
         reliability=metrics.reliability(calibrated, labels),
     )
-
-
-def _pair(probabilities: Array, labels: Array, classes: tuple[str, ...]) -> Interval | None:
-    """Accuracy of the choice between happiness and neutral, on the faces with one of these labels."""
-    if not set(_PAIR) <= set(classes):
-        return None
-    first, second = map(classes.index, _PAIR)
-    chosen = np.flatnonzero((labels == first) | (labels == second))
-    if len(chosen) == 0 or len(np.unique(labels[chosen])) < 2:
-        return None
-    decided = np.where(probabilities[chosen, first] > probabilities[chosen, second], first, second)
-    return metrics.share(decided == labels[chosen])
 
 
 def evaluate_model(

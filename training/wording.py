@@ -51,7 +51,6 @@ def _metric_cells(scored: SplitMetrics) -> dict[str, str]:
         "mean class accuracy": scored.mean_class_accuracy,
         "macro-F1": scored.macro_f1,
         "coverage at 95 % selective accuracy": scored.coverage_at_95,
-        "happiness against neutral": scored.happiness_against_neutral,
         **{f"recall, {label}": recall for label, recall in scored.recall.items()},
     }
     losses = {"negative log likelihood": scored.nll, "Brier score": scored.brier}
