@@ -6,6 +6,48 @@ mien --help
 import io
 import os
 import sys
+from typing import Annotated
+
+import typer
+
+from mien.app import VERSION
+from mien.app.cli.label import EXIT_CODES, label
+from mien.app.cli.models import doctor, models
+from mien.app.cli.page import page
+from mien.app.cli.review import review
+from mien.app.cli.serve import serve
+from mien.app.cli.training import add_training_commands
+from mien.app.cli.webcam import webcam
+
+app = typer.Typer(
+    name="mien",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Labels describe visible expressions, not feelings. Settings: the MIEN_* environment variables.",
+    help="Find the faces in photos and label their expressions, with calibrated probabilities.",
+)
+app.command(epilog=EXIT_CODES)(label)
+for _command in (review, serve, webcam, page, doctor):
+    app.command()(_command)
+app.add_typer(models, name="models")
+add_training_commands(app)
+
+
+def _version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"mien {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Define the global options."""
 
 
 def main() -> None:
@@ -18,10 +60,4 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         is_utf = sys.stdout.encoding.lower().startswith("utf")
         sys.stdout.reconfigure(encoding=None if is_utf else "utf-8", errors="surrogateescape")  # bytes of a path
-    if sys.argv[1:2] == ["label"]:
-        from mien.app.cli.exit_codes import exit_when_stopped
-
-        exit_when_stopped()
-    from mien.app.cli.program import app
-
     app()

@@ -1,12 +1,11 @@
-"""Commands `mien models pull | list | verify`."""
+"""Commands `mien models pull | list | verify`, and `mien doctor`, a check of the installation."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mien.app.cli.exit_codes import FAILED
-from mien.app.cli.options import printed_errors
+from mien.app.cli.shared import FAILED, DetectorName, Model, OnDevice, fail, printed_errors
 
 models = typer.Typer(no_args_is_help=True, help="Download, list and verify models.")
 
@@ -73,4 +72,16 @@ def models_verify(
         from mien.models.manifest import artifact_dir
 
         passed = verify_models(None if model is None else artifact_dir(model))
+    raise typer.Exit(0 if passed else FAILED)
+
+
+def doctor(model: Model = None, device: OnDevice = None, detector: DetectorName = None) -> None:
+    """Check packages, detector, model and device. Exits with status 1 if a check fails."""
+    with printed_errors():
+        try:
+            from mien.app.cli.checks import examine
+        except ImportError as error:
+            fail(f"a package cannot be imported: {error}. Install what is missing, or install Mien again", FAILED)
+
+        passed = examine({"model": model, "device": device, "detector": detector})
     raise typer.Exit(0 if passed else FAILED)

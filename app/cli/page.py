@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.options import Model, PriorName, parse_folder, printed_errors
+from mien.app.cli.shared import Model, PriorName, parse_folder, printed_errors
 
 
 def page(

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.exit_codes import USAGE
-from mien.app.cli.options import fail, printed_errors
+from mien.app.cli.shared import USAGE, fail, printed_errors
 
 
 def review(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, printed_errors
+from mien.app.cli.shared import DetectorName, Model, OnDevice, PriorName, printed_errors
 
 
 def serve(

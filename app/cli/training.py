@@ -10,7 +10,7 @@ from typing import Final
 
 import typer
 
-from mien.app.cli.exit_codes import FAILED
+from mien.app.cli.shared import FAILED
 
 COMMANDS: Final = {
     "train": "Train one network from a recipe.",

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.exit_codes import USAGE
-from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, fail, printed_errors
+from mien.app.cli.shared import USAGE, DetectorName, Model, OnDevice, PriorName, fail, printed_errors
 
 
 def webcam(

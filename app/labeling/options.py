@@ -1,4 +1,4 @@
-"""Options of a run, passed to every part of it; `app/cli/label_options.py` has their flags and help."""
+"""Options of a run, passed to every part of it; `app/cli/label.py` has their flags and help."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from mien.app.cli.program import app
+from mien.app.cli import app
 from mien.app.cli.training import COMMANDS
 from mien.app.inference.detect import weights
 from tests.support import ROOT, output_of, tiny_artifact
@@ -53,7 +53,6 @@ print("loaded:", [name for name in {heavy} if name in sys.modules])
     [
         ({}, "model.fp32.onnx has sha256"),
         ({"MIEN_DETECTOR": None, "MIEN_MODELS_DIR": "."}, f"{weights.YUNET_FILE} has sha256"),
-        ({"MIEN_EXTRA_MODELS": "accurat"}, "not an artifact folder"),
     ],
 )
 def test_doctor_reports_what_cannot_be_served(
@@ -98,6 +97,12 @@ def test_a_usage_error_is_a_message_and_an_exit_code(
     assert (done.exit_code, message in done.stderr) == (code, True), done.stderr
     assert done.stderr.startswith(("mien: ", "Usage: mien "))
     assert not list(tmp_path.iterdir()), "no output folder is left"
+
+
+def test_a_setting_of_the_service_does_not_stop_labeling(tmp_path: Path) -> None:
+    done = mien("label", "no/such/folder", "--out", tmp_path / "out", MIEN_PORT="http")
+    assert "no/such/folder does not exist" in done.stderr
+    assert "MIEN_PORT" in mien("serve", MIEN_PORT="http").stderr
 
 
 def test_without_torch_one_line_names_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

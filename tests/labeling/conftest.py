@@ -22,7 +22,7 @@ from fastapi.testclient import TestClient
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from mien.app.cli.program import app
+from mien.app.cli import app
 from mien.app.inference.detect import create_detector
 from mien.app.labeling.journal import NoJournal, open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS

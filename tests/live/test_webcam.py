@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from mien.app.cli.program import app
+from mien.app.cli import app
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.labeler import Labeler
 from mien.app.live import Frame, SourceUnavailable, label_frames, newest, read_frames

@@ -1,16 +1,16 @@
-"""Options shared by the commands, and one-line error messages; fast to import."""
+"""Options that several commands have, and one-line error messages; fast to import."""
 
 import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Final, Literal, NoReturn
 
 import typer
 
-from mien.app.cli.exit_codes import FAILED
-
-_PANEL = "Model"  # heading of the help
+# Exit codes; those of errors are attributes of their classes, and docs/labeling.md lists all.
+FAILED, USAGE, SOME_ERRORS, STOPPED = 1, 2, 3, 4
+_PANEL: Final = "Model"  # heading of the help
 
 Model = Annotated[
     str | None,
