@@ -17,6 +17,7 @@ import cv2
 
 from mien.app.errors import StartupError
 from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import FACES
 from mien.app.inference.tracking import Tracker
 from mien.app.inference.video import Cuts, Video, VideoError
 from mien.data.contract import Array
@@ -54,7 +55,7 @@ def label_frames(labeler: Labeler, frames: Iterator[Frame]) -> Iterator[dict[str
     for frame in frames:
         photo = labeler.label(frame.pixels)
         tracked = tracker.update(photo.faces, frame.time_s, cut=frame.cut)
-        faces = [face.to_dict() for face in tracked]
+        faces = FACES.dump_python([*tracked], mode="json")
         yield {"time_s": round(frame.time_s, 3), "width": photo.width, "height": photo.height, "faces": faces}
 
 

@@ -132,6 +132,16 @@ def softness_px(gray: Array) -> float:
     return min(MAX_BLUR_PX, math.sqrt(max(0.0, _REBLUR_PX**2 / (ratio**2 - 1) - _SMOOTHED_PX**2)))
 
 
+def sharpness(crop: Array) -> float:
+    """Variance of the Laplacian of a crop's luminance, gray levels squared; below about 20 a face is blurred.
+
+    Args:
+        crop: (112, 112, 3) uint8, RGB.
+    Source: Pech-Pacheco et al. 2000.
+    """
+    return float(cv2.Laplacian(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), cv2.CV_32F).var())
+
+
 def _gradient_energy(gray: Array) -> float:
     """Sum of the squared differences between the neighbors of each pixel, across and down."""
     across = cv2.norm(gray[:, 2:], gray[:, :-2], cv2.NORM_L2SQR)

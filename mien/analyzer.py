@@ -23,7 +23,7 @@ from mien.app.errors import InvalidFace, InvalidRequest, ProviderUnavailable
 from mien.app.inference.boxes import detection_of
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Box, Detection, Face, Photo, Prepared
+from mien.app.inference.records import FACES, Box, Detection, Face, Photo
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import Array, EmptyImage, ImageTooLarge
@@ -83,9 +83,9 @@ class Faces(list[Face]):
         return chosen
 
     def to_dict(self) -> dict[str, Any]:
-        """The photo and its faces as plain values, for JSON; see `Face.to_dict`."""
+        """The photo and its faces as plain values, for JSON: rounded, in the form of the REST API."""
         photo = {name: getattr(self, name) for name in ("width", "height", "model", "detector")}
-        return photo | {"notes": list(self.notes), "faces": [face.to_dict() for face in self]}
+        return photo | {"notes": list(self.notes), "faces": FACES.dump_python([*self], mode="json")}
 
     def draw(self) -> PIL.Image.Image:
         """The photo with a box, the label and the confidence of every face, as `mien label` draws them.
@@ -116,7 +116,7 @@ class Faces(list[Face]):
                 f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "
                 "analyzed. Analyze it again."
             )
-        photo = Photo(self.width, self.height, tuple(self))
+        photo = Photo(self.width, self.height, faces=tuple(self))
         return annotate(pixels if long_side_px is None else reduced(pixels, long_side_px), photo)
 
 
@@ -157,7 +157,7 @@ class Analyzer:
             image: a path; the bytes of an image file, or a binary file object; an image of Pillow; or pixels (H, W, 3)
                 uint8 in RGB (OpenCV has BGR: pass `image[..., ::-1]`).
             whole: the image is one face of any size, brow to chin with a margin; nothing is detected. One of 112x112
-                pixels, such as `face.crop`, is taken as it is.
+                pixels, such as `face.crop_rgb`, is taken as it is.
             boxes: the faces instead of detected ones: (x, y, width, height), or five landmarks (5, 2), in pixels of the
                 upright photo. The result has one face for each, in this order.
         Raises: OSError, for a path that cannot be read; MienError, for an image or a box that cannot be used;
@@ -176,7 +176,7 @@ class Analyzer:
         """
         return in_batches(images, lambda image: self._prepare(image, whole=whole), self._classify)
 
-    def _prepare(self, image: Image, **options: Any) -> tuple[Prepared, str, _Source]:
+    def _prepare(self, image: Image, **options: Any) -> tuple[Photo, str, _Source]:
         """The prepared photo, the name of its detector, and its source."""
         labeler, path = self._labeler(), os.fsdecode(image) if isinstance(image, str | os.PathLike) else None
         try:
@@ -190,7 +190,7 @@ class Analyzer:
         detector = "none" if options.get("whole") else labeler.detector.name
         return prepared, detector, source if path is None else str(Path(path).absolute())
 
-    def _classify(self, photos: Sequence[tuple[Prepared, str, _Source]]) -> list[Faces]:
+    def _classify(self, photos: Sequence[tuple[Photo, str, _Source]]) -> list[Faces]:
         labeler = self._labeler()
         labeled = labeler.classify([prepared for prepared, _, _ in photos])
         model = labeler.classifier.manifest.name
@@ -249,8 +249,10 @@ class Analyzer:
         return {"_settings": self._settings, "_on_gpu": False, "_opened": None, "_closed": self._closed}
 
 
-def _box_or_face(index: int, values: Sequence[float] | Array) -> Box | Detection:
+def _box_or_face(index: int, values: Box | Sequence[float] | Array) -> Box | Detection:
     """A face from its box or its landmarks. Raises: InvalidFace."""
+    if isinstance(values, Box):
+        return values
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):

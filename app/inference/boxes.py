@@ -85,7 +85,7 @@ def _problem(face: Box | Detection, image: Array) -> str:
             similarity(face.landmarks_px)
         except DegenerateLandmarks as error:
             return str(error)
-    if not np.isfinite(box).all():
+    if not all(map(math.isfinite, box)):
         return f"{values} has a value that is not finite; expected x, y, width and height in pixels"
     if box.short_side_px < 1:
         return f"{values} is less than a pixel wide or high; expected x, y, width and height in pixels"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -13,12 +14,12 @@ from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import Decoded, decode_image
 from mien.app.inference.detect import Detector, create_detector
 from mien.app.inference.detect.search import is_tiled
-from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Photo, Prepared, with_ambiguity
+from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Landmarks, Photo, with_ambiguity
 from mien.app.settings import InferenceSettings
-from mien.data.contract import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
+from mien.data.contract import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
 from mien.data.contract.align import similarity
 from mien.data.contract.decode import Probe
-from mien.data.quality import VOTES_SOFTENING, measure, reasons_of, soften
+from mien.data.quality import VOTES_SOFTENING, measure, reasons_of, sharpness, soften
 
 # Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
 _MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX
@@ -50,7 +51,7 @@ class Labeler:
         min_face_px: float = 0.0,
         keep_pixels: bool = False,
         admit: Callable[[Probe], None] | None = None,
-    ) -> Prepared:
+    ) -> Photo:
         """Decode, detect and align; a large JPEG is decoded at reduced size if its faces stay large enough.
 
         Args:
@@ -93,14 +94,14 @@ class Labeler:
                 crops = [fit(decoded.image)]
             else:
                 crops = [align(decoded.image, face.scaled(share, share).landmarks_px) for face in detections]
-        return Prepared(
+        return Photo(
             decoded.width,
             decoded.height,
             detections,
             np.stack(crops) if crops else NO_CROPS,
-            decoded.image if keep_pixels else None,
-            timings_ms,
-            notes,
+            pixels=decoded.image if keep_pixels else None,
+            timings_ms=timings_ms,
+            notes=notes,
         )
 
     def _decoded(
@@ -125,7 +126,7 @@ class Labeler:
             raise InvalidRequest(f"boxes: {len(boxes):,}, at most {self.settings.max_faces:,} per image (max_faces)")
         return detections_at(image, boxes, self.detector)
 
-    def classify(self, photos: Sequence[Prepared], *, threshold: float | None = None) -> list[Photo]:
+    def classify(self, photos: Sequence[Photo], *, threshold: float | None = None) -> list[Photo]:
         """Label the faces of prepared photos, in one call of the classifier.
 
         Args:
@@ -147,8 +148,7 @@ class Labeler:
                 )
             )
             timings = photo.timings_ms | {"classify": timings_ms["classify"] * part}
-            copied = photo.pixels, timings, photo.notes, photo.icc_profile
-            labeled.append(Photo(photo.width, photo.height, faces, *copied))
+            labeled.append(replace(photo, faces=faces, timings_ms=timings))
             first = last
         return labeled
 
@@ -172,8 +172,8 @@ class Labeler:
         label = manifest.labels[best]
         confidence = probabilities[label]
         return Face(
-            box=Box(*map(float, detection.box)),
-            landmarks={name: (float(x), float(y)) for name, (x, y) in zip(LANDMARKS, points, strict=True)},
+            box=detection.box,
+            landmarks=Landmarks.of(points),
             detection_score=min(max(float(detection.score), 0.0), 1.0),
             probabilities=probabilities,
             label=label,
@@ -181,9 +181,10 @@ class Labeler:
             uncertain=confidence < self.threshold(threshold),
             reasons=with_ambiguity(reasons_of(quality), probabilities),
             roll_degrees=roll_degrees(points),
-            crop=crop,
-            index=index,
             agreement=float(votes[best]) if len(votes) else None,
+            index=index,
+            sharpness=sharpness(crop),
+            crop_rgb=crop,
         )
 
 

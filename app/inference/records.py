@@ -1,13 +1,22 @@
-"""Records on the way of a photo: detections, the prepared photo, and the labeled photo with its faces."""
+"""Records on the way of a photo: detections, the photo, and its labeled faces.
 
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+`Face` is what REST returns, what the journal of a run stores and what tables are made of.
+"""
+
+import base64
+import dataclasses
+import io
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from PIL import Image
+from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
+from pydantic.dataclasses import dataclass
 
-from mien.data.contract import CROP_PX, Array
-from mien.data.quality import AMBIGUOUS_BELOW
+from mien.data.contract import CROP_PX, EIGHT_LABELS, LANDMARKS, Array
+from mien.data.quality import AMBIGUOUS_BELOW, head_pose
 
 # Notes about a photo whose labels are valid, by their stable code
 NOTES: Final = {
@@ -18,17 +27,37 @@ NOTES: Final = {
 NO_CROPS: Final = np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
 
 
-def _no_crop() -> NDArray[np.uint8]:
-    return np.empty((0, 0, 3), np.uint8)
+def _rounded(digits: int, **limits: float) -> PlainSerializer:
+    """Round when serialized, which is the only place where records are rounded."""
+
+    def serialize(value: float) -> float:
+        return round(value, digits)
+
+    return PlainSerializer(serialize, return_type=Annotated[float, Field(**limits)])
 
 
-class Box(NamedTuple):
-    """A rectangle in pixels of the upright image; it may extend beyond the edge."""
+Pixels = Annotated[float, _rounded(2)]
+Degrees = Annotated[float, _rounded(2)]
+Score = Annotated[float, _rounded(4, ge=0, le=1)]
+Share = Annotated[float, _rounded(6, ge=0, le=1)]
+Label = Annotated[
+    str, Field(description=f"{', '.join(EIGHT_LABELS)}, or a class of a model of your own", examples=[EIGHT_LABELS[3]])
+]
+Reason = Literal["small", "blurred", "turned", "dark", "covered", "ambiguous"]
+ImageType = Literal["image/png", "image/jpeg"]
 
-    x: float
-    y: float
-    width: float
-    height: float
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle in the upright image, in pixels; it may extend beyond the edge."""
+
+    x: Pixels
+    y: Pixels
+    width: Pixels
+    height: Pixels
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (self.x, self.y, self.width, self.height)
 
     @property
     def short_side_px(self) -> float:
@@ -36,7 +65,134 @@ class Box(NamedTuple):
         return min(self.width, self.height)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point in the upright image, in pixels from the top-left corner."""
+
+    x: Pixels
+    y: Pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Landmarks:
+    """Five points of a face; left and right as seen in the image."""
+
+    left_eye: Point
+    right_eye: Point
+    nose: Point
+    mouth_left: Point
+    mouth_right: Point
+
+    @classmethod
+    def of(cls, points_px: Array) -> "Landmarks":
+        """The landmarks of (5, 2) points in the order of the contract."""
+        return cls(*(Point(x, y) for x, y in points_px.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageData:
+    """An encoded image in a response."""
+
+    media_type: ImageType
+    base64: str
+
+    @classmethod
+    def of(cls, image_rgb: Array, media_type: ImageType = "image/png") -> "ImageData":
+        """Encode (H, W, 3) uint8 RGB."""
+        buffer = io.BytesIO()
+        Image.fromarray(image_rgb).save(buffer, media_type.partition("/")[2], quality=90)  # PNG has no quality
+        return cls(media_type, base64.b64encode(buffer.getvalue()).decode("ascii"))
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Attention map of the model; it does not prove the reason for a label."""
+
+    map: list[list[Share]] = Field(description="rows over the crop's patches, from the top; all values sum to 1")
+    overlay: ImageData = Field(description="the map drawn over the face, 224x224 pixels")
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(arbitrary_types_allowed=True))
+class Face:
+    """One labeled face."""
+
+    box: Box
+    landmarks: Landmarks
+    detection_score: Score = Field(
+        description="confidence of the detector, not comparable between detectors; 1 if nothing was detected"
+    )
+    roll_degrees: Degrees = Field(description="in-plane rotation, clockwise positive")
+    label: Label = Field(description="the most probable expression")
+    confidence: Share = Field(description="probability of `label`, calibrated on validation data")
+    uncertain: bool = Field(description="whether `confidence` is below the confidence threshold")
+    reasons: tuple[Reason, ...] = Field(
+        description="why the label may be wrong; empty if nothing is known to speak against it. The limits of each "
+        "model are in `GET /v1/models`"
+    )
+    probabilities: dict[Label, Share] = Field(description="of all expressions of the model; they sum to 1")
+    agreement: Share | None = Field(
+        None,
+        description="expected share of people who would choose `label`; null if the model was fitted without votes",
+    )
+    person: int | None = Field(
+        None, description="number that the face keeps while it is tracked in a video, from 1; null in a photo"
+    )
+    index: int = Field(0, description="number of the face in its photo, from 0, largest first")
+    sharpness: Annotated[float, _rounded(1)] = Field(
+        0.0, description="variance of the Laplacian of the crop, gray levels squared; below about 20 a face is blurred"
+    )
+    crop: ImageData | None = Field(
+        None, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG; else null"
+    )
+    explanation: Explanation | None = Field(None, description="with `explain=true`; else null")
+    # What follows is neither serialized nor compared: (112, 112, 3) uint8 as the model saw it, and a small JPEG of it.
+    crop_rgb: Annotated[Array | None, Field(exclude=True, repr=False)] = dataclasses.field(default=None, compare=False)
+    thumb: Annotated[bytes, Field(exclude=True, repr=False)] = dataclasses.field(default=b"", compare=False)
+
+    @property
+    def landmarks_px(self) -> Array:
+        """The landmarks as (5, 2) float32, in the order of the contract."""
+        points = (getattr(self.landmarks, name) for name in LANDMARKS)
+        return np.array([(point.x, point.y) for point in points], np.float32)
+
+
+FACES: Final = TypeAdapter(list[Face])
+
+
+def flat(face: Face) -> dict[str, str | int | float | bool | None]:
+    """Columns of a face in tables, rounded to meaningful digits: 0.1 px, 0.1 degrees, one millionth."""
+    x, y, width, height = (round(value, 1) for value in face.box)
+    yaw, pitch = head_pose(face.landmarks_px)
+    points = ((name, getattr(face.landmarks, name)) for name in LANDMARKS)
+    return {
+        "face": face.index,
+        "person": face.person,
+        "x": x,
+        "y": y,
+        "width": width,
+        "height": height,
+        "label": face.label,
+        "confidence": round(face.confidence, 6),
+        **{f"p_{label}": round(probability, 6) for label, probability in face.probabilities.items()},
+        "uncertain": face.uncertain,
+        "uncertainty": round(uncertainty([*face.probabilities.values()]), 4),
+        "detection_score": round(face.detection_score, 4),
+        **{f"{name}_{axis}": round(getattr(point, axis), 1) for name, point in points for axis in "xy"},
+        "roll": round(face.roll_degrees, 1),
+        "sharpness": round(face.sharpness, 1),
+        "yaw": yaw,
+        "pitch": pitch,
+        "reasons": " ".join(face.reasons),
+        "agreement": face.agreement and round(face.agreement, 6),
+    }
+
+
+def uncertainty(probabilities: Sequence[float]) -> float:
+    """Normalized entropy of the probabilities: 0 if one label is certain, 1 if all are equal."""
+    return sum(-p * math.log(p) for p in probabilities if 0 < p < 1) / math.log(len(probabilities))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Detection:
     """One detected face.
 
@@ -58,123 +214,28 @@ class Detection:
         return Detection(Box(x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, self.score)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """A photo that is decoded, and whose faces are detected and aligned.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Photo:
+    """A photo whose faces are detected and aligned, and then labeled.
 
     Attributes:
         width, height: size of the upright photo, pixels.
         detections: in pixels of the photo, largest first.
         crops: (N, 112, 112, 3) uint8 RGB.
+        faces: one per detection once they are labeled.
         pixels: (H, W, 3) uint8 RGB, on request; smaller than the photo if it was decoded at reduced size.
-        timings_ms: decode, detect, align.
+        timings_ms: decode, detect, align, classify.
         notes: codes of `NOTES`.
         icc_profile: color profile of `pixels`, if they are kept for a copy; empty: sRGB.
     """
 
     width: int
     height: int
-    detections: tuple[Detection, ...]
-    crops: Array
+    detections: tuple[Detection, ...] = ()
+    crops: Array = dataclasses.field(default_factory=lambda: NO_CROPS)
+    faces: tuple[Face, ...] = ()
     pixels: Array | None = None
-    timings_ms: dict[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    icc_profile: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Face:
-    """One labeled face.
-
-    Attributes:
-        box: in pixels of the upright photo.
-        landmarks: (x, y) in pixels of the photo, by name; left and right as seen in the photo.
-        detection_score: confidence of the detector, 0 to 1; not comparable between detectors.
-        probabilities: of all expressions of the model, by label; calibrated; they sum to 1.
-        label: the most probable expression.
-        confidence: the probability of the label.
-        uncertain: whether the confidence is below the threshold.
-        agreement: expected share of people who would choose the label, 0 to 1; None if the model cannot tell.
-        reasons: why the label may be wrong: some of `small`, `blurred`, `turned`, `dark`, `covered`, and `ambiguous`
-            (less than twice as probable as the next one); empty if none applies.
-        roll_degrees: in-plane rotation, clockwise positive.
-        crop: (112, 112, 3) uint8 RGB, the aligned face as the model saw it; empty if it was not kept. Not compared.
-        index: from 0 within the photo, largest first.
-        track: number that the face keeps across the frames of a video, from 1; 0 without tracking.
-        sharpness, thumb: of the crop, measured by the labeling of folders: variance of the Laplacian; a small JPEG.
-    """
-
-    box: Box
-    landmarks: dict[str, tuple[float, float]]
-    detection_score: float
-    probabilities: dict[str, float]
-    label: str
-    confidence: float
-    uncertain: bool
-    reasons: tuple[str, ...]
-    roll_degrees: float
-    crop: NDArray[np.uint8] = field(default_factory=_no_crop, compare=False, repr=False)
-    index: int = 0
-    track: int = 0
-    agreement: float | None = None
-    sharpness: float = 0.0
-    thumb: bytes = field(default=b"", compare=False, repr=False)
-
-    @property
-    def landmarks_px(self) -> Array:
-        """The landmarks as (5, 2) float32."""
-        return np.array(list(self.landmarks.values()), np.float32)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the crop as plain values, rounded: 0.01 px and degrees, one millionth. The form of REST."""
-        values = {
-            "box": {name: round(value, 2) for name, value in self.box._asdict().items()},
-            "landmarks": {name: {"x": round(x, 2), "y": round(y, 2)} for name, (x, y) in self.landmarks.items()},
-            "detection_score": round(self.detection_score, 4),
-            "roll_degrees": round(self.roll_degrees, 2),
-            "label": self.label,
-            "confidence": round(self.confidence, 6),
-            "uncertain": self.uncertain,
-            "reasons": list(self.reasons),
-            "probabilities": {label: round(value, 6) for label, value in self.probabilities.items()},
-        }
-        if self.agreement is not None:
-            values["agreement"] = round(self.agreement, 6)
-        return values | ({"track": self.track} if self.track else {})
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any], *, index: int = 0) -> "Face":
-        """The face with these values of `to_dict`, which may have others, too."""
-        names = ("detection_score", "probabilities", "label", "confidence", "uncertain", "roll_degrees")
-        return cls(
-            box=Box(**values["box"]),
-            landmarks={name: (point["x"], point["y"]) for name, point in values["landmarks"].items()},
-            reasons=tuple(values["reasons"]),
-            index=index,
-            track=values.get("track", 0),
-            agreement=values.get("agreement"),
-            **{name: values[name] for name in names},
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Photo:
-    """A labeled photo.
-
-    Attributes:
-        width, height: size of the upright photo, pixels.
-        faces: largest first.
-        pixels: (H, W, 3) uint8 RGB, on request; smaller than the photo if it was decoded at reduced size.
-        timings_ms: decode, detect, align, classify.
-        notes: codes of `NOTES`.
-        icc_profile: see `Prepared`.
-    """
-
-    width: int
-    height: int
-    faces: tuple[Face, ...]
-    pixels: Array | None = None
-    timings_ms: dict[str, float] = field(default_factory=dict)
+    timings_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     icc_profile: bytes = b""
 

@@ -147,7 +147,7 @@ class Tracker:
         seen = [
             _Seen(
                 box,
-                descriptor(face.crop),
+                descriptor(face.crop_rgb),
                 any(_shared(box, other, rules.head) > rules.covered for other in boxes[:i] + boxes[i + 1 :]),
             )
             for i, (face, box) in enumerate(zip(faces, boxes, strict=True))
@@ -257,16 +257,16 @@ class Tracker:
         track.sure = bool(track.probabilities[track.shown] >= threshold)
 
 
-def descriptor(crop: Array) -> Array | None:
+def descriptor(crop: Array | None) -> Array | None:
     """A small vector to compare faces of one stream: the crop at 8x8 pixels without brightness, contrast and mean face.
 
     The cosine of two is high for one person. It does not identify people beyond a stream, and is never stored.
 
     Args:
-        crop: (112, 112, 3) uint8 RGB, an aligned face; empty if not available.
+        crop: (112, 112, 3) uint8 RGB, an aligned face; None if not available.
     Returns: (192,) float64 of length 1; None if there is no crop, or if it is of one color.
     """
-    if not crop.size:
+    if crop is None:
         return None
     side = crop.shape[0] // _GRID
     cells = crop.reshape(_GRID, side, _GRID, side, 3).mean((1, 3), dtype=np.float64)
@@ -320,21 +320,21 @@ def assign(costs: Array, unmatched: float) -> list[int | None]:
 
 
 def _center(box: Box) -> tuple[float, float]:
-    return box[0] + box[2] / 2, box[1] + box[3] / 2
+    return box.x + box.width / 2, box.y + box.height / 2
 
 
 def _size(box: Box) -> float:
-    return math.sqrt(box[2] * box[3])
+    return math.sqrt(box.width * box.height)
 
 
 def _shared(a: Box, b: Box, grown: float) -> float:
     """Shared area of two boxes that are enlarged by `grown`, as a part of the smaller one."""
     overlap = 1.0
-    for start, length in ((0, 2), (1, 3)):
-        distance = abs(a[start] + a[length] / 2 - b[start] - b[length] / 2)
-        side, other = grown * a[length], grown * b[length]
+    for start, length, other_start, other_length in ((a.x, a.width, b.x, b.width), (a.y, a.height, b.y, b.height)):
+        distance = abs(start + length / 2 - other_start - other_length / 2)
+        side, other = grown * length, grown * other_length
         overlap *= min(max((side + other) / 2 - distance, 0.0), side, other)
-    return overlap / (grown**2 * min(a[2] * a[3], b[2] * b[3]))
+    return overlap / (grown**2 * min(a.width * a.height, b.width * b.height))
 
 
 def _values(shares: dict[str, float]) -> Array:
@@ -346,7 +346,7 @@ def _smoothed(face: Face, track: _Track) -> Face:
     label = list(probabilities)[track.shown]
     return replace(
         face,
-        track=track.number,
+        person=track.number,
         probabilities=probabilities,
         label=label,
         confidence=probabilities[label],

@@ -10,12 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-import cv2
 from PIL import Image
 
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
-from mien.app.inference.records import Face, Photo, Prepared
+from mien.app.inference.records import Face, Photo
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
@@ -35,7 +34,6 @@ from mien.app.labeling.reading import failure_of, read_file
 from mien.app.labeling.records import Failure, Input, Result, Status
 from mien.app.settings import Settings
 from mien.data.atomic import write_atomic
-from mien.data.contract import Array
 from mien.data.contract.decode import icc_profile
 
 STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
@@ -74,7 +72,7 @@ class BatchLabeler:
         """
         timings_ms = dict.fromkeys(STAGES, 0.0)
         prepared = [self._prepare(item, timings_ms) for item in batch]
-        analyses = self._classify([photo for _, photo in prepared if isinstance(photo, Prepared)])
+        analyses = self._classify([photo for _, photo in prepared if isinstance(photo, Photo)])
         for labeled_photo in analyses:
             for stage, milliseconds in labeled_photo.timings_ms.items() if isinstance(labeled_photo, Photo) else ():
                 timings_ms[stage] += milliseconds
@@ -83,7 +81,7 @@ class BatchLabeler:
         with timed(timings_ms, "write"), disk_errors(self.options.out):
             for item, (sha256, photo) in zip(batch, prepared, strict=True):
                 bare = replace(item, pixels=None)
-                outcome = next(labeled) if isinstance(photo, Prepared) else photo
+                outcome = next(labeled) if isinstance(photo, Photo) else photo
                 if isinstance(outcome, Photo):
                     outcome = self._written(item, outcome)
                 if isinstance(outcome, Exception):
@@ -94,7 +92,7 @@ class BatchLabeler:
                 results.append(replace(outcome, input=bare, sha256=sha256))
         return BatchResult(results, timings_ms)
 
-    def _prepare(self, item: Input, timings_ms: dict[str, float]) -> tuple[str | None, Prepared | Failure]:
+    def _prepare(self, item: Input, timings_ms: dict[str, float]) -> tuple[str | None, Photo | Failure]:
         """SHA-256 of an image, and its faces; the image is kept at the size of its annotated copy."""
         sha256, pipeline = item.sha256 or None, self.pipeline
         if item.failure is not None:
@@ -116,7 +114,7 @@ class BatchLabeler:
         except Exception as error:  # noqa: BLE001  # one poisoned image must not end a run over a million others
             return sha256, failure_of(error, item.name, payload)
 
-    def _classify(self, photos: Sequence[Prepared]) -> list[Photo | Exception]:
+    def _classify(self, photos: Sequence[Photo]) -> list[Photo | Exception]:
         """Classify all faces at once, or photo by photo if this fails, as when memory is short.
 
         Raises: LabelingError, if it fails for every one of several photos.
@@ -156,7 +154,7 @@ class BatchLabeler:
         if item.images & CROPS:
             for face in analysis.faces:
                 path = out / crop_path(item.name, item.frame, face.index)
-                write_atomic(path, encode_png(face.crop), staging=parts_dir(out), durable=False)
+                write_atomic(path, encode_png(face.crop_rgb), staging=parts_dir(out), durable=False)
         if item.on_disk & CROPS:
             remove_crops(out, item.name, item.frame, first=len(analysis.faces))
 
@@ -210,15 +208,5 @@ def in_order(
 def _stored(face: Face, item: Input) -> Face:
     """The face with what the journal stores of its crop, without the crop."""
     by_face = item.kind == "video"  # the review and its exports recognize people
-    thumb = thumbnail(face.crop) if by_face or item.images & THUMBS else b""
-    return replace(face, sharpness=sharpness(face.crop), thumb=thumb, crop=face.crop[:0])
-
-
-def sharpness(crop: Array) -> float:
-    """Variance of the Laplacian of a crop's luminance, gray levels squared; below about 20 a face is blurred.
-
-    Args:
-        crop: (112, 112, 3) uint8, RGB.
-    Source: Pech-Pacheco et al. 2000.
-    """
-    return float(cv2.Laplacian(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), cv2.CV_32F).var())
+    thumb = thumbnail(face.crop_rgb) if by_face or item.images & THUMBS else b""
+    return replace(face, thumb=thumb, crop_rgb=None)

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mien.app.inference.records import NOTES, Face
+from mien.app.inference.records import NOTES, flat
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.people import people_of
-from mien.app.labeling.records import uncertainty
 from mien.data.contract import LABELS, LANDMARKS
-from mien.data.quality import REASONS, head_pose
+from mien.data.quality import REASONS
 
 Value = str | int | float | bool | None
 Type = Literal["text", "integer", "number", "boolean"]
@@ -74,8 +73,6 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("person", "integer", "", "number of the person in the video, from 1; empty for still images"),
 )
 
-_POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
-
 
 def face_columns(journal: Journal) -> tuple[Column, ...]:
     """Columns of the rows of faces; at the end, those for the classes of the model that are not expressions."""
@@ -115,24 +112,8 @@ def face_rows(journal: Journal) -> Iterator[Row]:
             yield shared
         decided = corrections.of(image)
         for face in image.faces:
-            row = shared | {"face": face.index} | face_values(face)
+            row = shared | flat(face)
             row["person"] = people.get((frame, face.index)) if name == video else None
             if (decision := decided.get(face.index)) is not None:
                 row["corrected"] = decision.label
             yield row
-
-
-def face_values(face: Face) -> Row:
-    """Columns of one face, rounded to meaningful digits: 0.1 px, 0.1 degrees, one millionth."""
-    x, y, width, height = face.box
-    values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}
-    values |= {"label": face.label, "confidence": round(face.confidence, 6), "uncertain": face.uncertain}
-    values |= {f"p_{label}": round(probability, 6) for label, probability in face.probabilities.items()}
-    values |= {"uncertainty": round(uncertainty([*face.probabilities.values()]), 4)}
-    values |= {"detection_score": round(face.detection_score, 4)}
-    for (name_x, name_y), (point_x, point_y) in zip(_POINTS, face.landmarks_px.tolist(), strict=True):
-        values[name_x], values[name_y] = round(point_x, 1), round(point_y, 1)
-    yaw, pitch = head_pose(face.landmarks_px)
-    values |= {"roll": round(face.roll_degrees, 1), "sharpness": round(face.sharpness, 1), "yaw": yaw, "pitch": pitch}
-    values |= {"reasons": " ".join(face.reasons), "agreement": face.agreement and round(face.agreement, 6)}
-    return values

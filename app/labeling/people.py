@@ -19,7 +19,7 @@ _MISSED_FRAMES: Final = 2.5
 
 def people_of(journal: Journal, name: str) -> dict[tuple[int, int], int]:
     """The number of the person of each face of a video, by frame and number of the face."""
-    return {(image.input.frame, face.index): face.track for image, _ in moments(journal, name) for face in image.faces}
+    return {(image.input.frame, face.index): face.person for image, _ in moments(journal, name) for face in image.faces}
 
 
 def moments(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float]]:
@@ -36,7 +36,7 @@ def moments(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterat
         # thumbnails suffice to compare faces
         jpegs = [face.thumb or journal.thumb(image.input.row or 0, face.index) for face in image.faces]
         faces = [
-            replace(face, crop=contract.decode(jpeg)) if jpeg else face
+            replace(face, crop_rgb=contract.decode(jpeg)) if jpeg else face
             for face, jpeg in zip(image.faces, jpegs, strict=True)
         ]
         tracked = tracker.update(tuple(faces), time_s, cut=image.input.scene != scene)

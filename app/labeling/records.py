@@ -1,7 +1,5 @@
 """The two records of labeling: an input, and its result with its faces."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -80,8 +78,3 @@ class Result:
     def frame(self) -> int | None:
         """Number of a frame in its video; None for a still image."""
         return self.input.frame if self.input.is_frame else None
-
-
-def uncertainty(probabilities: Sequence[float]) -> float:
-    """Normalized entropy of the probabilities: 0 if one label is certain, 1 if all are equal."""
-    return sum(-p * math.log(p) for p in probabilities if 0 < p < 1) / math.log(len(probabilities))

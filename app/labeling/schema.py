@@ -8,9 +8,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from mien.app.inference.records import Box, Face
+from mien.app.inference.records import Box, Face, Landmarks
 from mien.app.labeling.records import STILL
-from mien.data.contract import LANDMARKS
 
 VERSION: Final = 4  # of the tables
 # An image that is not labeled, or lacks a copy or crop of those to write, the bit mask `:images`.
@@ -21,7 +20,6 @@ DONE: Final = (
     f"(SELECT 1 FROM items WHERE parent=i.id AND found != 0 AND {REMAINING}), NOT {REMAINING})"
 )
 BOX: Final = struct.Struct("<4d")
-_POINTS: Final = struct.Struct("<2f")
 COLUMNS: Final = (
     "i.id, i.name, i.kind, i.path, i.size, i.parent, i.frame, i.time_s, i.scene, "
     "i.status, i.reason, i.error, i.sha256, i.width, i.height, i.notes, "
@@ -104,7 +102,7 @@ def unpack_face(row: tuple[Any, ...], labels: tuple[str, ...]) -> Face:
     )
     return Face(
         box=Box(*BOX.unpack(box)),
-        landmarks=dict(zip(LANDMARKS, _POINTS.iter_unpack(landmarks), strict=True)),
+        landmarks=Landmarks.of(np.frombuffer(landmarks, "<f4").reshape(5, 2)),
         detection_score=score,
         probabilities=dict(zip(labels, np.frombuffer(probabilities, "<f4").tolist(), strict=True)),
         label=label,

@@ -1,34 +1,22 @@
 """Schemas of requests and responses, with units; the source of the OpenAPI document."""
 
-import base64
-import io
-from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from PIL import Image
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 from pydantic_core import PydanticCustomError
 
-from mien.app.inference.records import Face
+from mien.app.inference.records import Face, ImageData
 from mien.app.service.problems import problem_body, problem_for
-from mien.data.contract import EIGHT_LABELS, Array
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=2))]
-Label = Annotated[
-    str, Field(description=f"{', '.join(EIGHT_LABELS)}, or a class of a model of your own", examples=[EIGHT_LABELS[3]])
-]
 
 
 class Record(BaseModel):
     """Base of everything in a response."""
 
     model_config = ConfigDict(frozen=True)
-
-
-def _is_absent(value: object) -> bool:
-    return value is None
 
 
 class KnownFields(BaseModel):
@@ -98,96 +86,6 @@ class EncodedImages(KnownFields):
     images: list[EncodedImage] = Field(min_length=1)
 
 
-class Reason(StrEnum):
-    """Why a label may be wrong; the limits of each model are in `GET /v1/models`."""
-
-    small = "small"
-    blurred = "blurred"
-    turned = "turned"
-    dark = "dark"
-    covered = "covered"
-    ambiguous = "ambiguous"
-
-
-class Point(Record):
-    """A point in the upright image, in pixels from the top-left corner."""
-
-    x: float
-    y: float
-
-
-class Box(Record):
-    """A rectangle in the upright image, in pixels; it may extend beyond the edge."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-class Landmarks(Record):
-    """Five points of a face; left and right as seen in the image."""
-
-    left_eye: Point
-    right_eye: Point
-    nose: Point
-    mouth_left: Point
-    mouth_right: Point
-
-
-class ImageData(Record):
-    """An encoded image in a response."""
-
-    media_type: Literal["image/png", "image/jpeg"]
-    base64: str
-
-    @classmethod
-    def of(cls, image: bytes | Array, media_type: Literal["image/png", "image/jpeg"] = "image/png") -> Self:
-        """An encoded image, or (H, W, 3) uint8 RGB, which is encoded here."""
-        if not isinstance(image, bytes):
-            buffer = io.BytesIO()
-            Image.fromarray(image).save(buffer, media_type.partition("/")[2], quality=90)  # PNG has no quality
-            image = buffer.getvalue()
-        return cls(media_type=media_type, base64=base64.b64encode(image).decode("ascii"))
-
-
-class Explanation(Record):
-    """Attention map of the model; it does not prove the reason for a label."""
-
-    map: list[list[float]] = Field(description="rows over the crop's patches, from the top; all values sum to 1")
-    overlay: ImageData = Field(description="the map drawn over the face, 224x224 pixels")
-
-
-class FaceResult(Record):
-    """One face."""
-
-    box: Box
-    landmarks: Landmarks
-    detection_score: Fraction = Field(description="confidence of the detector; 1 with `whole=true`")
-    roll_degrees: float = Field(description="in-plane rotation, clockwise positive")
-    label: Label
-    confidence: Fraction = Field(description="probability of `label`, calibrated on validation data")
-    uncertain: bool = Field(description="whether `confidence` is below the confidence threshold")
-    reasons: list[Reason] = Field(
-        description="why the label may be wrong; empty if nothing is known to speak against it"
-    )
-    probabilities: dict[Label, Fraction] = Field(description="of all expressions of the model; they sum to 1")
-    agreement: Fraction | None = Field(
-        None,
-        exclude_if=_is_absent,
-        description="expected share of people who would choose `label`; absent if the model was fitted without votes",
-    )
-    explanation: Explanation | None = Field(None, exclude_if=_is_absent, description="with `explain=true`")
-    crop: ImageData | None = Field(
-        None, exclude_if=_is_absent, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG"
-    )
-
-    @classmethod
-    def of(cls, face: Face, *, explanation: Explanation | None = None, crop: ImageData | None = None) -> Self:
-        """A labeled face."""
-        return cls(**face.to_dict(), explanation=explanation, crop=crop)
-
-
 class ProblemDetails(Record):
     """An error (RFC 9457)."""
 
@@ -211,7 +109,7 @@ class ImageResult(Record):
     name: str | None = Field(description="file name, if the client sent one")
     width: int | None = Field(description="pixels, upright; null if the image could not be read")
     height: int | None = Field(description="pixels, upright; null if the image could not be read")
-    faces: list[FaceResult]
+    faces: list[Face]
     timings_ms: dict[str, Milliseconds] = Field(
         {}, description="milliseconds per stage: decode, detect, align, classify"
     )

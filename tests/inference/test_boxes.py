@@ -74,8 +74,8 @@ def test_unusable_boxes_are_named_together(labeler: Labeler, photo: Array, detec
 def test_an_image_that_is_one_face_is_classified_as_in_training(labeler: Labeler) -> None:
     image = gradient_image(90, 60)
     (face,) = finding(labeler).label(image, whole=True).faces
-    assert np.array_equal(face.crop, fit(image))
-    assert face.box == (0, 0, 90, 60)
+    assert np.array_equal(face.crop_rgb, fit(image))
+    assert tuple(face.box) == (0, 0, 90, 60)
     assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 6
 
 

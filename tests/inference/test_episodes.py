@@ -13,7 +13,7 @@ STEP_S = 0.1
 
 def face(person: int = 1, **shares: float) -> Face:
     face = labeled_face(**shares)
-    return replace(face, track=person, agreement={"happiness": 0.5, "anger": 0.9}.get(face.label, 0.1))
+    return replace(face, person=person, agreement={"happiness": 0.5, "anger": 0.9}.get(face.label, 0.1))
 
 
 @pytest.mark.parametrize(

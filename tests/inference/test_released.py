@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Box, Detection, Prepared
+from mien.app.inference.records import Box, Detection, Photo
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, Array, decode, softmax
 from mien.models.manifest import artifact_dir, load_artifact
@@ -83,7 +83,7 @@ def test_the_program_of_the_page_about_onnx_computes_the_served_probabilities() 
     softened = 0
     for crop, landmarks in faces:
         detection = Detection(Box(0, 0, 90, 90), landmarks.astype(np.float32), 0.9)
-        (photo,) = labeler.classify([Prepared(200, 200, (detection,), crop[None])])
+        (photo,) = labeler.classify([Photo(200, 200, (detection,), crop[None])])
         computed = program["probabilities"](artifact_dir("fast"), crop, detection.landmarks_px.astype(float), cover)
         assert computed == pytest.approx(photo.faces[0].probabilities, abs=1e-4)
         (natural,) = labeler.classifier.classify(crop[None])

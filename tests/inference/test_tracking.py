@@ -25,11 +25,11 @@ def seen(who: int, x: float, y: float = 100, *, frame: int = 0) -> Face:
     cells = np.random.default_rng(who).uniform(40, 200, (7, 7, 3)).repeat(CROP_PX // 7, 0).repeat(CROP_PX // 7, 1)
     noise = np.random.default_rng(100 + frame)
     crop = cells * noise.uniform(0.8, 1.2) + noise.normal(0, 5, cells.shape)
-    return replace(face(x, y), crop=crop.clip(0, 255).astype(np.uint8))
+    return replace(face(x, y), crop_rgb=crop.clip(0, 255).astype(np.uint8))
 
 
 def numbers(tracker: Tracker, frames: Sequence[tuple[float, Sequence[Face]]]) -> list[list[int]]:
-    return [[one.track for one in tracker.update(tuple(faces), at_s)] for at_s, faces in frames]
+    return [[one.person for one in tracker.update(tuple(faces), at_s)] for at_s, faces in frames]
 
 
 def run(tracker: Tracker, frames: list[tuple[Face, ...]], frame_s: float = FRAME_S) -> list[list[str]]:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.labeling import make_photos
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Prepared
+from mien.app.inference.records import Photo
 from mien.app.inference.video import VideoFrame
 from mien.data.contract import Array
 from tests.labeling.conftest import Mien
@@ -39,7 +39,7 @@ def test_an_image_or_a_video_on_which_a_stage_fails_is_a_row_and_the_others_are_
 ) -> None:
     poison, prepare = (photos / "2.jpg").read_bytes(), Labeler.prepare
 
-    def failing(pipeline: Labeler, payload: bytes, **options: bool) -> Prepared:
+    def failing(pipeline: Labeler, payload: bytes, **options: bool) -> Photo:
         if payload == poison:
             raise RuntimeError("the network has no answer")
         return prepare(pipeline, payload, **options)

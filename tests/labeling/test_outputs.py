@@ -15,8 +15,9 @@ import pytest
 from PIL import Image, ImageCms
 from rich.console import Console
 
+from mien.app.inference.records import Landmarks, flat
 from mien.app.inference.video import Sound, Video
-from mien.app.labeling.columns import FACE_COLUMNS, face_values
+from mien.app.labeling.columns import FACE_COLUMNS
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Lines, reporter
 from mien.app.labeling.review.export import write_export
@@ -164,7 +165,7 @@ def test_each_value_has_its_column() -> None:
         probabilities,
         agreement=0.45,
         box=(10.04, 20, 30, 40),
-        landmarks=dict(zip(("left_eye", "right_eye", "nose", "mouth_left", "mouth_right"), points, strict=True)),
+        landmarks=Landmarks.of(np.array(points)),
         reasons=("small", "dark"),
         roll_degrees=3.8,
     )
@@ -175,7 +176,7 @@ def test_each_value_has_its_column() -> None:
         "agreement": 0.45, "left_eye_x": 1, "left_eye_y": 2, "right_eye_x": 31, "right_eye_y": 4, "nose_x": 16,
         "nose_y": 20, "mouth_left_x": 5, "mouth_left_y": 30, "mouth_right_x": 25, "mouth_right_y": 33,
     }  # fmt: skip
-    values = face_values(face)
+    values = flat(face)
     assert {name: values[name] for name in expected} == expected
 
 

@@ -57,7 +57,7 @@ def test_a_strip_has_the_share_of_each_expression_where_its_person_is_there() ->
             second,
             float(second),
             face(0, RIGHT, SAD),
-            *([replace(face(1, LEFT, HAPPY), crop=crop)] if second not in range(4, 9) else []),
+            *([replace(face(1, LEFT, HAPPY), crop_rgb=crop)] if second not in range(4, 9) else []),
             name="<b>.mp4",
         )
         for second in range(11)

@@ -38,7 +38,7 @@ def test_people_keep_their_number_from_line_to_line(classifier: Classifier) -> N
     frames = (Frame(number / FPS, gradient_image()) for number in range(6))
     lines = list(label_frames(labeler, frames))
     assert [line["time_s"] for line in lines] == [number / FPS for number in range(6)]
-    assert [[face["track"] for face in line["faces"]] for line in lines] == [[1]] * 5 + [[]]
+    assert [[face["person"] for face in line["faces"]] for line in lines] == [[1]] * 5 + [[]]
 
 
 def test_the_command_prints_a_line_per_frame_of_a_file_in_order_whatever_its_name(

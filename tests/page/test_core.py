@@ -5,6 +5,7 @@ Python writes vectors, and node runs `core.test.mjs`, which computes the same wi
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +106,7 @@ def tracked() -> dict[str, Any]:
         faces = crossing(number)
         people = tracker.update(faces, number / 10, cut=number == CUT)
         expected = [
-            {"track": one.track, "label": one.label, "uncertain": one.uncertain, "reasons": one.reasons}
+            {"track": one.person, "label": one.label, "uncertain": one.uncertain, "reasons": one.reasons}
             | {"probabilities": one.probabilities}
             for one in people
         ]
@@ -150,13 +151,13 @@ def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> Face:
     crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
     crop[:, :hidden] = 80
     row = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))])
-    return face_of(dict(zip(LABELS, row.tolist(), strict=True)), box=(x, 100 + 60.0 * who, 90.0, 90.0), crop=crop)
+    return face_of(dict(zip(LABELS, row.tolist(), strict=True)), box=(x, 100 + 60.0 * who, 90.0, 90.0), crop_rgb=crop)
 
 
 def streamed(face: Face) -> dict[str, Any]:
     """A face as the page gets it; a person at once, as in the service."""
-    shown = {"box": face.box._asdict(), "detection_score": 1, "probabilities": face.probabilities}
-    values = descriptor(face.crop)
+    shown = {"box": asdict(face.box), "detection_score": 1, "probabilities": face.probabilities}
+    values = descriptor(face.crop_rgb)
     assert values is not None
     return shown | {"reasons": face.reasons, "descriptor": values.tolist()}
 

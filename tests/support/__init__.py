@@ -16,8 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from mien.app.inference.records import Box, Face
-from mien.data.contract import CROP_PX, LABELS, LANDMARKS, Array, contract_id
+from mien.app.inference.records import Box, Face, Landmarks
+from mien.data.contract import CROP_PX, LABELS, Array, contract_id
 from mien.data.contract.align import TEMPLATE_PX
 from mien.models.manifest import (
     Agreement,
@@ -171,7 +171,7 @@ def face_of(probabilities: dict[str, float], **fields: Any) -> Face:
     """A face with these probabilities, labeled with the most probable one; `fields` replace others."""
     label = max(probabilities, key=lambda name: probabilities[name])
     defaults: dict[str, Any] = {
-        "landmarks": dict.fromkeys(LANDMARKS, (0.0, 0.0)),
+        "landmarks": Landmarks.of(np.zeros((5, 2))),
         "detection_score": 0.9,
         "label": label,
         "confidence": probabilities[label],

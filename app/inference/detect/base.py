@@ -1,5 +1,6 @@
 """Interface of detectors, and checks of what they find."""
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ def plausible(face: Detection, *, width: int, height: int) -> bool:
     x, y, box_width, box_height = face.box
     eyes = face.landmarks_px[1].astype(np.float64) - face.landmarks_px[0]
     return bool(
-        np.isfinite(face.box).all()
+        all(map(math.isfinite, face.box))
         and np.isfinite(face.landmarks_px).all()
         and box_width > 0
         and box_height > 0
@@ -52,14 +53,14 @@ def _can_be_framed(face: Detection) -> bool:
 
 def largest_first(faces: list[Detection]) -> list[Detection]:
     """Sort by area, then by position, for a stable order."""
-    return sorted(faces, key=lambda face: (-face.box[2] * face.box[3], face.box[0], face.box[1]))
+    return sorted(faces, key=lambda face: (-face.box.width * face.box.height, face.box.x, face.box.y))
 
 
 def iou(a: Box, b: Box) -> float:
     """Intersection over union of two boxes, 0 to 1."""
-    width = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
-    height = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
+    width = min(a.x + a.width, b.x + b.width) - max(a.x, b.x)
+    height = min(a.y + a.height, b.y + b.height) - max(a.y, b.y)
     if width <= 0 or height <= 0:
         return 0.0
     common = width * height
-    return common / (a[2] * a[3] + b[2] * b[3] - common)
+    return common / (a.width * a.height + b.width * b.height - common)

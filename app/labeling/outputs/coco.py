@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from mien.app.inference.records import Face
-from mien.app.labeling.columns import face_values
+from mien.app.inference.records import Face, flat
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output, write_entries
 from mien.app.labeling.records import Result
@@ -43,7 +42,7 @@ def _image(number: int, image: Result) -> str:
 
 
 def _annotation(journal: Journal, number: int, image_id: int, face: Face) -> str:
-    values = face_values(face)
+    values = flat(face)
     x, y, width, height = (round(value, 1) for value in face.box)
     points = [value for name in LANDMARKS for value in (values[f"{name}_x"], values[f"{name}_y"], 2)]
     annotation = {

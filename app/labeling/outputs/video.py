@@ -61,7 +61,7 @@ def _state(journal: Journal, name: str) -> str:
     """Hash of everything that a written video shows."""
     state = hashlib.sha256(str((journal.options.start, journal.options.end)).encode())
     for image, _ in moments(journal, name):
-        faces = [(face.track, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
+        faces = [(face.person, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
         state.update(repr((image.sha256, image.input.time_s, image.input.scene, faces)).encode())
     return state.hexdigest()
 
@@ -87,7 +87,7 @@ def _write(journal: Journal, name: str, path: Path) -> None:
                 faces = shown.at(time_s, is_cut=is_cut)
                 with suppress(VideoError):  # a damaged frame
                     pixels = frame.pixels()
-                    written.add(annotate(pixels, Photo(pixels.shape[1], pixels.shape[0], faces)), time_s)
+                    written.add(annotate(pixels, Photo(pixels.shape[1], pixels.shape[0], faces=faces)), time_s)
 
 
 class _Shown:
@@ -124,7 +124,7 @@ def _time(image: Result) -> float:
 
 
 def _people(image: Result | None) -> dict[int, Face]:
-    return {} if image is None else {face.track: face for face in image.faces}
+    return {} if image is None else {face.person: face for face in image.faces}
 
 
 def _between(first: Box, last: Box, share: float) -> Box:

@@ -153,7 +153,7 @@ def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections) -> None
             pixels = reader.pixels(image)
         chosen = image.faces if face is None else image.faces[face : face + 1]
         size = image.width or 1, image.height or 1
-        drawn = annotate(reduced(pixels, _VIEW_PX), Photo(*size, chosen))
+        drawn = annotate(reduced(pixels, _VIEW_PX), Photo(*size, faces=chosen))
         return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
 
     @app.post("/api/decisions")
@@ -202,7 +202,7 @@ def _card(image: Result, face: Face, correction: Correction | None) -> dict[str,
         "face": face.index,
         "file": image.input.name,
         "frame": image.input.frame,
-        "box": face.box,
+        "box": [*face.box],
         "decision": correction.label if correction else None,
         "predicted": face.label,
         "confidence": round(face.confidence, 4),

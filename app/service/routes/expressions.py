@@ -5,6 +5,7 @@ import base64
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -17,15 +18,12 @@ from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, Reques
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import FILES_ONLY
 from mien.app.inference.drawing import annotate, overlay, reduced
-from mien.app.inference.records import Photo
+from mien.app.inference.records import Explanation, ImageData, Photo
 from mien.app.service.admission import Reservation
 from mien.app.service.routes import UNIQUE_OPTIONS, HeldResponse, TheService, problem_docs
 from mien.app.service.schemas import (
     EncodedImages,
-    Explanation,
     ExpressionsResponse,
-    FaceResult,
-    ImageData,
     ImageResult,
     LabelOptions,
     ProblemDetails,
@@ -214,9 +212,9 @@ def image_result(
     """One image with its faces, and with the images that the options ask for."""
     explanations: list[Explanation | None] = [None] * len(photo.faces)
     if options.explain and photo.faces:
-        maps = classifier.explain(np.stack([face.crop for face in photo.faces]))
+        maps = classifier.explain(np.stack([face.crop_rgb for face in photo.faces]))
         explanations = [
-            Explanation(map=relevance.round(6).tolist(), overlay=ImageData.of(overlay(face.crop, relevance)))
+            Explanation(map=relevance.round(6).tolist(), overlay=ImageData.of(overlay(face.crop_rgb, relevance)))
             for face, relevance in zip(photo.faces, maps.astype(np.float64), strict=True)
         ]
     return ImageResult(
@@ -225,10 +223,11 @@ def image_result(
         width=photo.width,
         height=photo.height,
         faces=[
-            FaceResult.of(
+            replace(
                 face,
+                crop=ImageData.of(face.crop_rgb) if options.crops else None,
                 explanation=explanation,
-                crop=ImageData.of(face.crop) if options.crops else None,
+                crop_rgb=None,
             )
             for face, explanation in zip(photo.faces, explanations, strict=True)
         ],

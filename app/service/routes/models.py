@@ -6,8 +6,9 @@ from typing import Final, Literal
 from fastapi import APIRouter, HTTPException, Response
 from pydantic import Field
 
+from mien.app.inference.records import Label
 from mien.app.service.routes import TheService, problem_docs
-from mien.app.service.schemas import Fraction, Label, Record
+from mien.app.service.schemas import Fraction, Record
 
 router = APIRouter()
 CARD_NAME: Final = "card.md"

@@ -15,11 +15,10 @@ from fastapi import Query as InQuery
 from pydantic import Field
 
 from mien.app.errors import CapacityError, RequestError
-from mien.app.inference.records import Photo
+from mien.app.inference.records import Face, Photo
 from mien.app.service.routes import UNIQUE_OPTIONS, TheService
 from mien.app.service.schemas import (
     FaceOptions,
-    FaceResult,
     Fraction,
     LabelOptions,
     Milliseconds,
@@ -53,7 +52,7 @@ class FrameResult(Record):
     dropped: int = Field(description="frames of this connection replaced by newer ones so far")
     width: int | None
     height: int | None
-    faces: list[FaceResult]
+    faces: tuple[Face, ...]
     timings_ms: dict[str, Milliseconds] = Field(description="milliseconds per stage: decode, detect, align, classify")
     error: ProblemDetails | None = None
 
@@ -157,5 +156,4 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
 
 
 def _fields(photo: Photo) -> dict[str, Any]:
-    faces = [FaceResult.of(face) for face in photo.faces]
-    return {"width": photo.width, "height": photo.height, "faces": faces, "timings_ms": photo.timings_ms}
+    return {"width": photo.width, "height": photo.height, "faces": photo.faces, "timings_ms": photo.timings_ms}
