@@ -74,6 +74,11 @@ class FaceNetwork(nn.Module):
             for head in self.heads().values():
                 head.requires_grad_(True)
 
+    @property
+    def distilled(self) -> bool:
+        """Whether it has a distillation token with its own head."""
+        return bool(getattr(self.backbone, "distilled", False))
+
     def heads(self) -> dict[str, nn.Module]:
         """The linear layers that compute the logits, by their names."""
         inner: Any = getattr(self.backbone, "network", self.backbone)

@@ -14,9 +14,9 @@ import numpy as np
 from mien.data.contract import Array
 from mien.data.folds import Grouping
 from mien.training.config import DataConfig, FoldConfig, Recipe, parse_as
+from mien.training.data import Split, join, read_split
 from mien.training.evaluate import evaluate, open_model
-from mien.training.faces import Split, join, read_split
-from mien.training.run_folder import provenance
+from mien.training.run import provenance
 from mien.training.train import train
 from mien.training.wording import ResultFiles, percent, print_table, scores_table
 

@@ -29,13 +29,12 @@ from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, Split
 from mien.models.network import Head, select_head
 from mien.training import metrics
 from mien.training.config import DataSource
-from mien.training.faces import Split, in_order, read_split
-from mien.training.run_folder import load_best, read_facts
-from mien.training.runtime import Runtime
+from mien.training.data import Split, in_order, read_split
+from mien.training.run import load_best, read_facts
 from mien.training.wording import ResultFiles, interval, percent, plain_interval, print_table, scores_table, title_of
 
 _BATCH: Final = 128
-_CPU: Final = Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+_CPU: Final = torch.device("cpu")
 NLL: Final = "negative log likelihood"
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
 
@@ -55,16 +54,15 @@ def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
     return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
 
 
-def predict(network: nn.Module, crops: Array, *, heads: tuple[Head, ...], runtime: Runtime = _CPU) -> dict[Head, Array]:
-    """Logits of the heads that a network has of `heads`, (N, K) each; leaves the network in eval mode.
-
-    Default: fp32 on the CPU.
-    """
+def predict(
+    network: nn.Module, crops: Array, *, heads: tuple[Head, ...], device: torch.device = _CPU
+) -> dict[Head, Array]:
+    """Logits of the heads that a network has of `heads`, (N, K) each, in fp32; leaves the network in eval mode."""
     network.eval()
     logits: dict[Head, list[Array]] = {}
     for start in range(0, len(crops), _BATCH):
-        pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(runtime.device)
-        with torch.no_grad(), runtime.autocast:
+        pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(device)
+        with torch.no_grad():
             output: Heads = network(pixels)
         for name in heads if output.distillation_logits is not None else ("class",):
             logits.setdefault(name, []).append(select_head(output, name).cpu().numpy())
@@ -100,7 +98,7 @@ class Model:
 
 
 def open_model(folder: Path) -> Model:
-    """Open a verified artifact or a run. Raises: ArtifactError, RunError, CheckpointError."""
+    """Open a verified artifact or a run. Raises: ArtifactError, RunError."""
     if (folder / MANIFEST_NAME).exists():
         return open_released(folder, load_artifact(folder))
     network, state = load_best(folder)

@@ -30,11 +30,11 @@ from mien.models.network import Head
 from mien.models.strict import StrictModel
 from mien.training import metrics
 from mien.training.config import DataSource, Recipe, RecipeError, read_as
+from mien.training.data import Split, read_split
 from mien.training.evaluate import Scores, evaluate, predict
-from mien.training.faces import Split, read_split
 from mien.training.figures import COLORS, in_style, percent_axis, save
 from mien.training.report import read_history
-from mien.training.run_folder import load_best, parameters
+from mien.training.run import load_best, parameters
 from mien.training.train import train
 from mien.training.wording import ResultFiles, interval, markdown_table, percent
 

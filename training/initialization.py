@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mien.data.contract import LABELS
 from mien.models.manifest import ArtifactError
 from mien.models.network import FaceNetwork
-from mien.training.run_folder import RunError
+from mien.training.run import RunError
 from mien.training.weights import load_trained
 
 logger = logging.getLogger("mien.training")
@@ -33,7 +33,7 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     grids differ. Missing heads and distillation tokens, and the weights of new classes in a head, keep their random
     initialization; all other weights must match. Weights of MobileFaceNet also
     initialize a stem of its convolutions.
-    Raises: InitialWeightsError; RunError, CheckpointError, RecipeError, if the source is missing or damaged.
+    Raises: InitialWeightsError; RunError, RecipeError, if the source is missing or damaged.
     """
     try:
         with torch.random.fork_rng(devices=[]):  # its random weights, which are replaced, change no later ones

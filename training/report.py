@@ -18,10 +18,10 @@ from mien.data.atomic import write_atomic
 from mien.data.contract import Array, softmax
 from mien.training import figures, metrics
 from mien.training.config import DataSource
+from mien.training.data import TEST, Split, read_split
 from mien.training.evaluate import evaluate, predict
-from mien.training.faces import TEST, Split, read_split
 from mien.training.release.operating_point import fit_operating_point
-from mien.training.run_folder import METRICS_NAME, RunError, load_best, parameters, read_facts, read_run
+from mien.training.run import METRICS, RunError, load_best, parameters, read_facts, read_run
 from mien.training.wording import interval, markdown_table, most_confused, percent
 
 
@@ -49,7 +49,7 @@ class History:
 
 def read_history(folder: Path, *, batch_size: int) -> History:
     """Read the metrics file of a run. Raises: RunError, if it is missing, damaged or has no completed epoch."""
-    path = folder / METRICS_NAME
+    path = folder / METRICS
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
@@ -104,7 +104,7 @@ def describe(folder: Path, name: str, faces: Split, *, fitting: Split | None, sh
         fitting: faces to fit temperature and threshold on, for a test split; None fits them on `faces`, with a
             cross-fitted temperature.
         show_faces: whether to include images of faces; the terms of a data set may prohibit sharing them.
-    Raises: RunError, CheckpointError.
+    Raises: RunError.
     """
     recipe = read_run(folder)
     network, state = load_best(folder)

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
+from mien.training.data import Split
 from mien.training.evaluate import Model, Scores, evaluate, softened
-from mien.training.faces import Split
 from mien.training.figures import COLORS, GRAY, in_style, percent_axis, save
 from mien.training.wording import interval, percent, print_table
 

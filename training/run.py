@@ -1,117 +1,145 @@
-"""A run while it trains: lock, exact resume, checkpoints, metrics, progress and speed.
+"""Run folders: lock, recipe, facts, metrics, one atomic checkpoint, and exact resume.
 
-Order, augmentation and random numbers depend only on the seed and the step, so a resumed run has the same losses as an
-uninterrupted one.
+recipe.yaml, run.json   all options; commit, versions, hardware, and the data, teachers and initial weights by hash
+metrics.jsonl           losses, learning rate and speed, and the scores on validation after each epoch
+last.pt                 the complete state of the last checkpoint; of a finished run only the position
+best.pt                 the weights of the best epoch
 """
 
+import io
 import json
 import logging
 import math
+import pickle
+import platform
+import subprocess
 import sys
 import time
-import timeit
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from functools import partial
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+import cv2
+import filelock
 import torch
+import yaml
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mien.data.atomic import write_atomic
+from mien.data.contract import contract_id
 from mien.data.errors import MienError
-from mien.training import checkpoint
-from mien.training.config import Recipe, RecipeError
-from mien.training.run_folder import METRICS_NAME, check_run, create_folder, record_run, run_lock
+from mien.models.backbones import published_terms
+from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
+from mien.models.network import FaceNetwork, Head
+from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as
 
 logger = logging.getLogger("mien.training")
 
-BOARD_FOLDER: Final = "tensorboard"
+RECIPE: Final = "recipe.yaml"
+FACTS: Final = "run.json"
+METRICS: Final = "metrics.jsonl"
+LAST: Final = "last.pt"
+BEST: Final = "best.pt"
 _PRINT_EVERY_S: Final = 60.0
+_NO_DIFFERENCE: Final = ("runtime.", "data.cache_dir", "data.allow_missing_classes")  # nor the root of a data set
 B = TypeVar("B")  # a NamedTuple of tensors
 
 
-def open_board(out: Path, *, step: int) -> Any:
-    """Open TensorBoard's events of a run; those after `step` are dropped. Raises: RecipeError."""
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
-        raise RecipeError("runtime.tensorboard: not installed; pip install tensorboardX") from error
-    return SummaryWriter(str(out / BOARD_FOLDER), purge_step=step + 1)
+class RunError(MienError):
+    """A run folder that is missing, damaged, in use, or of another recipe."""
 
 
 class TrainingDiverged(MienError):
-    """A loss that is not finite."""
-
-
-def drop_lines_after(step: int, path: Path) -> None:
-    """Drop metrics after a step, which a resumed run will write again, and a truncated last line."""
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-        except json.JSONDecodeError:
-            break
-    write_atomic(path, "".join(kept))
-
-
-class Clock:
-    """Timer of an epoch: time spent waiting for batches, and speed."""
-
-    def __init__(self) -> None:
-        self.started = self.requested = time.perf_counter()
-        self.waited_s, self.faces = 0.0, 0
-
-    def batch_loaded(self) -> None:
-        self.waited_s += time.perf_counter() - self.requested
-
-    def step_done(self, faces: int) -> None:
-        self.faces += faces
-        self.requested = time.perf_counter()
-
-    def rates(self) -> dict[str, float]:
-        """Speed since the start, including waiting, and share of time spent waiting, for a line of metrics."""
-        elapsed = max(time.perf_counter() - self.started, 1e-9)
-        return {"faces_per_s": round(self.faces / elapsed, 1), "data_wait_share": round(self.waited_s / elapsed, 4)}
-
-
-def warn_of_slow_bf16() -> None:
-    """Log a warning if this processor multiplies matrices faster in fp32 than in bf16."""
-    matrices = (torch.ones(1024, 1024, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
-    bf16_s, fp32_s = (min(timeit.repeat(partial(torch.mm, matrix, matrix), number=1, repeat=4)) for matrix in matrices)
-    if bf16_s > fp32_s:
-        times = bf16_s / fp32_s
-        logger.warning("bf16 takes %.1f times as long as fp32 here: train with runtime.precision=fp32", times)
-
-
-def progress_bar() -> Progress:
-    """Progress bar with steps, remaining time and a note; hidden without a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, TextColumn("{task.fields[note]}"), disable=not sys.stderr.isatty())
+    """A loss or gradient that is not finite."""
 
 
 class OutOfMemory(MienError):
     """A batch that does not fit in the memory of the device."""
 
 
-def _with_accuracy(means: dict[str, float]) -> dict[str, float]:
-    """Replace the shares `correct` and `labeled` of a batch by the accuracy of the labeled faces."""
-    values = {name: value for name, value in means.items() if name not in ("correct", "labeled")}
-    return values | ({"accuracy": means["correct"] / means["labeled"]} if means.get("labeled") else {})
+def save(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint atomically. Raises: RunError."""
+    buffer = io.BytesIO()
+    torch.save(dict(state), buffer)
+    try:
+        write_atomic(path, buffer.getvalue())
+    except OSError as error:
+        raise RunError(f"{path}: not written ({error.strerror}); the checkpoint before it is unchanged") from error
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a checkpoint. Raises: RunError, if it is missing or damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise RunError(f"{path}: damaged at {damaged}")
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise RunError(f"{path}: cannot be read ({error}). Restore it, or train again.") from error
+    return state
+
+
+def read_run(folder: Path) -> Recipe:
+    """Return the recipe of a run. Raises: RunError, RecipeError."""
+    try:
+        values = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"{folder}: not a run folder, cannot read {RECIPE} ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RunError(f"{folder}: {RECIPE} is damaged ({error}). Restore it, or train again.") from error
+    return parse_as(Recipe, values, origin=str(folder / RECIPE))
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return the facts of a run: commit, environment, hashes of data and weights. Raises: RunError."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder}: {FACTS} is damaged ({error}). Restore it, or train again.") from error
+    return facts
+
+
+def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
+    """Return the network with the best weights, in eval mode, and its checkpoint.
+
+    Raises: RunError, if the run used another crop contract.
+    """
+    recipe, state = read_run(folder), load(folder / BEST)
+    if state["contract_id"] != contract_id():
+        raise RunError(
+            f"{folder}: trained with contract {state['contract_id']}; this build has {contract_id()}. Train it again, "
+            f"or check out commit {read_facts(folder)['commit']}."
+        )
+    network = untrained_network(recipe.model, len(state["labels"]))
+    network.load_state_dict(state["weights"])
+    return network.eval(), state
+
+
+def untrained_network(model: ModelConfig, num_classes: int) -> FaceNetwork:
+    """Build the network of a recipe with random weights, to load trained ones."""
+    return FaceNetwork(model.model_copy(update={"pretrained": False}), num_classes)
+
+
+def parameters(network: nn.Module) -> int:
+    """Number of parameters."""
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 class Run:
-    """A run folder that this process trains in, as a context manager.
+    """The folder of a run that this process trains in, as a context manager.
 
     Attributes:
         step: number of steps done.
-        best_score, best_epoch: of `keep_best`; -inf and -1 before the first.
+        best_score, best_epoch: of the best epoch; -inf and -1 before the first.
     """
 
     def __init__(
@@ -122,60 +150,48 @@ class Run:
         state: Mapping[str, Any],
         *,
         device: torch.device,
-        steps_per_epoch: int,
-        sample_names: Callable[[int], list[str]],
+        batches: Dataset[B],
     ) -> None:
         """Prepare a run.
 
         Args:
-            recipe, out: recipe and folder.
-            facts: for `run.json`, see `record_run`.
+            facts: for `run.json`; the hashes of the data and of the weights must not change until the run is finished.
             state: what checkpoints contain, by name: network, optimizer, ...
-            sample_names: names of the samples in the batch of a step, to find the cause of a loss that is not finite.
+            batches: all steps of the run, with `steps_per_epoch` and `keys(step)`.
         """
-        self.recipe, self.out, self.facts, self.stateful = recipe, out, dict(facts), dict(state)
-        self.device, self.epochs, self.steps_per_epoch = device, recipe.epochs, steps_per_epoch
-        self.sample_names = sample_names
+        self.recipe, self.out, self.facts, self.state, self.device = recipe, out, dict(facts), dict(state), device
+        self._batches: Any = batches
+        self.steps_per_epoch: int = self._batches.steps_per_epoch
+        self.steps = self.steps_per_epoch * recipe.epochs
         self.step, self.best_score, self.best_epoch = 0, -math.inf, -1
-        self._trains = False
-        self._board: Any = None  # TensorBoard's writer
-        self._clock = Clock()
-        self._note = ""
-        self._printed_at = time.monotonic()
+        self._sums: dict[str, Tensor] = {}  # of the losses of this epoch
+        self._diverged = torch.full((), -1, device=device)  # first step whose loss or gradient is not finite
         self._loaded: Iterator[Any] | None = None
-        self._names: tuple[str, ...] = ()
-        self._sums: Tensor | None = None  # of the losses of this epoch
-        self._diverged = torch.full((), -1, device=self.device)  # first step whose loss or gradient is not finite
+        self._board: Any = None  # TensorBoard's writer
+        self._started = self._requested = self._printed = time.perf_counter()
+        self._waited_s, self._faces, self._note = 0.0, 0, ""
         self._cleanup = ExitStack()
 
-    @property
-    def finished(self) -> bool:
-        return self.step == self.steps_per_epoch * self.epochs
-
     def __enter__(self) -> Self:
-        """Lock the folder, check that it has this recipe and this data, and resume from its newest checkpoint.
-
-        Raises: RunError, CheckpointError.
-        """
+        """Lock the folder, check that it has this recipe and this data, and resume. Raises: RunError, RecipeError."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"{self.out}: cannot be created ({error.strerror}). Choose another --out (or --runs)."
+            ) from error
         with ExitStack() as cleanup:
-            create_folder(self.out)
             cleanup.enter_context(run_lock(self.out))
-            check_run(self.out, self.recipe, self.facts)
+            started = self._check()
             self._resume()
-            self._trains = not self.finished
-            if not self._trains:
-                logger.info("%s: finished", self.out)
-            else:
-                for part in self.out.glob(".*.part.*"):  # a checkpoint during which the run was killed
-                    part.unlink()
-                record_run(self.out, self.recipe, self.facts, device=self.device)
+            self._trains = self.step < self.steps
+            if self._trains:
+                self._record(started)
                 if self.recipe.runtime.tensorboard:
-                    self._board = open_board(self.out, step=self.step)
+                    self._board = _open_board(self.out / "tensorboard", self.step)
                     cleanup.callback(self._board.close)
-                if (metrics := self.out / METRICS_NAME).exists():
-                    drop_lines_after(self.step, metrics)
-                if self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
-                    warn_of_slow_bf16()
+            else:
+                logger.info("%s: finished", self.out)
             self._cleanup = cleanup.pop_all()
         return self
 
@@ -185,8 +201,8 @@ class Run:
         """Finish and unlock. Raises: OutOfMemory, in place of the error of a device whose memory is full."""
         self._loaded = None  # ends the worker processes
         with self._cleanup:
-            if error is None and self._trains:
-                self.finish()
+            if error is None and self._trains:  # the state of the optimizer is of no use any more
+                save(self.out / LAST, self._position())
         # of CUDA a subclass, of the CPU's allocator not
         if isinstance(error, torch.OutOfMemoryError) or (
             isinstance(error, RuntimeError) and "allocate memory" in str(error)
@@ -196,93 +212,121 @@ class Run:
                 "model.img_size."
             ) from error
 
-    def batches(self, dataset: Dataset[B]) -> Iterator[B]:
-        """Yield the batches of this epoch that are left, on the device; `end_step` follows each.
+    def epochs(self) -> range:
+        """Epochs that are left."""
+        return range(self.step // self.steps_per_epoch, self.recipe.epochs)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the batches of this epoch that are left, on the device; `step_done` follows each.
 
         The worker processes stay until the run ends, and prepare the next epoch during validation.
-
-        Args:
-            dataset: map-style dataset of the batches of the run.
         """
         if self._loaded is None:
             workers = self.recipe.runtime.workers
             loader = DataLoader(
-                dataset,
+                self._batches,
                 batch_size=None,
-                sampler=range(self.step, self.steps_per_epoch * self.epochs),
+                sampler=range(self.step, self.steps),
                 num_workers=workers,
                 prefetch_factor=4 if workers else None,
                 pin_memory=self.device.type == "cuda",
-                # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
+                # otherwise, the loader would use the global generator, which dropout uses
                 generator=torch.Generator().manual_seed(self.recipe.seed),
             )
             self._loaded = iter(loader)
         epoch, first = divmod(self.step, self.steps_per_epoch)
-        self._clock = Clock()
-        with progress_bar() as progress:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._started, self._waited_s, self._faces = time.perf_counter(), 0.0, 0
+        with Progress(*columns, TextColumn("{task.fields[note]}"), disable=not sys.stderr.isatty()) as progress:
             self._cleanup.callback(progress.stop)
-            total = self.steps_per_epoch
-            bar = progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=total, completed=first, note="")
-            for loaded in islice(self._loaded, total - first):
-                self._clock.batch_loaded()
+            title = f"epoch {epoch + 1}/{self.recipe.epochs}"
+            bar = progress.add_task(title, total=self.steps_per_epoch, completed=first, note="")
+            self._requested = time.perf_counter()
+            for loaded in islice(self._loaded, self.steps_per_epoch - first):
+                self._waited_s += time.perf_counter() - self._requested
                 yield loaded._make(tensor.to(self.device, non_blocking=True) for tensor in loaded)
                 progress.update(bar, advance=1, note=self._note)
         self._check_finite()
-        rates = self._clock.rates()
-        means = {} if self._sums is None else dict(zip(self._names, (self._sums / total).tolist(), strict=True))
-        self._sums = None
-        self.log({f"train_{name}": value for name, value in _with_accuracy(means).items()} | rates)
+        means = {name: float(total) / self.steps_per_epoch for name, total in self._sums.items()}
+        self._sums, rates = {}, self._rates()
+        self._log({f"train_{name}": value for name, value in _with_accuracy(means).items()} | rates)
         share = 100 * rates["data_wait_share"]
         logger.info("%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], share)
 
-    def end_step(self, losses: Mapping[str, Tensor], *, grad_norm: Tensor, learning_rate: float) -> None:
+    def step_done(self, parts: Mapping[str, Tensor], *, grad_norm: Tensor, learning_rate: float) -> None:
         """Count a step, and log and save it where the recipe says so.
 
         Reads values from the device for a logged step only, as each read waits for it.
 
         Args:
-            losses: means over the batch, scalars; `loss` is the one that is minimized, `correct` and `labeled`, if any,
-                are the shares of the batch that are predicted correctly and that have a label.
-            grad_norm: norm of the gradients.
-            learning_rate: largest learning rate.
+            parts: means over the batch, scalars, as `mien.training.distill.losses` returns them.
         Raises: TrainingDiverged, at the next logged or saved step after a loss or a norm that is not finite.
         """
-        means = torch.stack([loss.detach() for loss in losses.values()])
-        self._names = tuple(losses)
-        self._sums = means if self._sums is None else self._sums + means
-        is_finite = means[self._names.index("loss")].isfinite() & grad_norm.isfinite()
+        values = torch.stack([value.detach() for value in parts.values()])
+        for name, value in zip(parts, values, strict=True):
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        is_finite = parts["loss"].detach().isfinite() & grad_norm.isfinite()
         self._diverged = torch.where(is_finite | (self._diverged >= 0), self._diverged, self.step)
         self.step += 1
-        self._clock.step_done(self.recipe.batch_size)
+        self._faces += self.recipe.batch_size
+        self._requested = time.perf_counter()
         runtime, ends_epoch = self.recipe.runtime, self.step % self.steps_per_epoch == 0
-        # a report needs at least one line, also of a short epoch
+        # a short epoch has at least one line, too
         if self.step % runtime.log_every_steps == 0 or (ends_epoch and self.steps_per_epoch < runtime.log_every_steps):
             self._check_finite()
-            values = _with_accuracy(dict(zip(losses, means.tolist(), strict=True)))
-            rates = self._clock.rates()
-            self._note = f"loss {values['loss']:.3f}  {rates['faces_per_s']:.0f} images/s"
-            self.log({**values, "lr": learning_rate, **rates})
-            if not sys.stderr.isatty() and time.monotonic() - self._printed_at > _PRINT_EVERY_S:  # no progress bar
-                self._printed_at, total = time.monotonic(), self.steps_per_epoch * self.epochs
-                minutes = (total - self.step) * self.recipe.batch_size / max(rates["faces_per_s"], 1e-9) / 60
-                logger.info("step %d of %d: %s, %.0f minutes left", self.step, total, self._note, minutes)
+            logged, rates = _with_accuracy(dict(zip(parts, values.tolist(), strict=True))), self._rates()
+            self._note = f"loss {logged['loss']:.3f}  {rates['faces_per_s']:.0f} images/s"
+            self._log({**logged, "lr": learning_rate, **rates})
+            if not sys.stderr.isatty() and self._requested - self._printed > _PRINT_EVERY_S:  # no progress bar
+                self._printed = self._requested
+                minutes = (self.steps - self.step) * self.recipe.batch_size / max(rates["faces_per_s"], 1e-9) / 60
+                logger.info("step %d of %d: %s, %.0f minutes left", self.step, self.steps, self._note, minutes)
         # the last step of an epoch is saved after its validation, which a resumed run would skip otherwise
         if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
-            self.save_last()
+            self._save()
+
+    def epoch_done(
+        self, network: nn.Module, scores: Mapping[Head, Mapping[str, float]], labels: tuple[str, ...]
+    ) -> None:
+        """Log the scores of an epoch, and save the weights if they are the best so far, and the state.
+
+        Args:
+            scores: values of `recipe.select` on validation, by head; empty without validation.
+        """
+        epoch, select = self.step // self.steps_per_epoch - 1, self.recipe.select
+        sign = -1 if select == "negative_log_likelihood" else 1
+        head = self.recipe.distillation.trained_heads[-1]
+        if scores and select != "last":
+            head = max(scores, key=lambda name: sign * scores[name][select])
+        score = dict(scores.get(head, {}))
+        if score:
+            logger.info(
+                "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
+                epoch + 1, 100 * score["accuracy"], 100 * score["mean_class_accuracy"], head,
+            )  # fmt: skip
+        self._log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
+        value = sign * score[select] if select in score else epoch
+        if value > self.best_score:
+            self.best_score, self.best_epoch = value, epoch
+            about = {"head": head, "epoch": epoch, "labels": list(labels), "contract_id": contract_id()}
+            save(self.out / BEST, {"weights": network.state_dict(), **score, **about})
+        self._save()
 
     def _check_finite(self) -> None:
         if (step := int(self._diverged)) >= 0:
             remedy = "Reduce optim.learning_rate" if step else "Check the initial weights"
-            raise self.diverged(step, "loss or gradient is", remedy)
+            keys = ", ".join(self._batches.keys(step))
+            raise TrainingDiverged(
+                f"step {step}: loss or gradient is not finite. {remedy}, or inspect this batch: {keys}"
+            )
 
-    def diverged(self, step: int, what: str, remedy: str = "Reduce optim.learning_rate") -> TrainingDiverged:
-        """Error of a step whose loss, gradient or weights are not finite, with its samples."""
-        inspect = ", or inspect this batch: " + ", ".join(names) if (names := self.sample_names(step)) else ""
-        return TrainingDiverged(f"step {step}: {what} not finite. {remedy}{inspect}")
+    def _rates(self) -> dict[str, float]:
+        """Speed in this epoch, including waiting, and the share of the time spent waiting for batches."""
+        elapsed = max(time.perf_counter() - self._started, 1e-9)
+        return {"faces_per_s": round(self._faces / elapsed, 1), "data_wait_share": round(self._waited_s / elapsed, 4)}
 
-    def log(self, values: Mapping[str, Any]) -> None:
-        """Add a line of metrics at the current step."""
-        with (self.out / METRICS_NAME).open("a", encoding="utf-8") as file:
+    def _log(self, values: Mapping[str, Any]) -> None:
+        with (self.out / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": self.step, **values}) + "\n")
         if self._board is not None:
             for name, value in values.items():
@@ -290,42 +334,200 @@ class Run:
                     self._board.add_scalar(name, value, self.step)
             self._board.flush()
 
-    def keep_best(self, score: float, epoch: int, state: Mapping[str, Any]) -> None:
-        """Save weights as `best.pt` if they are the best so far."""
-        if score > self.best_score:
-            self.best_score, self.best_epoch = score, epoch
-            checkpoint.save(self.out / checkpoint.BEST, dict(state))
-
-    def save_last(self) -> None:
-        """Save the complete state."""
-        self._check_finite()
-        state: dict[str, Any] = {name: stateful.state_dict() for name, stateful in self.stateful.items()}
-        state |= {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
-        state |= self._position() | {"sums": self._sums, "names": list(self._names)}
-        checkpoint.save_last(self.out, state)
-
     def _position(self) -> dict[str, Any]:
-        return {"step": self.step, "best": self.best_score, "best_epoch": self.best_epoch}
+        return {"step": self.step, "best_score": self.best_score, "best_epoch": self.best_epoch}
 
-    def finish(self) -> None:
-        """Leave only the position in the checkpoint: the state of the optimizer is of no use any more."""
-        checkpoint.save(self.out / checkpoint.LAST, self._position())
-        (self.out / checkpoint.PREVIOUS).unlink(missing_ok=True)
+    def _save(self) -> None:
+        self._check_finite()
+        state = {name: stateful.state_dict() for name, stateful in self.state.items()}
+        random = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
+        save(self.out / LAST, {**state, **random, **self._position(), "sums": self._sums})
 
     def _resume(self) -> None:
-        """Load the newest intact checkpoint, if there is one, and set the state of the random numbers."""
-        state = checkpoint.read_newest(self.out)
-        if state is None:
+        """Continue at the checkpoint, if there is one, and drop what was logged after it."""
+        if not (self.out / LAST).exists():
             return
-        self.step, self.best_score, self.best_epoch = state["step"], state["best"], state["best_epoch"]
-        if self.finished:
+        state = load(self.out / LAST)
+        self.step, self.best_score, self.best_epoch = state["step"], state["best_score"], state["best_epoch"]
+        if self.step == self.steps:
             return
-        for name, stateful in self.stateful.items():
+        for name, stateful in self.state.items():
             if name in state:  # no loss scaler, if the precision was another one
                 stateful.load_state_dict(state[name])
-        if state["sums"] is not None:
-            self._sums, self._names = state["sums"].to(self.device), tuple(state["names"])
+        self._sums = {name: value.to(self.device) for name, value in state["sums"].items()}
         torch.set_rng_state(state["rng"])
         if state["cuda_rng"]:  # maybe of a machine with more GPUs
             torch.cuda.set_rng_state_all(state["cuda_rng"][: torch.cuda.device_count()])
-        logger.info("resumed at step %d of %d", self.step, self.steps_per_epoch * self.epochs)
+        logger.info("resumed at step %d of %d", self.step, self.steps)
+
+    def _check(self) -> dict[str, Any] | None:
+        """Facts of the run to resume, if there is one. Raises: RunError, unless it has this recipe and this data."""
+        if (self.out / RECIPE).exists():
+            before, after = (_flat(recipe.model_dump(mode="json")) for recipe in (read_run(self.out), self.recipe))
+            changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+            changed = [key for key in changed if not (key.startswith(_NO_DIFFERENCE) or key.endswith(".root"))]
+            if changed:
+                listed = ", ".join(f"{key} {before.get(key)}, now {after.get(key)}" for key in changed)
+                raise RunError(
+                    f"{self.out} contains a run of another recipe ({listed}): choose another --out (or --runs), or "
+                    "remove it"
+                )
+        if not ((self.out / LAST).exists() and (self.out / FACTS).exists()):
+            return None
+        started = read_facts(self.out)
+        data, before = self.facts["data"], started["data"]
+        changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
+        # a resumed run does not read its initial weights again
+        weights = self.facts["weights_from"].items()
+        changed += sorted(name for name, sha256 in weights if started["weights_from"].get(name, sha256) != sha256)
+        changed += ["the crop contract"] if started["contract_id"] != contract_id() else []
+        if changed:
+            raise RunError(
+                f"{self.out}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "
+                "another --out (or --runs) to train with the current data and teachers."
+            )
+        then, now = started["libraries"], environment()["libraries"]
+        if updates := ", ".join(
+            f"{name} {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name]
+        ):
+            logger.warning("%s: resumed with other versions, so losses may differ slightly: %s", self.out, updates)
+        return started
+
+    def _record(self, started: dict[str, Any] | None) -> None:
+        """Write recipe and facts; of a resumed run, append when and where. Drop what a kill left half written."""
+        here = {"started": datetime.now(UTC).isoformat(), "commit": commit(), **environment()}
+        here["device"] = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else here["cpu"]
+        facts = {"contract_id": contract_id(), **here, **self.facts}
+        if started is not None:
+            facts = started | {"resumed": [*started.get("resumed", []), here]}
+        write_atomic(self.out / RECIPE, yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False))
+        write_atomic(self.out / FACTS, json.dumps(facts, indent=2) + "\n")
+        for part in self.out.glob(".*.part.*"):
+            part.unlink()
+        if (metrics := self.out / METRICS).exists():
+            kept = []
+            for line in metrics.read_text(encoding="utf-8").splitlines():
+                with suppress(json.JSONDecodeError):
+                    kept += [line + "\n"] if json.loads(line)["step"] <= self.step else []
+            write_atomic(metrics, "".join(kept))
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Lock a run folder for this process; the system releases the lock even if the process is killed.
+
+    Raises: RunError, if another process trains in the folder.
+    """
+    try:
+        lock = filelock.FileLock(folder / ".lock", blocking=False).acquire()
+    except filelock.Timeout as error:
+        raise RunError(
+            f"{folder}: another process trains in this folder. Wait until it ends, or choose another --out."
+        ) from error
+    with lock:
+        yield
+
+
+def _open_board(folder: Path, step: int) -> Any:
+    """Open TensorBoard's events of a run; those after `step` are dropped. Raises: RecipeError."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise RecipeError("runtime.tensorboard: not installed; pip install tensorboardX") from error
+    return SummaryWriter(str(folder), purge_step=step + 1)
+
+
+def _with_accuracy(means: dict[str, float]) -> dict[str, float]:
+    """Replace the shares `correct` and `labeled` of a batch by the accuracy of the labeled faces."""
+    values = {name: value for name, value in means.items() if name not in ("correct", "labeled")}
+    return values | ({"accuracy": means["correct"] / means["labeled"]} if means.get("labeled") else {})
+
+
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    """Values by dotted key."""
+    if not isinstance(value, dict | list):
+        return {key: value}
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    parts = [_flat(item, f"{key}.{name}" if key else str(name)) for name, item in items]
+    return {name: item for part in parts for name, item in part.items()}
+
+
+def commit() -> str:
+    """Commit of the project, with `+` if there are local changes; `unknown` outside of a checkout."""
+    here = Path(__file__).resolve()
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 (fixed)
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # fails if installed below the checkout of another project
+        head = git("rev-parse", "HEAD")
+        changed = git("status", "--porcelain", "--", ":/data", ":/models/*.py", ":/training")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+" if changed else "")
+
+
+def trained_commit(facts: dict[str, Any]) -> str:
+    """The commit that trained a run, of a resumed one the last."""
+    return str([facts, *facts.get("resumed", [])][-1]["commit"])
+
+
+def environment() -> dict[str, Any]:
+    """Versions and processor."""
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError, StopIteration):  # Linux names it
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    libraries = {name: version(name) for name in ("torch", "timm", "albumentations", "numpy")}
+    return {
+        "python": platform.python_version(),
+        "libraries": libraries | {"opencv": cv2.__version__},
+        "cpu": cpu,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Path, ...]) -> dict[str, Any]:
+    """Collect the provenance for `run.json` and the manifest.
+
+    Args:
+        model: the recipe's model.
+        sources: index hash of each training split, by kind/split.
+        folders: runs and artifacts used for initialization or as teachers.
+    Returns: `learned_from`, hashes by kind/split, including inherited ones; `weights_from`, hashes of weights by name;
+        `weight_terms`, publisher and license of third-party weights by name.
+    Raises: RunError, ArtifactError, if a folder has no weights.
+    """
+    learned, weights, terms = dict(sources), dict[str, str](), dict[str, str]()
+    if model.pretrained:
+        terms[f"{model.family}/{model.name}"] = published_terms(model.family)
+    for folder in folders:
+        if (folder / MANIFEST_NAME).exists():
+            own = load_artifact(folder).graph("fp32").sha256
+        elif (folder / BEST).exists():
+            own = sha256_of(folder / BEST)
+        else:
+            raise RunError(f"{folder}: found neither {MANIFEST_NAME} nor {BEST}")
+        weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
+        inherited = recorded(folder)
+        add_learned(learned, inherited["learned_from"], of=folder.name)
+        weights = inherited["weights_from"] | weights
+        terms = inherited["weight_terms"] | terms
+    return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
+
+
+def add_learned(learned: dict[str, str], more: Mapping[str, str], *, of: str) -> None:
+    """Add index hashes by kind/split; `of` tells apart splits of the same name with other faces."""
+    for name, sha256 in more.items():
+        learned[name if learned.get(name, sha256) == sha256 else f"{name} of {of}"] = sha256
+
+
+def recorded(folder: Path) -> dict[str, dict[str, str]]:
+    """Provenance of the weights of a run or an artifact, as `provenance` returns it."""
+    names = ("learned_from", "weights_from", "weight_terms")
+    if (folder / MANIFEST_NAME).exists():
+        return read_manifest(folder).model_dump(include=set(names))
+    facts = read_facts(folder)
+    return {name: facts[name] for name in names}

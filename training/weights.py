@@ -16,7 +16,7 @@ from mien.data.contract import CROP_PX
 from mien.models.manifest import MANIFEST_NAME, ArtifactError, Manifest, load_artifact
 from mien.models.network import FaceNetwork, Head
 from mien.training.config import ModelConfig, parse_as
-from mien.training.run_folder import load_best, untrained_network
+from mien.training.run import load_best, untrained_network
 
 WEIGHTS_NAME: Final = "model.safetensors"
 
@@ -88,7 +88,8 @@ def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
         several = "members" in manifest.recipe
         remedy = "it averages several networks: take one of them" if several else "export its run again"
         raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
-    model = parse_as(ModelConfig, manifest.recipe["model"], origin=str(folder / MANIFEST_NAME))
+    recorded: Any = manifest.recipe["model"]
+    model = parse_as(ModelConfig, recorded, origin=str(folder / MANIFEST_NAME))
     network = untrained_network(model, len(manifest.labels))
     try:
         network.load_state_dict(in_fp32(load_file(folder / WEIGHTS_NAME)))
@@ -100,7 +101,7 @@ def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
 def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
     """Network of a run or an artifact in eval mode, its selected head, and its labels.
 
-    Raises: RunError, CheckpointError, ArtifactError, if it is missing or damaged, or has another contract.
+    Raises: RunError, ArtifactError, if it is missing or damaged, or has another contract.
     """
     if (folder / MANIFEST_NAME).exists():
         network, manifest = load_network(folder)

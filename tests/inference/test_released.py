@@ -14,8 +14,8 @@ from mien.app.settings import load_settings
 from mien.data.contract import LABELS, Array, decode, softmax
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.config import DataSource
+from mien.training.data import read_split
 from mien.training.evaluate import PRIORS, open_graph, run_graph
-from mien.training.faces import read_split
 from mien.training.release.graphs import ReleasedNetwork, torch_logits
 from mien.training.weights import load_network
 from tests.support import ROOT, folder_from_environment, sample_photo

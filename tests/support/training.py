@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from mien.data.contract import LABELS, contract_id
 from mien.models.network import FaceNetwork
-from mien.training import checkpoint
 from mien.training.config import DataSource, Recipe, parse_as
-from mien.training.faces import Split, read_split
-from mien.training.run import Run
-from mien.training.run_folder import METRICS_NAME, RECIPE_NAME
-from mien.training.runtime import Runtime
+from mien.training.data import Split, read_split
+from mien.training.run import BEST, METRICS, RECIPE, Run, save
 from tests.support.data_sets import make_folders
 from tests.support.models import DEIT, SMALL
 
@@ -77,9 +73,9 @@ def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: 
 def untrained_run(folder: Path, model: dict[str, object]) -> Path:
     """Write a run folder with the random weights of a network. Returns `folder`."""
     recipe = small_recipe(folder / "faces", model=model)
-    write_recipe(folder / RECIPE_NAME, recipe)
+    write_recipe(folder / RECIPE, recipe)
     state = {"weights": FaceNetwork(recipe.model).state_dict(), "contract_id": contract_id(), "labels": list(LABELS)}
-    checkpoint.save(folder / checkpoint.BEST, state | {"head": "class"})
+    save(folder / BEST, state | {"head": "class"})
     return folder
 
 
@@ -94,30 +90,25 @@ def with_runtime(recipe: Recipe, **changes: object) -> Recipe:
     return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
 
 
-def cpu() -> Runtime:
-    """This processor in fp32."""
-    return Runtime(torch.device("cpu"), torch.autocast("cpu", enabled=False))
-
-
 @contextmanager
 def stopped_after(step: int) -> Iterator[None]:
     """Interrupt a training in this block after a step, as Ctrl-C does; its checkpoints are of even steps."""
-    end_step = Run.end_step
+    step_done = Run.step_done
 
     def stopping(self: Run, *arguments: Any, **options: Any) -> None:
-        end_step(self, *arguments, **options)
+        step_done(self, *arguments, **options)
         if self.step == step:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "end_step", stopping)
+        patch.setattr(Run, "step_done", stopping)
         with pytest.raises(KeyboardInterrupt):
             yield
 
 
 def metric_lines(out: Path) -> list[dict[str, Any]]:
     """Lines of the metrics file of a run."""
-    return [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (out / METRICS).read_text(encoding="utf-8").splitlines()]
 
 
 def losses(out: Path) -> dict[int, float]:

@@ -6,7 +6,7 @@ from scipy.special import log_softmax, softmax
 
 from mien.data.contract import CROP_PX, LABELS, Array
 from mien.models.manifest import Manifest, read_manifest
-from mien.training.faces import Split
+from mien.training.data import Split
 from mien.training.release.agreement import Votes, evaluate_agreement, fit_votes, measure_agreement
 from tests.support import tiny_artifact
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from mien.data.contract import decode
-from mien.training.batches import FaceBatches, epoch_order, mix
 from mien.training.config import DataSource, MixConfig
-from mien.training.faces import Split, join, read_split
-from mien.training.losses import cross_entropy
+from mien.training.data import FaceBatches, Split, epoch_order, join, mix, read_split
+from mien.training.distill import cross_entropy
 from tests.support.data_sets import write_image
 from tests.support.training import data_of, drawn_faces, small_recipe
 

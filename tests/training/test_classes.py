@@ -16,11 +16,11 @@ from mien.data.tree import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.cli import main
 from mien.training.config import DistillationConfig, Recipe, RecipeError, read_as
+from mien.training.data import Split
+from mien.training.distill import Teachers
 from mien.training.evaluate import Scores, compare, evaluate_model, open_model
-from mien.training.faces import Split
 from mien.training.release.export import export
 from mien.training.release.graphs import ExportError
-from mien.training.teachers import Teachers
 from mien.training.train import train
 from tests.support import ROOT, encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos

@@ -11,8 +11,8 @@ import yaml
 from mien.models.manifest import artifact_dir, read_manifest
 from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as, read_as
-from mien.training.losses import cross_entropy, distillation_loss
-from mien.training.run_folder import parameters
+from mien.training.distill import cross_entropy, distillation_loss
+from mien.training.run import parameters
 from tests.support import ROOT
 from tests.support.models import crops
 

@@ -16,7 +16,7 @@ from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
 from mien.training.experiment import compare, recipes_of
 from mien.training.release.export import export
 from mien.training.release.graphs import ExportError
-from mien.training.run_folder import read_facts
+from mien.training.run import read_facts
 from tests.support.training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, valid_faces, write_recipe
 from tests.training.conftest import Trained
 

@@ -12,11 +12,11 @@ from mien.data.contract import LABELS
 from mien.models.backbones.mobilefacenet import NAME
 from mien.models.manifest import read_manifest, write_manifest
 from mien.models.network import FaceNetwork, select_head
-from mien.training import checkpoint, evaluate
+from mien.training import evaluate
 from mien.training.config import DistillationConfig
+from mien.training.distill import Teachers
 from mien.training.initialization import InitialWeightsError, load_initial
-from mien.training.run_folder import load_best
-from mien.training.teachers import Teachers
+from mien.training.run import BEST, load, load_best
 from tests.support import random_crops
 from tests.support.models import DEIT
 from tests.support.training import (
@@ -49,7 +49,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_weights_are_copied_and_positions_resized_to_tokens_and_grid(run: Path) -> None:
-    weights = checkpoint.read(run / checkpoint.BEST)["weights"]
+    weights = load(run / BEST)["weights"]
     same = initialized(run, PLAIN_DEIT)
     assert all(torch.equal(same[name], value) for name, value in weights.items())
     distilled = initialized(run, PLAIN_DEIT | {"name": DEIT})  # everything except its distillation token
@@ -65,7 +65,7 @@ def test_a_network_with_fewer_blocks_gets_every_second_one_of_a_deeper_network(t
     deep = TINY_DEIT | {"options": options | {"depth": 4, "stem_blocks": [2, 0, 2]}}
     small = TINY_DEIT | {"options": options | {"depth": 2, "stem_blocks": [1, 0, 1]}}
     run = untrained_run(tmp_path, deep)
-    weights = checkpoint.read(run / checkpoint.BEST)["weights"]
+    weights = load(run / BEST)["weights"]
     taken = {"blocks.0": "blocks.1", "blocks.1": "blocks.3"}
     taken |= {"patch_embed.layers.3": "patch_embed.layers.4", "patch_embed.layers.10": "patch_embed.layers.12"}
     for name, value in initialized(run, small).items():
@@ -76,7 +76,7 @@ def test_a_network_with_fewer_blocks_gets_every_second_one_of_a_deeper_network(t
 
 def test_a_head_for_other_classes_keeps_the_rows_of_the_classes_that_both_have(run: Path) -> None:
     head = "backbone.network.head.weight"
-    weights = checkpoint.read(run / checkpoint.BEST)["weights"]
+    weights = load(run / BEST)["weights"]
     rows = initialized(run, PLAIN_DEIT, ("bored", "neutral", "fear"))[head]
     assert torch.equal(rows[1:], weights[head][[LABELS.index("neutral"), LABELS.index("fear")]])
     assert not torch.isin(rows[0], weights[head]).any()

@@ -7,8 +7,8 @@ from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from mien.data.contract import LABELS
 from mien.training import metrics
+from mien.training.data import Split
 from mien.training.evaluate import evaluate
-from mien.training.faces import Split
 
 RNG = np.random.default_rng(1)
 ACTUAL = RNG.integers(0, 7, 400)

@@ -11,9 +11,9 @@ import torch
 from mien.data.contract import LABELS
 from mien.data.readers.base import Sample
 from mien.data.tree import DatasetError
-from mien.training import checkpoint
 from mien.training.config import DataSource, RecipeError
-from mien.training.faces import _target
+from mien.training.data import _target
+from mien.training.run import BEST, load
 from mien.training.train import train
 from tests.support.data_sets import make_folders
 from tests.support.training import (
@@ -57,7 +57,7 @@ def test_a_compiled_network_has_the_losses_of_the_plain_one(tmp_path: Path, monk
     expected = losses(train(recipe, tmp_path / "plain"))
     out = train(with_runtime(recipe, compile=True), tmp_path / "compiled")
     assert losses(out) == pytest.approx(expected, abs=1e-3)
-    assert not any("_orig_mod" in name for name in checkpoint.read(out / checkpoint.BEST)["weights"])
+    assert not any("_orig_mod" in name for name in load(out / BEST)["weights"])
 
 
 def test_a_class_without_a_training_face_is_named(tmp_path: Path) -> None:

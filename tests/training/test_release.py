@@ -19,11 +19,11 @@ from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate
 from mien.training.cli import main
 from mien.training.config import shareable
-from mien.training.faces import read_split
+from mien.training.data import read_split
 from mien.training.release import export, graphs
 from mien.training.release.export import finish
 from mien.training.release.graphs import ReleasedEnsemble
-from mien.training.run_folder import load_best, read_facts
+from mien.training.run import load_best, read_facts
 from mien.training.weights import load_network, round_weights
 from tests.support import random_crops
 from tests.support.training import drawn_faces, small_recipe, valid_faces

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from mien.models.manifest import sha256_of
-from mien.training import checkpoint
 from mien.training.config import RecipeError
-from mien.training.run_folder import FACTS_NAME, RECIPE_NAME, RunError, load_best, read_facts, run_lock
+from mien.training.run import BEST, FACTS, RECIPE, RunError, load, load_best, read_facts, run_lock, save
 from mien.training.train import train
 from tests.support.training import TINY_CNN, data_of, drawn_faces, losses, metric_lines, small_recipe, with_runtime
 from tests.training.conftest import Trained
@@ -26,8 +25,8 @@ def out(trained: Trained, tmp_path: Path) -> Path:
 def test_a_run_of_another_recipe_or_with_a_damaged_file_is_rejected(trained: Trained, out: Path) -> None:
     with pytest.raises(RunError, match=r"another recipe \(seed 0, now 3, loss.label_smoothing 0\.0, now 0\.1\)"):
         train(trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1}), out)
-    (out / FACTS_NAME).write_text("{", encoding="utf-8")
-    with pytest.raises(RunError, match=f"{FACTS_NAME} is damaged"):
+    (out / FACTS).write_text("{", encoding="utf-8")
+    with pytest.raises(RunError, match=f"{FACTS} is damaged"):
         train(trained.teacher_recipe(), out)
 
 
@@ -51,9 +50,9 @@ def test_a_finished_run_is_left_as_it_is_also_with_another_cache(trained: Traine
 
 
 def test_a_run_whose_recipe_has_a_key_that_is_not_known_is_rejected_with_its_name(trained: Trained, out: Path) -> None:
-    stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
+    stored = yaml.safe_load((out / RECIPE).read_text(encoding="utf-8"))
     stored["distillation"]["views"] = "augmented"
-    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
+    (out / RECIPE).write_text(yaml.safe_dump(stored), encoding="utf-8")
     for read in (lambda: train(trained.teacher_recipe(), out), lambda: load_best(out)):
         with pytest.raises(RecipeError, match=r"unknown key 'distillation\.views'"):
             read()
@@ -81,10 +80,10 @@ def test_each_source_is_recorded_and_rejected_if_it_changed_since_the_start(tmp_
     before = read_facts(out)
     assert before["faces"] == {"folders/train": 15, "folders/train (2)": 20, "folders/valid": 8}
     assert before["learned_from"].keys() == {"folders/train", "folders/train (2)"}
-    (out / FACTS_NAME).write_text(json.dumps(before | {"contract_id": "0" * 12}), encoding="utf-8")
+    (out / FACTS).write_text(json.dumps(before | {"contract_id": "0" * 12}), encoding="utf-8")
     with pytest.raises(RunError, match=": the crop contract changed since the run started"):
         train(recipe, out)
-    (out / FACTS_NAME).write_text(json.dumps(before), encoding="utf-8")
+    (out / FACTS).write_text(json.dumps(before), encoding="utf-8")
     next((more / "train").rglob("*.png")).unlink()
     with pytest.raises(RunError, match=r"folders/train \(2\) changed since the run started"):
         train(recipe, out)
@@ -93,14 +92,14 @@ def test_each_source_is_recorded_and_rejected_if_it_changed_since_the_start(tmp_
 
 def test_a_run_is_not_resumed_with_another_teacher(trained: Trained, tmp_path: Path) -> None:
     teachers = [Path(shutil.copytree(trained.teacher, tmp_path / name / "teacher")) for name in ("a", "b")]
-    state = checkpoint.read(teachers[1] / checkpoint.BEST)
-    checkpoint.save(teachers[1] / checkpoint.BEST, state | {"epoch": 7})
+    state = load(teachers[1] / BEST)
+    save(teachers[1] / BEST, state | {"epoch": 7})
     distillation = {"mode": "hard", "teachers": list(map(str, teachers))}
     recipe = small_recipe(trained.faces, epochs=1, distillation=distillation)
     out = train(recipe, tmp_path / "run")
     assert read_facts(out)["weights_from"].keys() == {"teacher", "b/teacher"}
     assert train(recipe, out) == out
-    checkpoint.save(teachers[0] / checkpoint.BEST, state | {"epoch": 8})
+    save(teachers[0] / BEST, state | {"epoch": 8})
     with pytest.raises(RunError, match="teacher changed since the run started"):
         train(recipe, out)
 
@@ -113,7 +112,7 @@ def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teac
     values = {"mode": "hard", "teachers": [str(teacher)]}
     recipe = small_recipe(own, epochs=1, distillation=values, model=TINY_CNN | {"init_from": str(teacher)})
     facts = read_facts(train(recipe, tmp_path / "run"))
-    assert facts["weights_from"] == {"teacher": sha256_of(teacher / checkpoint.BEST)}
+    assert facts["weights_from"] == {"teacher": sha256_of(teacher / BEST)}
     inherited = read_facts(teacher)["data"]["folders/train"]
     own_hash = facts["data"]["folders/train"]
     assert own_hash != inherited

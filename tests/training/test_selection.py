@@ -8,9 +8,8 @@ import torch
 
 from mien.data.contract import Array
 from mien.models.network import FaceNetwork
-from mien.training import checkpoint
-from mien.training.faces import Split
-from mien.training.run_folder import load_best, read_facts
+from mien.training.data import Split
+from mien.training.run import BEST, load, load_best, read_facts
 from mien.training.train import train
 from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, stopped_after
 from tests.training.conftest import Trained
@@ -34,10 +33,10 @@ def test_the_epoch_with_the_best_score_is_kept_also_after_a_stop(
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), epochs=3, select=select)  # of three steps
     with stopped_after(8):  # in the third epoch
         train(recipe, run)
-    best = (run / checkpoint.BEST).read_bytes()
+    best = (run / BEST).read_bytes()
     train(recipe, run)
-    assert (run / checkpoint.BEST).read_bytes() == best
-    state = checkpoint.read(run / checkpoint.BEST)
+    assert (run / BEST).read_bytes() == best
+    state = load(run / BEST)
     assert (state["epoch"], state[select]) == (1, values[1])
     assert [line[f"valid_{select}"] for line in metric_lines(run) if "epoch" in line] == values
 
@@ -86,6 +85,6 @@ def test_only_heads_that_were_trained_are_selected(
     assert metric_lines(run)[-1]["head"] == heads[-1]
     torch.manual_seed(recipe.seed)
     initial = FaceNetwork(recipe.model).state_dict()
-    best = checkpoint.read(run / checkpoint.BEST)["weights"]
+    best = load(run / BEST)["weights"]
     changed = [head for head, name in HEADS.items() if not torch.equal(initial[name], best[name])]
     assert changed == [head for head in heads if head != "mean"]

@@ -13,10 +13,9 @@ from mien.data.contract import LABELS, Array
 from mien.models.backbones import Heads
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
-from mien.training import checkpoint
-from mien.training.batches import mix
 from mien.training.config import Recipe
-from mien.training.run import TrainingDiverged
+from mien.training.data import mix
+from mien.training.run import LAST, TrainingDiverged, load
 from mien.training.train import train
 from tests.support.data_sets import make_folders
 from tests.support.training import metric_lines, small_recipe, with_runtime
@@ -115,6 +114,6 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
     recipe = with_runtime(small_recipe(root), log_every_steps=5)  # checkpoints of steps 2, 4, ...
     with pytest.raises(TrainingDiverged, match=r"step 2: loss or gradient is not finite.*inspect this batch: folders/"):
         train(recipe, tmp_path / "run")
-    state = checkpoint.read(tmp_path / "run" / checkpoint.LAST)
+    state = load(tmp_path / "run" / LAST)
     assert state["step"] == 2
     assert all(value.isfinite().all() for value in state["network"].values() if value.is_floating_point())

@@ -8,26 +8,25 @@ import torch
 
 from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir
-from mien.training import checkpoint
 from mien.training.config import DistillationConfig, RecipeError
-from mien.training.run_folder import RunError, load_best
-from mien.training.teachers import Teachers
+from mien.training.distill import Teachers
+from mien.training.run import BEST, RunError, load, load_best, save
 from tests.support.models import crops
 from tests.training.conftest import Trained
 
 
 def test_a_teacher_of_other_labels_or_another_contract_is_rejected(trained: Trained, tmp_path: Path) -> None:
     teacher = shutil.copytree(trained.teacher, tmp_path / "teacher")
-    state = checkpoint.read(teacher / checkpoint.BEST)
+    state = load(teacher / BEST)
     config, gray = DistillationConfig(mode="soft", teachers=(teacher,)), crops(2, channels=1)
     expected = Teachers(config).eval()(gray)
-    checkpoint.save(teacher / checkpoint.BEST, state | {"labels": list(reversed(LABELS))})
+    save(teacher / BEST, state | {"labels": list(reversed(LABELS))})
     torch.testing.assert_close(Teachers(config).eval()(gray), expected.flip(1))  # by name
     for change, error, message in (
         ({"labels": ["joy", *LABELS[1:]]}, RecipeError, "does not know surprise"),
         ({"contract_id": "0000"}, RunError, "this build has"),
     ):
-        checkpoint.save(teacher / checkpoint.BEST, state | change)
+        save(teacher / BEST, state | change)
         with pytest.raises(error, match=message):
             Teachers(config)
 

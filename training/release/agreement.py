@@ -21,8 +21,8 @@ from mien.data.tree import DatasetError
 from mien.models.manifest import Agreement, Interval, Manifest, VotedFaces
 from mien.training import metrics
 from mien.training.config import DataSource
+from mien.training.data import Split, read_voted
 from mien.training.evaluate import Model
-from mien.training.faces import Split, read_voted
 from mien.training.release.operating_point import folds
 from mien.training.wording import interval, percent, print_table
 

@@ -44,8 +44,8 @@ from mien.models.manifest import (
 from mien.models.network import FaceNetwork, Head
 from mien.training import metrics
 from mien.training.config import DataSource, ModelConfig, shareable
+from mien.training.data import TEST, Split, read_split, read_voted
 from mien.training.evaluate import Model, evaluate_model, open_graph, open_released, run_graph, softened
-from mien.training.faces import TEST, Split, read_split, read_voted
 from mien.training.release import card
 from mien.training.release.agreement import measure_agreement
 from mien.training.release.graphs import (
@@ -62,7 +62,7 @@ from mien.training.release.graphs import (
     write_graph,
 )
 from mien.training.release.operating_point import fit_operating_point
-from mien.training.run_folder import add_learned, parameters, read_facts, read_run, recorded, trained_commit
+from mien.training.run import add_learned, parameters, read_facts, read_run, recorded, trained_commit
 from mien.training.weights import WEIGHTS_NAME, load_trained, round_weights, save_weights
 
 logger = logging.getLogger("mien.training")
@@ -94,7 +94,7 @@ class Member:
 def read_member(folder: Path, head: Head | None = None) -> Member:
     """Read a run or an artifact, and round its weights; `head` replaces the one of a run that validation selected.
 
-    Raises: ExportError, if the run did not train this head; RunError, CheckpointError, ArtifactError.
+    Raises: ExportError, if the run did not train this head; RunError, ArtifactError.
     """
     network, selected, labels = load_trained(folder)
     round_weights(network)

@@ -25,9 +25,9 @@ from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
 from mien.training.config import DataSource
+from mien.training.data import read_split
 from mien.training.evaluate import Model, Scores, evaluate_model, open_graph, run_graph
 from mien.training.evaluate import compare as compare_faces
-from mien.training.faces import read_split
 from mien.training.release.export import finish
 from mien.training.release.graphs import with_fp32_weights
 from mien.training.wording import interval, percent, print_table, scores_table, title_of

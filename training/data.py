@@ -1,26 +1,35 @@
-"""Faces of one split of one data set, for training and evaluation alike."""
+"""Faces of splits, for training and evaluation alike, and the batches of a training.
+
+`read_split` decodes the faces of one split, once per cache folder; `read_faces` joins those of a recipe and checks
+them;
+`FaceBatches` shuffles and augments them in worker processes, and `mix` mixes a batch. Order, augmentation and mixing
+depend only on the seed, so a resumed run gets the same batches as an uninterrupted one.
+"""
 
 import hashlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cv2
 import numpy as np
-from torch.utils.data import ConcatDataset
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, Dataset
 
 from mien.data.atomic import atomic_file
+from mien.data.augment import Augment
 from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id
 from mien.data.folds import folds_of
 from mien.data.readers.base import Sample, index_sha256, open_reader
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
 from mien.models.backbones import Color
-from mien.training.checkpoint import no_space
-from mien.training.config import DataSource
+from mien.training.config import DataSource, MixConfig, Recipe, RecipeError, Sampler
 
 logger = logging.getLogger(__name__)
 TEST: Final = "test"
@@ -237,6 +246,71 @@ def read_split(
     )
 
 
+def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, dict[str, Any]]]:
+    """Read the faces of a recipe to train on and to validate on.
+
+    Returns: faces of all training sources, of `data.valid` if there is one, and facts: index hash (`data`) and number
+        of faces (`faces`) of each source by kind/split, numbered if that repeats, and the hashes of `learned_from`.
+    Raises: RecipeError, if the two share faces, or a class or a whole batch has no face; DatasetError.
+    """
+    data, count = recipe.data, len(recipe.data.train)
+    parts = [read_split(source, color=recipe.model.color, cache_dir=data.cache_dir) for source in data.sources]
+    faces, valid = join(parts[:count]), None if data.valid is None else parts[-1]
+    if valid is not None:
+        _check_held_out(parts[:count], valid, recipe)
+    _check_classes(faces, valid, recipe)
+    if len(faces) < recipe.batch_size:
+        raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
+    names: list[str] = []
+    for source in data.sources:
+        name = f"{source.kind}/{source.split}"
+        repeated = sum(other == name or other.startswith(f"{name} (") for other in names)
+        names.append(f"{name} ({repeated + 1})" if repeated else name)
+    hashes = {name: part.index_sha256 for name, part in zip(names, parts, strict=True)}
+    facts: dict[str, dict[str, Any]] = {
+        "data": hashes,
+        "faces": {name: len(part) for name, part in zip(names, parts, strict=True)},
+        "learned_from": {name: hashes[name] for name in names[:count]},
+    }
+    return faces, valid, facts
+
+
+def _check_held_out(parts: list[Split], valid: Split, recipe: Recipe) -> None:
+    held_out, keys = recipe.data.held_out, set(valid.keys)
+    for source, part in zip(recipe.data.train, parts, strict=True):
+        same_root = source.resolved_root().resolve() == held_out.resolved_root().resolve()
+        both = keys.intersection(part.keys) if same_root else ()
+        if both:
+            raise RecipeError(
+                f"data: {len(both)} of {len(keys)} faces of valid are also in train, such as {min(both)}. Give both "
+                "the same options, and different splits."
+            )
+    seen = {hash(crop.tobytes()) for part in parts for crop in part.crops}
+    same = [key for key, crop in zip(valid.keys, valid.crops, strict=True) if hash(crop.tobytes()) in seen]
+    if same:
+        logger.warning(
+            "data: %d of %d faces of valid have the pixels of a training face, such as %s: remove these from train",
+            len(same), len(keys), same[0],
+        )  # fmt: skip
+
+
+def _check_classes(faces: Split, valid: Split | None, recipe: Recipe) -> None:
+    classes = faces.classes
+    if valid is not None and valid.classes != classes:
+        raise RecipeError(
+            f"data: train has the classes {', '.join(classes)}, valid {', '.join(valid.classes)}. Set data.classes."
+        )
+    labeled = faces.labels[faces.labels >= 0]  # the others have only a teacher
+    counts = np.bincount(labeled, minlength=len(classes))
+    empty = [label for label, count in zip(classes, counts, strict=True) if count == 0]
+    if empty and len(labeled) and not recipe.data.allow_missing_classes:
+        others = ",".join(label for label in classes if label not in empty)
+        raise RecipeError(
+            f"data.train: no faces of {', '.join(empty)} among {len(labeled)}. To train the others only, set "
+            f"data.classes=[{others}]; or add faces, or set data.allow_missing_classes=true."
+        )
+
+
 def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
     """Class shares, (K,) float32. Raises: DatasetError, unless vote shares are one per label and sum to 1."""
     if source.target == "teacher" or sample.label not in labels:  # cross entropy with zeros is zero
@@ -273,5 +347,113 @@ def _write_cache(path: Path, crops: Iterator[Array], count: int, *, channels: in
             for crop in crops:
                 file.write(np.ascontiguousarray(crop).tobytes())
     except OSError as error:
-        why = (no_space(path.parent, math.prod(shape)) if path.parent.is_dir() else "") or error.strerror
-        raise DatasetError(f"{path}: cannot write decoded faces ({why}). Choose another data.cache_dir.") from error
+        raise DatasetError(
+            f"{path}: cannot write decoded faces, {math.prod(shape) / 1e6:,.0f} MB ({error.strerror}). Choose another "
+            "data.cache_dir."
+        ) from error
+
+
+class FaceBatch(NamedTuple):
+    """A batch of B faces."""
+
+    crops: Tensor  # (B, 112, 112, C) uint8
+    targets: Tensor  # (B, K) float32
+
+
+class FaceBatches(Dataset[FaceBatch]):
+    """Map-style dataset of the batches of a run; item b depends only on the seed and b.
+
+    The last, incomplete batch of an epoch is dropped.
+    """
+
+    def __init__(self, faces: Split, recipe: Recipe) -> None:
+        self.faces, self.recipe = faces, recipe
+        self.steps_per_epoch = len(faces) // recipe.batch_size
+        self._epoch, self._order, self._repeats = -1, np.empty(0, int), np.empty(0, int)
+        self._augment: Augment | None = None
+
+    def _drawn(self, step: int) -> tuple[int, Array, Array]:
+        """Epoch of a step, its faces (B,), and how often each was drawn before in this epoch, (B,)."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            sampler, draws = self.recipe.data.sampler, Counter[int]()
+            self._epoch = epoch
+            self._order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=sampler)
+            self._repeats = np.zeros_like(self._order)
+            for place, face in enumerate(self._order.tolist()):
+                self._repeats[place] = draws[face]
+                draws[face] += 1
+        size = self.recipe.batch_size
+        batch = slice(number * size, (number + 1) * size)
+        return epoch, self._order[batch], self._repeats[batch]
+
+    def keys(self, step: int) -> list[str]:
+        """Keys of the faces in the batch of a step, to find the cause of a loss that is not finite."""
+        return [self.faces.keys[int(index)] for index in self._drawn(step)[1]]
+
+    def __getitem__(self, step: int) -> FaceBatch:
+        if self._augment is None:  # created in the worker process
+            cv2.setNumThreads(0)
+            self._augment = Augment(self.recipe.augment)
+        epoch, chosen, repeats = self._drawn(step)
+        crops = []
+        for face, repeat in zip(chosen.tolist(), repeats.tolist(), strict=True):
+            seed = np.random.SeedSequence([self.recipe.seed, epoch, face, repeat]).generate_state(1)[0]
+            crops.append(self._augment(np.asarray(self.faces.crops[face]), seed=int(seed)))
+        return FaceBatch(torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen]))
+
+
+def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:
+    """Order of the faces in an epoch, (N,) indices; equal seeds and epochs give equal orders.
+
+    Args:
+        labels: (N,) class indices; -1 for unlabeled faces, which all samplers draw as often as `instance` does.
+        seed, epoch: seed of the random generator.
+        sampler: `instance` visits every face once. `class` and `square_root` draw with replacement, with equal
+            probability per class or proportional to the square root of its size. Source: Kang et al. 2020, section 4.1.
+    """
+    draw = np.random.default_rng([seed, epoch])
+    if sampler == "instance":
+        return draw.permutation(len(labels))
+    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    share = counts.astype(np.float64) ** (0.0 if sampler == "class" else 0.5)
+    known = classes >= 0
+    share[known] *= counts[known].sum() / share[known].sum()
+    share[~known] = counts[~known]
+    return draw.choice(len(labels), size=len(labels), p=(share / counts)[place] / len(labels))
+
+
+_STREAM = 0x6D6978  # differs from the seeds of order and augmentation
+
+
+def mix(crops: Tensor, targets: Tensor, config: MixConfig, *, seed: int, step: int) -> tuple[Tensor, Tensor]:
+    """Mix a batch; the input tensors are not modified.
+
+    Args:
+        crops: (B, H, W, C) uint8.
+        targets: (B, 7) class shares.
+    Returns: mixed crops and targets; face i is combined with face B - 1 - i.
+    """
+    rng = np.random.default_rng([_STREAM, seed, step])
+    if not (config.mixup or config.cutmix) or rng.random() >= config.probability:
+        return crops, targets
+    use_cutmix = bool(config.cutmix) and (not config.mixup or rng.random() < 0.5)
+    alpha = config.cutmix if use_cutmix else config.mixup
+    lam = float(rng.beta(alpha, alpha))
+    if use_cutmix:
+        crops, lam = _cutmix(crops, lam, rng)
+    else:
+        crops = (crops.float() * lam + crops.flip(0).float() * (1 - lam)).round().to(crops.dtype)
+    return crops, targets * lam + targets.flip(0) * (1 - lam)
+
+
+def _cutmix(crops: Tensor, lam: float, rng: np.random.Generator) -> tuple[Tensor, float]:
+    """Paste a box from the reversed batch; returns the share of pixels that remain, as the box is clipped."""
+    height, width = crops.shape[1:3]
+    half_y, half_x = (int(side * math.sqrt(1 - lam)) // 2 for side in (height, width))
+    y, x = int(rng.integers(height)), int(rng.integers(width))
+    top, bottom = max(0, y - half_y), min(height, y + half_y)
+    left, right = max(0, x - half_x), min(width, x + half_x)
+    mixed = crops.clone()
+    mixed[:, top:bottom, left:right] = crops.flip(0)[:, top:bottom, left:right]
+    return mixed, 1 - (bottom - top) * (right - left) / (height * width)

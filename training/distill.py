@@ -1,0 +1,152 @@
+"""Losses of a training step, and teachers for distillation: finished runs or released artifacts, alone or together.
+
+To add a supervised loss, add a function to `SUPERVISED`; recipes choose it by `loss.name`.
+Source: Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mien.data.contract import LABELS
+from mien.models.backbones import Heads
+from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
+from mien.models.network import Head, select_head
+from mien.training.config import DistillationConfig, Recipe, RecipeError
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.run import RunError
+from mien.training.weights import WEIGHTS_NAME, load_trained
+
+
+def losses(
+    heads: Heads, targets: Tensor, taught: Tensor | None, recipe: Recipe, *, log_prior: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Loss of a batch and its parts, scalars.
+
+    Args:
+        heads: of the student.
+        targets: (B, K) class shares; rows sum to 1, or are 0 without a label.
+        taught: (B, K) logits of the teachers, if there are any.
+        log_prior: (K,) log of the frequency of each class in the training faces, for `loss.logit_adjustment`.
+    Returns: `loss`, which is minimized, `supervised` and `distillation`; `correct` and `labeled`, the shares of the
+        batch that are predicted correctly and that have a label.
+    """
+    adjustment = None if log_prior is None else recipe.loss.logit_adjustment * log_prior
+    supervised = cross_entropy(
+        heads.class_logits, targets, logit_adjustment=adjustment, label_smoothing=recipe.loss.label_smoothing
+    )
+    loss, distillation = supervised, torch.zeros_like(supervised)
+    if taught is not None:
+        weight = recipe.distillation.weight
+        distillation = distillation_loss(heads, taught, recipe.distillation)
+        loss = (1 - weight) * supervised + weight * distillation
+    has_label = targets.sum(dim=1) > 0
+    correct = has_label & (heads.class_logits.detach().argmax(dim=1) == targets.argmax(dim=1))
+    return {
+        "supervised": supervised,
+        "distillation": distillation,
+        "loss": loss,
+        "correct": correct.float().mean(),
+        "labeled": has_label.float().mean(),
+    }
+
+
+def cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    logit_adjustment: Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Mean cross entropy with class shares (votes, mixed labels or one-hot).
+
+    Args:
+        logits: (B, 7).
+        target: (B, 7), rows sum to 1, or are 0 without a label.
+        logit_adjustment: (7,), tau times the log class frequency, added to the logits in training only, so that rare
+            classes are not suppressed in serving. Source: Menon et al. 2021, eq. 10.
+        label_smoothing: share of the target spread evenly over the classes.
+    """
+    adjusted = logits.float() if logit_adjustment is None else logits.float() + logit_adjustment
+    return functional.cross_entropy(adjusted, target, label_smoothing=label_smoothing)
+
+
+def soft_distillation(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:
+    """tau^2 KL(teacher || student) at temperature tau, (B, 7) each. Source: Hinton et al. 2015; DeiT eq. 2."""
+    # batchmean: DeiT's published code divides by numel, which is 7x smaller at 7 classes
+    return temperature**2 * functional.kl_div(
+        functional.log_softmax(student_logits.float() / temperature, dim=-1),
+        functional.log_softmax(teacher_logits.float() / temperature, dim=-1),
+        reduction="batchmean",
+        log_target=True,
+    )
+
+
+def hard_distillation(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """Cross entropy with the teacher's prediction as the label, (B, 7) each. Source: DeiT eq. 3."""
+    return functional.cross_entropy(student_logits.float(), teacher_logits.argmax(dim=-1))
+
+
+def distillation_loss(heads: Heads, teacher_logits: Tensor, config: DistillationConfig) -> Tensor:
+    """Loss of the student against the logits of the teacher, (B, 7); token modes use the head of that token."""
+    student_logits = select_head(heads, "distillation" if config.mode.startswith("token-") else "class")
+    if config.mode.endswith("soft"):
+        return soft_distillation(student_logits, teacher_logits, temperature=config.temperature)
+    return hard_distillation(student_logits, teacher_logits)
+
+
+class Teachers(nn.Module):
+    """One or several frozen teachers; an ensemble returns the log of the mean probability.
+
+    Raises: RunError, CheckpointError, if a teacher is missing or damaged, or has other labels or another contract;
+        RecipeError, if one of them does not know all classes.
+    """
+
+    columns: Tensor
+
+    def __init__(self, config: DistillationConfig, classes: tuple[str, ...] = LABELS) -> None:
+        super().__init__()
+        self.members, self.heads = nn.ModuleList(), list[Head]()
+        columns = []
+        for folder in config.teachers:
+            network: nn.Module
+            head: Head
+            try:
+                if (folder / MANIFEST_NAME).exists() and WEIGHTS_NAME not in (manifest := load_artifact(folder)).files:
+                    network, head, labels = _Graph(folder / manifest.graph("fp32").file), "class", manifest.labels
+                else:
+                    network, head, labels = load_trained(folder)
+            except ArtifactError as error:
+                raise RunError(f"distillation.teachers {folder}: {error}") from error
+            self.members.append(network)
+            self.heads.append(head)
+            if unknown := [name for name in classes if name not in labels]:
+                raise RecipeError(f"distillation.teachers {folder}: does not know {', '.join(unknown)}")
+            columns.append([labels.index(name) for name in classes])
+        # of each teacher, in the order of `classes`; on the device, to which a list in each step would wait
+        self.register_buffer("columns", torch.tensor(columns), persistent=False)
+        self.requires_grad_(False)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, crops: Tensor) -> Tensor:  # (B, 112, 112, C) uint8
+        logits = [
+            select_head(member(crops), head)[:, columns]  # (B, K)
+            for member, head, columns in zip(self.members, self.heads, self.columns, strict=True)
+        ]
+        if len(logits) == 1:
+            return logits[0]
+        return torch.stack(logits).softmax(dim=-1).mean(dim=0).clamp_min(1e-12).log()
+
+
+class _Graph(nn.Module):
+    """Fp32 graph of an artifact without weights, such as the mean of several networks; computed on the CPU."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.session = open_graph(path)
+
+    def forward(self, crops: Tensor) -> Heads:  # (B, 112, 112, C) uint8
+        logits = run_graph(self.session, crops.expand(-1, -1, -1, 3).cpu().numpy())
+        return Heads(torch.from_numpy(logits).to(crops.device))
