@@ -80,13 +80,11 @@ class InferenceSettings(BaseSettings):
     prior: Prior = Field("balanced", description="balanced corrects for rare expressions, natural does not")
     device: Device = Field("auto", description="of the model: auto may fall back to the CPU; cuda never does")
     precision: Precision = Field(
-        "auto", description="auto: fp16 on a GPU; on a CPU, int8 if it is clearly faster, else fp32"
+        "auto", description="auto: fp16 on a GPU; on a CPU, int8 if it has instructions for it (VNNI, AMX), else fp32"
     )
     threads: Annotated[int, Field(ge=0, le=256)] = Field(
         0, description="threads per inference; 0: one in the service and for detection, else one per core"
     )
-    cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs")
-    max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="on a GPU: faces per inference; 0: default")
 
     # Detection
     detector: str = Field("auto", description="auto, or a detector of app/inference/detect: yunet, builtin")

@@ -38,8 +38,8 @@ from typing import Any, Final
 
 from benchmarks.load import TYPES, percentile
 from benchmarks.results import benchmark_parser, publish, results_of
+from mien.app.cpu_count import cores
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.runtime.cpu_count import cores
 from mien.app.settings import load_settings
 
 SERVER: Final = (

@@ -21,10 +21,9 @@ import PIL.Image
 
 from mien.app.errors import InvalidFace, InvalidRequest, ProviderUnavailable
 from mien.app.inference.boxes import detection_of
-from mien.app.inference.classifier import with_precision
+from mien.app.inference.classifier import CPU
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import FACES, Box, Detection, Face, Photo
-from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import Array, EmptyImage, ImageTooLarge
 from mien.data.contract.decode import decode, upright_rgb
@@ -225,10 +224,7 @@ class Analyzer:
                 "Analyzer in each process, or start processes with the method `spawn`."
             )
         labeler = Labeler.open(self._settings)
-        classifier = labeler.classifier
-        # a later opening of this analyzer neither measures again nor chooses differently
-        self._settings = with_precision(self._settings, classifier.precision, classifier.provider)
-        self._on_gpu = classifier.provider != CPU
+        self._on_gpu = labeler.classifier.provider != CPU
         _analyzers.add(self)
         return labeler
 

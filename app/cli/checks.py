@@ -15,9 +15,9 @@ import numpy as np
 import typer
 
 from mien.app import VERSION
-from mien.app.inference.classifier import Classifier
+from mien.app.errors import ProviderUnavailable
+from mien.app.inference.classifier import CPU, CUDA, Classifier, both_wheels, cuda_unavailable_reason
 from mien.app.inference.detect import create_detector, detector_names, detector_source
-from mien.app.inference.runtime.sessions import CPU, CUDA, cuda_unavailable_reason
 from mien.app.service.state import fallback
 from mien.app.settings import Settings, load_settings
 from mien.data.contract import CROP_PX, contract_id
@@ -54,23 +54,26 @@ def examine(overrides: dict[str, Any]) -> bool:
     """Run all checks; returns whether all passed."""
     _line("mien", f"{VERSION}, crop contract {contract_id()}")
     _line("python", f"{platform.python_version()} on {platform.platform()}")
-    _line("packages", ", ".join(_versions()))
+    passed = [_check("packages", _packages)]
     _line("formats", _formats())
     try:
         settings = load_settings(**overrides)
     except MienError as error:
         return _line("settings", str(error), good=False)
     checks = [("detector", _detector, settings), ("model", _model, settings), ("device", _device, settings)]
-    passed = [_check(*check) for check in checks]
+    passed += [_check(*check) for check in checks]
     return all(passed)
 
 
-def _versions() -> list[str]:
+def _packages() -> str:
+    """Versions of packages. Raises: ProviderUnavailable, if two wheels of ONNX Runtime are installed."""
+    if reason := both_wheels():
+        raise ProviderUnavailable(reason)
     versions = []
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(f"{name} {importlib.metadata.version(name)}")
-    return versions
+    return ", ".join(versions)
 
 
 def _formats() -> str:

@@ -1,27 +1,62 @@
 """Expression classifier: a verified artifact in ONNX Runtime that returns calibrated probabilities.
 
 The graph normalizes its input. The classifier applies softmax with the temperature and correction of the manifest.
+The second half opens sessions, of detectors too: `onnxruntime.get_available_providers()` lists the providers that a
+wheel was built with, on any machine, and a session that cannot load the CUDA libraries silently runs on the CPU. Each
+session is therefore run once and checked for the provider that its nodes were assigned to.
 """
 
+import contextlib
+import ctypes
+import io
 import logging
-from collections.abc import Callable
-from typing import Final, Literal, TypeVar
+import platform
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
+import onnxruntime
 
+from mien.app.cpu_count import cores, cpu_quota
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference.batcher import Batcher
-from mien.app.inference.runtime.cuda_batches import PLAIN_SIZE, FixedBatches, padded
-from mien.app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions, speedup
-from mien.app.inference.runtime.sessions import CPU, Session, open_session
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import CROP_PX, Array
 from mien.models.manifest import GraphOutput, Relevance, artifact_dir, load_artifact
 
+CPU: Final = "CPUExecutionProvider"
+CUDA: Final = "CUDAExecutionProvider"
 CPU_BATCH: Final = 16  # larger ones are not faster per face, and take 2.6 MB per face and thread
+# Batches are padded to one of these sizes, and each size has a session: ONNX Runtime keeps the plans of convolutions
+# for the last shape only, and builds those of another one again, which takes 0.1 to 0.3 s on an H200.
+GPU_BATCHES: Final = (1, 32, 256)
+# CPU flags of instructions that multiply and add 8-bit integers; without one, int8 may be slower than fp32
+# (docs/decisions/0006-int8-on-cpus.md).
+_INT8_FLAGS: Final = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
+_CPU_INFO: Final = Path("/proc/cpuinfo")
+_ERRORS_ONLY: Final = 3
+_FATAL_ONLY: Final = 4
+_CUDA_OPTIONS: Final[dict[str, str]] = {
+    # grow the arena by the requested size: the default doubles it, and a service may share its GPU
+    "arena_extend_strategy": "kSameAsRequested",
+    "cudnn_conv_algo_search": "HEURISTIC",
+    # with TF32, probabilities differ from the CPU's by more than 1e-4; the fast graph is fp16
+    "use_tf32": "0",
+}
+_REMEDY: Final = (
+    "Install the GPU libraries (`pip install 'onnxruntime-gpu[cuda,cudnn]'`) and an NVIDIA driver, or choose "
+    "MIEN_DEVICE=auto or cpu."
+)
 
-S = TypeVar("S", bound=InferenceSettings)
 _log = logging.getLogger(__name__)
+# Without a GPU, ONNX Runtime warns about every missing device file.
+onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
 
 
 class Classifier:
@@ -31,6 +66,9 @@ class Classifier:
     own: photos in parallel have a higher throughput and shorter waits there.
 
     Attributes:
+        precision: of the graph: fp32, fp16 or int8.
+        provider: of ONNX Runtime, which runs most of it.
+        max_batch: faces of the largest inference.
         on_batch: called with the number of faces of each inference, if set.
     """
 
@@ -42,64 +80,46 @@ class Classifier:
         self.folder = artifact_dir(settings.model).resolve()  # a link may be switched to the next model meanwhile
         self.manifest, self.prior = load_artifact(self.folder), settings.prior
         self.on_batch: Callable[[int], None] | None = None
-        self._settings = settings
-        self._session, self.precision = self._open()
-        self.provider = self._session.provider
-        self._batches = self._fixed_batches() if self._session.device == "cuda" else None
-        self.max_batch = CPU_BATCH if self._batches is None else settings.max_batch or self._batches.max_batch
-        self._infer = self._logits if self._batches is None else Batcher(self._logits, max_faces=self.max_batch)
+        self._threads = settings.threads
+        session, self.precision = self._open_first(settings)
+        self.provider = session.provider
+        self._sessions = {CPU_BATCH: session.inference}
+        if self.provider == CUDA:
+            self._sessions = {GPU_BATCHES[0]: session.inference} | self._open_larger()
+        self.max_batch = max(self._sessions)
+        self._infer = Batcher(self._logits, max_faces=self.max_batch) if self.provider == CUDA else self._logits
 
-    def _open(self) -> tuple[Session, str]:
-        device, precision = self._settings.device, self._settings.precision
-        if precision == "int8":
-            if device == "cuda":
-                raise ProviderUnavailable("precision int8 is for CPUs: set MIEN_DEVICE=cpu or MIEN_PRECISION=auto")
-            device = "cpu"
+    def _open_first(self, settings: InferenceSettings) -> tuple["Session", str]:
+        """A session and its precision. `auto`: fp16 on a GPU; on a CPU, int8 if it has instructions for it, or fp32."""
+        device, precision, graphs = settings.device, settings.precision, self.manifest.graphs
+        if precision == "int8" and device == "cuda":
+            raise ProviderUnavailable("precision int8 is for CPUs: set MIEN_DEVICE=cpu or MIEN_PRECISION=auto")
         if precision != "auto":
-            return self._open_graph(precision, device), precision
-        if device != "cpu" and "fp16" in self.manifest.graphs:
-            session = self._open_graph("fp16", device)
-            if session.device == "cuda":
+            return self._open(precision, "cpu" if precision == "int8" else device), precision
+        if device != "cpu" and "fp16" in graphs:
+            session = self._open("fp16", device)
+            if session.provider == CUDA:
                 return session, "fp16"
             device = "cpu"  # the fallback is logged already; fp16 is slower than fp32 on a CPU
-        return self._faster(self._open_graph("fp32", device))
+        if device == "cpu" and "int8" in graphs and has_int8_instructions():
+            return self._open("int8", device), "int8"
+        return self._open("fp32", device), "fp32"
 
-    def _faster(self, fp32: Session) -> tuple[Session, str]:
-        """The int8 graph instead of fp32's on a CPU that gains from it."""
-        if fp32.provider != CPU or "int8" not in self.manifest.graphs or not has_int8_instructions():
-            return fp32, "fp32"
-        int8 = self._open_graph("int8", "cpu")
-        feed = {self.manifest.input.name: np.zeros((BATCH, CROP_PX, CROP_PX, 3), np.uint8)}
-        gain = speedup(fp32.inference, int8.inference, feed)
-        _log.info("precision auto: int8 is %.1f times as fast as fp32 on this CPU", gain)
-        return (int8, "int8") if gain >= MIN_SPEEDUP else (fp32, "fp32")
-
-    def _open_graph(self, name: Literal["fp32", "fp16", "int8"], on: Device, *, captured: bool = False) -> Session:
-        options = {"enable_cuda_graph": "1"} if captured else {}
-        warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
-        graph = self.folder / self.manifest.graph(name).file
-        return open_session(graph, on, threads=self._settings.threads, warm_up=warm_up, options=options)
-
-    def _fixed_batches(self) -> FixedBatches:
-        captured = None
-        if self._settings.cuda_graphs:
-            try:  # a second session: one that captures cannot run anything else
-                name: Literal["fp32", "fp16"] = "fp16" if self.precision == "fp16" else "fp32"
-                captured = self._open_graph(name, "cuda", captured=True).inference
+    def _open_larger(self) -> dict[int, onnxruntime.InferenceSession]:
+        """Sessions for the larger batches, up to the first that does not run, as when the GPU has no memory for it."""
+        sessions = {}
+        for size in GPU_BATCHES[1:]:
+            try:
+                sessions[size] = self._open(self.precision, "cuda", faces=size).inference
             except ProviderUnavailable as error:
-                _log.info("CUDA graphs are not used: %s", error)
-        return FixedBatches(
-            self._session.inference,
-            device=self._session.device,
-            input_name=self.manifest.input.name,
-            output_name=self.manifest.output.name,
-            captured=captured,
-        )
+                _log.warning("at most %d faces per inference: %s", max(sessions, default=GPU_BATCHES[0]), error)
+                break
+        return sessions
 
-    @property
-    def graph_sizes(self) -> tuple[int, ...]:
-        """Batch sizes that run as CUDA graphs; empty on a CPU."""
-        return () if self._batches is None else self._batches.captured_sizes
+    def _open(self, precision: Any, device: Device, *, faces: int = 1) -> "Session":
+        graph = self.folder / self.manifest.graph(precision).file
+        warm_up = {self.manifest.input.name: np.zeros((faces, CROP_PX, CROP_PX, 3), np.uint8)}
+        return open_session(graph, device, threads=self._threads, warm_up=warm_up)
 
     def classify(self, crops: Array) -> Array:
         """Classify crops.
@@ -128,7 +148,7 @@ class Classifier:
         return self._run(crops, self.manifest.explain)
 
     def _logits(self, crops: Array) -> Array:
-        logits = self._run(crops, self.manifest.output) if self._batches is None else self._batches.run(crops)
+        logits = self._run(crops, self.manifest.output)
         if self.on_batch is not None:
             self.on_batch(len(crops))
         return logits
@@ -136,17 +156,173 @@ class Classifier:
     def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
         """One output of the graph for all crops, in batches."""
         parts = [np.empty((0, *output.shape[1:]), np.float32)]
-        step = CPU_BATCH if self._batches is None else PLAIN_SIZE
-        for start in range(0, len(crops), step):
-            batch = crops[start : start + step]
-            feed = {self.manifest.input.name: np.ascontiguousarray(batch) if self._batches is None else padded(batch)}
-            (rows,) = self._session.inference.run([output.name], feed)
+        for start in range(0, len(crops), self.max_batch):
+            batch = crops[start : start + self.max_batch]
+            size = next(size for size in self._sessions if size >= len(batch))
+            padding = size - len(batch) if self.provider == CUDA else 0
+            feed = {self.manifest.input.name: np.pad(batch, ((0, padding), (0, 0), (0, 0), (0, 0)))}
+            (rows,) = self._sessions[size].run([output.name], feed)
             parts.append(rows[: len(batch)])
         return np.concatenate(parts)
 
 
-def with_precision(settings: S, precision: str, provider: str) -> S:
-    """Settings that keep a precision which `auto` has chosen on a CPU, instead of measuring again."""
-    if settings.precision != "auto" or settings.device not in ("auto", "cpu") or provider != CPU:
-        return settings
-    return settings.model_copy(update={"precision": precision})
+def has_int8_instructions(cpu_info: Path = _CPU_INFO) -> bool:
+    """Whether the CPU multiplies and adds 8-bit integers in one instruction: VNNI or AMX, or dot products of ARM."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"  # every Apple processor has them
+    try:
+        return not _INT8_FLAGS.isdisjoint(cpu_info.read_text(encoding="utf-8").split())
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An inference session, and the provider that runs most of its nodes."""
+
+    inference: onnxruntime.InferenceSession
+    provider: str
+
+
+def open_session(graph: Path | bytes, device: Device, *, threads: int, warm_up: dict[str, Any]) -> Session:
+    """Open a session on a device and run it once.
+
+    Args:
+        graph: an ONNX file, verified by the caller, or its bytes.
+        device: `cuda` fails if it cannot run the graph; `auto` uses a GPU if one works, else logs why.
+        threads: threads per inference; 0 uses all cores, or the container's CPU quota.
+        warm_up: input name to array, for the run that verifies the provider.
+    Raises: ProviderUnavailable with the reason, if `cuda` runs no node of the graph.
+    """
+    if device == "cpu":
+        return _open(graph, [(CPU, {})], threads, warm_up)
+    reason = cuda_unavailable_reason()
+    if reason is None:
+        try:
+            return _open(graph, [(CUDA, _CUDA_OPTIONS), (CPU, {})], threads, warm_up)
+        except ProviderUnavailable as error:
+            if device == "cuda":
+                raise
+            reason = str(error)
+    if device == "cuda":
+        raise ProviderUnavailable(f"device cuda: {reason}. {_REMEDY}")
+    _log_fallback(reason)
+    return _open(graph, [(CPU, {})], threads, warm_up)
+
+
+@cache
+def _log_fallback(reason: str) -> None:
+    """Log why `auto` does not use a GPU: once, because every model opens a session."""
+    level = logging.WARNING if gpu_unavailable_reason() is None else logging.INFO  # a GPU that is not used
+    _log.log(level, "device auto: using the CPU (%s)", reason)
+
+
+def _open(
+    graph: Path | bytes, providers: list[tuple[str, dict[str, str]]], threads: int, warm_up: dict[str, Any]
+) -> Session:
+    """Open a session on the first of `providers`; the others run the nodes that it does not support."""
+    provider = providers[0][0]
+    device = "cpu" if provider == CPU else "cuda"
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or (cores() if cpu_quota() else 0)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ONLY if provider == CPU else _FATAL_ONLY
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    # Spinning threads would compete with decoding and detection.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    source = graph if isinstance(graph, bytes) else str(graph)
+    try:
+        session = onnxruntime.InferenceSession(source, options, providers=providers)
+        session.disable_fallback()  # otherwise a failed run is silently repeated on the CPU
+        with _cudnn_messages_hidden() if provider == CUDA else contextlib.nullcontext():
+            session.run(None, warm_up)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise ProviderUnavailable(f"device {device}: the model does not run ({error})") from error
+    nodes = _nodes(session)
+    if not nodes.get(provider):
+        ran = ", ".join(f"{count} on {name}" for name, count in sorted(nodes.items()))
+        raise ProviderUnavailable(f"device {device}: runs none of the model's nodes ({ran})")
+    return Session(session, max(nodes, key=lambda name: nodes[name]))
+
+
+@contextlib.contextmanager
+def _cudnn_messages_hidden() -> Iterator[None]:
+    """Hide `[cudnn_frontend] Error: No execution plans support the graph`, which ONNX Runtime logs in its first runs.
+
+    It then runs another algorithm. Errors that end a run are raised, too; those of a library that cannot be loaded are
+    only logged, but while a session is opened, before it runs.
+    """
+    onnxruntime.set_default_logger_severity(_FATAL_ONLY)
+    try:
+        yield
+    finally:
+        onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
+
+
+def _nodes(session: onnxruntime.InferenceSession) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for part in session.get_provider_graph_assignment_info():
+        counts[part.ep_name] += len(part.get_nodes())
+    return dict(counts)
+
+
+def cuda_unavailable_reason() -> str | None:
+    """Why CUDA cannot run on this machine; None if it is worth trying.
+
+    Checked before a CUDA session is opened, because a failed attempt prints loader errors to standard error.
+    """
+    if CUDA not in onnxruntime.get_available_providers():
+        return both_wheels() or f"this build of onnxruntime ({onnxruntime.__version__}) has no CUDA provider"
+    return gpu_unavailable_reason() or _missing_libraries()
+
+
+def both_wheels() -> str | None:
+    """Message about two wheels of ONNX Runtime, whose files replace each other; None if one is installed."""
+    for wheel in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            metadata.version(wheel)
+        except metadata.PackageNotFoundError:
+            return None
+    return (
+        "onnxruntime and onnxruntime-gpu are both installed, and the files of one replace those of the other. Run "
+        "`pip uninstall onnxruntime onnxruntime-gpu`, then install onnxruntime-gpu again"
+    )
+
+
+def gpu_unavailable_reason() -> str | None:
+    """Why this machine has no NVIDIA GPU for this process; None if it has one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except (OSError, UnicodeDecodeError):  # a message in a locale other than UTF-8
+        return "no NVIDIA driver was found (libcuda.so.1)"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return "the NVIDIA driver sees no GPU"
+    return None
+
+
+def _missing_libraries() -> str | None:
+    """Message about libraries of the CUDA provider that cannot be loaded; None if all can."""
+    major = str(onnxruntime.cuda_version).partition(".")[0]
+    # The provider opens cuDNN only when it runs a convolution.
+    libraries = (
+        f"libcudart.so.{major}",
+        f"libcublasLt.so.{major}",
+        f"libcublas.so.{major}",
+        "libcurand.so.10",
+        "libcudnn.so.9",
+    )
+    if not all(_loads(name) for name in libraries):
+        # from the nvidia-* wheels of the `gpu` extra; it prints missing libraries, which the message below names
+        with contextlib.redirect_stdout(io.StringIO()):
+            onnxruntime.preload_dlls()
+    missing = [name for name in libraries if not _loads(name)]
+    return f"these CUDA {major} libraries are missing: {', '.join(missing)}" if missing else None
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return True

@@ -12,10 +12,10 @@ from typing import Final, Protocol
 
 from PIL import Image
 
+from mien.app.cpu_count import cores
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
 from mien.app.inference.records import Face, Photo
-from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
 from mien.app.labeling.images import (

@@ -17,9 +17,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from mien.app.inference.runtime.cpu_count import cores
+from mien.app.cpu_count import cores
 from mien.app.labeling.batch import Batch, BatchLabeler, BatchResult, in_order
-from mien.app.labeling.facts import open_pipeline, with_recorded_precision
+from mien.app.labeling.facts import open_pipeline
 from mien.app.labeling.files import STATE_DIR, LabelingError
 from mien.app.labeling.images import THUMBS
 from mien.app.labeling.options import LabelOptions
@@ -58,8 +58,8 @@ class RayTasks:
         if not ray.wait([opened], timeout=_START_S)[0]:
             raise NotReady(f"--engine ray: no machine of the cluster had a free core within {_START_S:.0f} s.")
         self.facts: dict[str, str] = self._result(opened)
-        # with the precision that the first worker measured
-        self._setup = pickle.dumps((options, with_recorded_precision(settings, self.facts)))
+        # machines with other processors or without a GPU run the precision of the first worker, too
+        self._setup = pickle.dumps((options, settings.model_copy(update={"precision": self.facts["precision"]})))
         self._label = ray.remote(**resources)(label_on_worker)
 
     def map(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, BatchResult], None, None]:

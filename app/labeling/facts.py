@@ -2,20 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import cv2
 
 from mien.app import VERSION
-from mien.app.inference.classifier import with_precision
 from mien.app.inference.labeler import Labeler
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions
 from mien.app.settings import Settings
 from mien.data.contract import contract_id
-from mien.models.manifest import artifact_dir, read_manifest
 
 _WORDS: Final = {
     "graphs": "model file",
@@ -81,10 +78,3 @@ def facts_of(pipeline: Labeler, options: LabelOptions) -> dict[str, str]:
         f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode} "
         f"{settings.detection_tiles}",
     }
-
-
-def with_recorded_precision(settings: Settings, earlier: Mapping[str, str]) -> Settings:
-    """Settings with the measured precision of an earlier run of the same model, so that the run can be resumed."""
-    if not earlier or read_manifest(artifact_dir(settings.model)).name != earlier.get("model"):
-        return settings
-    return with_precision(settings, earlier["precision"], earlier["provider"])

@@ -22,10 +22,10 @@ from mien.app import VERSION
 from mien.app.labeling.batch import Batch, BatchResult, Executor, Threads
 from mien.app.labeling.cluster import RayTasks, connected
 from mien.app.labeling.containers import ContainerError, expected_frames, frames
-from mien.app.labeling.facts import OtherRun, with_limits, with_recorded_precision
+from mien.app.labeling.facts import OtherRun, with_limits
 from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.images import THUMBS
-from mien.app.labeling.journal import Journal, NoJournal, open_journal
+from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, SAMPLED, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, record_outputs, write_output
 from mien.app.labeling.progress import Reporter
@@ -53,8 +53,6 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
     check_out(options.out)
     outcome = Outcome()
     try:
-        with contextlib.suppress(NoJournal), contextlib.closing(open_journal(options.out)) as earlier:
-            settings = with_recorded_precision(settings, earlier.facts)
         with contextlib.ExitStack() as cluster:
             if options.engine == "local":
                 executor: Executor = Threads(options, settings)

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from mien.app.cpu_count import cores
 from mien.app.errors import PayloadTooLarge, QueueFull
-from mien.app.inference.runtime.cpu_count import cores
 from mien.app.service.metrics import Metrics
 from mien.app.settings import Settings
 

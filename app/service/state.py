@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TypeVar
 
+from mien.app.cpu_count import cores
 from mien.app.errors import CapacityError, RequestError
-from mien.app.inference.classifier import Classifier
+from mien.app.inference.classifier import CPU, Classifier, cuda_unavailable_reason, gpu_unavailable_reason
 from mien.app.inference.decode import PixelBudget, memory_px
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Photo
-from mien.app.inference.runtime.cpu_count import cores
-from mien.app.inference.runtime.sessions import CPU, cuda_unavailable_reason, gpu_unavailable_reason
 from mien.app.service.admission import Admission
 from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions

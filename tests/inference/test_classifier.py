@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import onnxruntime
@@ -11,12 +12,9 @@ import pytest
 
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference import classifier as classifier_module
-from mien.app.inference.classifier import CPU_BATCH, Classifier, with_precision
-from mien.app.inference.runtime import int8, sessions
-from mien.app.inference.runtime.cuda_batches import FixedBatches
-from mien.app.inference.runtime.sessions import CPU, CUDA
+from mien.app.inference.classifier import CPU, CPU_BATCH, CUDA, Classifier, Session, has_int8_instructions, open_session
 from mien.app.settings import Settings
-from mien.data.contract import LABELS
+from mien.data.contract import LABELS, Array
 from mien.models.manifest import ArtifactError
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
 
@@ -58,25 +56,42 @@ def test_explain_returns_the_normalized_attention_map_of_each_crop(tmp_path: Pat
     assert classifier.explain(crops[:0]).shape == (0, rows, columns)
 
 
-def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu(
+def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu_at_three_sizes_of_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tiny_artifact(tmp_path / "tiny.explains", explain=True)
-    on_cpu, crops = opened(folder), random_crops(70)
+    folder, sizes = tiny_artifact(tmp_path / "tiny.explains", explain=True), list[int]()
+    on_cpu, crops = opened(folder), random_crops(300)
 
-    def open_as_gpu(graph: Path, _device: str, **options: Any) -> sessions.Session:
-        return replace(sessions.open_session(graph, "cpu", **options), device="cuda")
+    def open_as_gpu(graph: Path, _device: str, **options: Any) -> Session:
+        session = open_session(graph, "cpu", **options).inference
 
-    def on_the_cpu(session: Any, **options: Any) -> FixedBatches:
-        return FixedBatches(session, **options | {"device": "cpu"}, sizes=(4, 64))
+        def run(names: list[str], feed: dict[str, Array]) -> Any:
+            sizes.append(len(feed["crops"]))
+            return session.run(names, feed)
+
+        return Session(Mock(run=run), CUDA)
 
     monkeypatch.setattr(classifier_module, "open_session", open_as_gpu)
-    monkeypatch.setattr(classifier_module, "FixedBatches", on_the_cpu)
-    on_gpu = opened(folder, device="cuda", precision="fp32", cuda_graphs=True)
-    assert on_gpu.max_batch == 64
-    for count in (0, 3, 70):
+    on_gpu = opened(folder, device="cuda", precision="fp32")
+    assert on_gpu.max_batch == 256
+    for count in (0, 1, 3, 33, 300):
         assert on_gpu.classify(crops[:count]) == pytest.approx(on_cpu.classify(crops[:count]), abs=1e-5)
         assert on_gpu.explain(crops[:count]) == pytest.approx(on_cpu.explain(crops[:count]), abs=1e-5)
+    assert sizes == [1, 1, 32, 32, 256, 256, *[256, 256] * 2]
+
+
+def test_a_gpu_without_memory_for_a_size_runs_smaller_batches(
+    artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def open_as_gpu(graph: Path, _device: str, *, warm_up: dict[str, Array], **options: Any) -> Session:
+        if len(warm_up["crops"]) > 32:
+            raise ProviderUnavailable("device cuda: the model does not run (out of memory)")
+        return replace(open_session(graph, "cpu", warm_up=warm_up, **options), provider=CUDA)
+
+    monkeypatch.setattr(classifier_module, "open_session", open_as_gpu)
+    on_gpu = opened(artifact, device="cuda", precision="fp32")
+    assert (on_gpu.max_batch, len(on_gpu.classify(random_crops(40)))) == (32, 40)
+    assert "at most 32 faces per inference: device cuda: the model does not run (out of memory)" in caplog.text
 
 
 def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:
@@ -87,41 +102,36 @@ def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: P
 def test_without_a_gpu_cuda_fails_with_the_reason_and_auto_logs_it_and_uses_the_cpu(
     artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sessions, "cuda_unavailable_reason", lambda: "no NVIDIA driver was found (libcuda.so.1)")
+    monkeypatch.setattr(
+        classifier_module, "cuda_unavailable_reason", lambda: "no NVIDIA driver was found (libcuda.so.1)"
+    )
     with pytest.raises(ProviderUnavailable, match=r"device cuda: no NVIDIA driver .*onnxruntime-gpu"):
         opened(artifact, device="cuda")
-    sessions._log_fallback.cache_clear()  # each reason is logged once
-    with caplog.at_level(logging.INFO, logger=sessions.__name__):
+    classifier_module._log_fallback.cache_clear()  # each reason is logged once
+    with caplog.at_level(logging.INFO, logger=classifier_module.__name__):
         classifier = opened(artifact, device="auto")
     assert (classifier.provider, classifier.precision) == (CPU, "fp32")
     assert "no NVIDIA driver" in caplog.text
 
 
 def test_int8_instructions_are_read_from_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8.sys, "platform", "linux")
+    monkeypatch.setattr(classifier_module.sys, "platform", "linux")
     for text, expected in (
         ("flags : fpu avx2 avx512_vnni erms", True),
+        ("flags : fpu avx2 amx_tile amx_int8", True),
         ("Features : fp asimd asimddp", True),
         ("flags : fpu avx2 avx512f avx512vnni_like", False),
     ):
         (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}\n", encoding="utf-8")
-        assert int8.has_int8_instructions(tmp_path / "cpuinfo") is expected
-    assert not int8.has_int8_instructions(tmp_path / "absent")
+        assert has_int8_instructions(tmp_path / "cpuinfo") is expected
+    assert not has_int8_instructions(tmp_path / "absent")
 
 
-def test_int8_is_chosen_from_a_speedup_of_1_3_on_a_cpu_with_its_instructions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_int8_is_chosen_on_a_cpu_with_its_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tiny_artifact(tmp_path / "tiny.test", precisions=("fp32", "int8"))
-    for gain, instructions, expected in ((1.29, True, "fp32"), (1.3, True, "int8"), (9.0, False, "fp32")):
-        monkeypatch.setattr(classifier_module, "has_int8_instructions", lambda has=instructions: has)
-        monkeypatch.setattr(classifier_module, "speedup", lambda *_, gain=gain: gain)
-        assert Classifier(Settings(model=folder, device="cpu")).precision == expected
-        assert Classifier(Settings(model=folder, device="cpu", precision="fp32")).precision == "fp32"
-
-
-def test_a_choice_is_kept_only_where_the_settings_leave_it_open() -> None:
-    assert with_precision(Settings(device="cpu"), "int8", CPU).precision == "int8"
-    assert with_precision(Settings(precision="fp32"), "int8", CPU).precision == "fp32"
-    assert with_precision(Settings(device="cuda"), "int8", CPU).precision == "auto"
-    assert with_precision(Settings(), "fp16", CUDA).precision == "auto"
+    for has_instructions, expected in ((True, "int8"), (False, "fp32")):
+        monkeypatch.setattr(classifier_module, "has_int8_instructions", lambda has=has_instructions: has)
+        assert opened(folder).precision == expected
+        assert opened(folder, precision="fp32").precision == "fp32"
+    with pytest.raises(ProviderUnavailable, match="precision int8 is for CPUs"):
+        opened(folder, precision="int8", device="cuda")

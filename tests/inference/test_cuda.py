@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.app.inference.classifier import Classifier
-from mien.app.inference.runtime.sessions import CUDA, cuda_unavailable_reason
+from mien.app.inference.classifier import CUDA, Classifier, cuda_unavailable_reason
 from mien.app.settings import Settings
 from tests.support import random_crops
 

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import re
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -9,18 +11,17 @@ from unittest.mock import Mock
 import onnxruntime
 import pytest
 
+from mien.app import cpu_count
+from mien.app.cpu_count import cores, cpu_quota
 from mien.app.errors import ProviderUnavailable
-from mien.app.inference.detect import create_detector
-from mien.app.inference.runtime import cpu_count, sessions
-from mien.app.inference.runtime.cpu_count import cores, cpu_quota
-from mien.app.inference.runtime.sessions import (
+from mien.app.inference import classifier
+from mien.app.inference.classifier import (
     CPU,
     CUDA,
-    GRAPH_ID,
-    NO_GRAPH,
     cuda_unavailable_reason,
     open_session,
 )
+from mien.app.inference.detect import create_detector
 from mien.app.settings import load_settings
 from mien.data.atomic import write_atomic
 from tests.support import random_crops, tiny_graph
@@ -85,6 +86,22 @@ def test_what_cuda_lacks_is_named_and_nothing_is_printed(
     assert capfd.readouterr().out == ""
 
 
+def test_two_wheels_of_onnxruntime_are_named_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, driver_of(1), providers=())
+    installed = {"onnxruntime": "1.30", "onnxruntime-gpu": "1.31"}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    expected = "both installed.*pip uninstall onnxruntime onnxruntime-gpu.*install onnxruntime-gpu again"
+    assert re.search(expected, str(cuda_unavailable_reason()))
+    del installed["onnxruntime"]
+    assert "no CUDA provider" in str(cuda_unavailable_reason())
+
+
 def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
     with pytest.raises(ProviderUnavailable, match=r"device cpu: the model does not run \(.*crops.*\)"):
         open_session(tiny_graph().SerializeToString(), "cpu", threads=1, warm_up={"faces": random_crops(1)})
@@ -94,16 +111,13 @@ def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
 def test_a_cuda_session_uses_a_small_arena_and_no_tf32(monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
     machine(monkeypatch, driver_of(1))
     monkeypatch.setattr(onnxruntime, "InferenceSession", fake := Mock())
-    monkeypatch.setattr(sessions, "_nodes", lambda _session: {CUDA: 9})
+    monkeypatch.setattr(classifier, "_nodes", lambda _session: {CUDA: 9})
     session = open_session(tiny_graph().SerializeToString(), device, threads=1, warm_up={"crops": random_crops(1)})
-    assert (session.device, session.provider) == ("cuda", CUDA)
+    assert session.provider == CUDA
     (name, options), last = fake.call_args.kwargs["providers"]
     assert (name, last[0]) == (CUDA, CPU)
     assert {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}.items() <= options.items()
-    assert "enable_cuda_graph" not in options, "only on request"
-    (run,) = fake.return_value.run.call_args_list
-    assert run.args[2].get_run_config_entry(GRAPH_ID) == NO_GRAPH, "the warm-up run must not be captured"
-    monkeypatch.setattr(sessions, "_nodes", lambda _session: {CPU: 9})
+    monkeypatch.setattr(classifier, "_nodes", lambda _session: {CPU: 9})
     with pytest.raises(ProviderUnavailable, match="runs none of the model's nodes"):
         open_session(b"", "cuda", threads=1, warm_up={})
 

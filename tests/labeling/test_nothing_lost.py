@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.inference import classifier
 from tests.labeling.conftest import Mien, resize, tree
 from tests.support import tiny_artifact
 from tests.support.albums import by_file, write_photos, write_video
@@ -262,18 +261,3 @@ def test_another_model_or_setting_is_rejected_and_nothing_changes(mien: Mien, ph
         assert "choose another --out" in refused.stderr
         assert tree(mien.out) == before
     assert "3 of 3 images already labeled" in mien.run(photos).stderr
-
-
-def test_a_resumed_run_does_not_change_its_precision(
-    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = tiny_artifact(tmp_path / "tiny.test", precisions=("fp32", "fp16", "int8"))
-    monkeypatch.setattr(classifier, "has_int8_instructions", lambda: True)
-
-    def precisions(gain: float, *options: str, out: Path | None = None) -> set[str]:
-        monkeypatch.setattr(classifier, "speedup", lambda *_: gain)
-        return {row["precision"] for row in mien.label(photos, "--model", model, "--write", "csv", *options, out=out)}
-
-    assert precisions(2.0, "--limit", "1") == {"int8"}
-    assert precisions(1.0) == {"int8"}
-    assert precisions(1.0, out=tmp_path / "other") == {"fp32"}

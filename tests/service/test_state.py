@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from mien.app.inference.classifier import Classifier
-from mien.app.inference.runtime import sessions
-from mien.app.inference.runtime.sessions import CPU, CUDA
+from mien.app.inference import classifier
+from mien.app.inference.classifier import CPU, CUDA, Classifier
 from mien.app.service import state
 from mien.app.settings import Settings
 from tests.support.app import ONE_PHOTO, Connect
@@ -19,7 +18,7 @@ WHY = "no NVIDIA driver was found (libcuda.so.1)"
 def test_every_response_names_the_provider_and_the_fallback(
     connect: Connect, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sessions, state):
+    for module in (classifier, state):
         monkeypatch.setattr(module, "cuda_unavailable_reason", lambda: WHY)
     client = connect(classifies=Classifier(Settings(model=artifact, device="auto")), device="auto")
     good = client.post("/v1/expressions", **ONE_PHOTO)

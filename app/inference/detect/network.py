@@ -8,9 +8,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from mien.app.inference.classifier import open_session
 from mien.app.inference.detect.search import find_faces
 from mien.app.inference.records import Detection
-from mien.app.inference.runtime.sessions import open_session
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array
 from mien.models.detector.decode import SCORE_THRESHOLD, detect_rows

@@ -1,1 +1,0 @@
-"""ONNX Runtime: sessions with verified providers, CUDA batches and CPU counts."""
