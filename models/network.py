@@ -62,7 +62,7 @@ class Preprocess(nn.Module):
 
 
 class FaceNetwork(nn.Module):
-    """Preprocessing and a backbone: uint8 crops in, `Heads` out, with a logit per class."""
+    """Preprocessing and a backbone, which is timm's module: uint8 crops in, `Heads` out, with a logit per class."""
 
     def __init__(self, config: BackboneConfig, num_classes: int = len(LABELS)) -> None:
         super().__init__()
@@ -77,12 +77,12 @@ class FaceNetwork(nn.Module):
     @property
     def distilled(self) -> bool:
         """Whether it has a distillation token with its own head."""
-        return bool(getattr(self.backbone, "distilled", False))
+        return hasattr(self.backbone, "head_dist")
 
     def heads(self) -> dict[str, nn.Module]:
         """The linear layers that compute the logits, by their names."""
-        inner: Any = getattr(self.backbone, "network", self.backbone)
-        classifiers = inner.get_classifier() if hasattr(inner, "get_classifier") else inner.head
+        backbone: Any = self.backbone
+        classifiers = backbone.get_classifier() if hasattr(backbone, "get_classifier") else backbone.head
         heads = set(classifiers if isinstance(classifiers, tuple) else (classifiers,))
         return {name: module for name, module in self.named_modules() if module in heads}
 
@@ -93,8 +93,16 @@ class FaceNetwork(nn.Module):
     def forward(self, crops: Tensor) -> Heads:
         with torch.autocast(crops.device.type, enabled=False):
             pixels = self.preprocess(crops)
-        heads: Heads = self.backbone(pixels.contiguous(memory_format=torch.channels_last))
-        return heads
+        return heads_of(self.backbone, pixels.contiguous(memory_format=torch.channels_last))
+
+
+def heads_of(backbone: Any, pixels: Tensor) -> Heads:
+    """Logits of the heads of a backbone for normalized pixels, (B, C, P, P)."""
+    features = backbone.forward_features(pixels)
+    if hasattr(backbone, "head_dist"):  # timm's own forward pass leaves out the dropout, and averages the heads
+        drop = backbone.head_drop
+        return Heads(backbone.head(drop(features[:, 0])), backbone.head_dist(drop(features[:, 1])))
+    return Heads(backbone.forward_head(features))
 
 
 def select_head(heads: Heads, head: Head) -> Tensor:

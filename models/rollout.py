@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from mien.models.network import Head
@@ -17,9 +18,7 @@ _TOKEN_ROWS: dict[Head, tuple[int, ...]] = {"class": (0,), "distillation": (1,),
 
 def has_attention(backbone: nn.Module) -> bool:
     """Whether a backbone is a transformer with a class token, over a grid of patches as in models/backbones/deit.py."""
-    network = getattr(backbone, "network", None)
-    blocks, class_token = getattr(network, "blocks", ()), getattr(network, "cls_token", None)
-    return len(blocks) > 0 and hasattr(backbone, "distilled") and class_token is not None
+    return isinstance(backbone, VisionTransformer) and len(backbone.blocks) > 0 and backbone.cls_token is not None
 
 
 @contextmanager
@@ -30,7 +29,7 @@ def recorded_attention(backbone: Any) -> Iterator[list[Tensor]]:
     def record(_module: nn.Module, _inputs: tuple[Tensor, ...], attention: Tensor) -> None:
         seen.append(attention)
 
-    attentions = [block.attn for block in backbone.network.blocks]
+    attentions = [block.attn for block in backbone.blocks]
     fused = [attention.fused_attn for attention in attentions]
     hooks = [attention.attn_drop.register_forward_hook(record) for attention in attentions]
     for attention in attentions:

@@ -17,9 +17,9 @@ from mien.training.weights import load_trained
 
 logger = logging.getLogger("mien.training")
 
-_MAY_START_FRESH: Final = tuple(f"backbone.network.{name}" for name in ("head.", "head_dist.", "fc.", "dist_token"))
-_POSITIONS: Final = "backbone.network.pos_embed"
-_STEM: Final = "backbone.network.patch_embed."
+_MAY_START_FRESH: Final = tuple(f"backbone.{name}" for name in ("head.", "head_dist.", "fc.", "dist_token"))
+_POSITIONS: Final = "backbone.pos_embed"
+_STEM: Final = "backbone.patch_embed."
 
 
 class InitialWeightsError(RunError):
@@ -52,10 +52,10 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     may_start_fresh = _MAY_START_FRESH + tuple(f"{name}." for name in network.heads())
     stem = {_STEM + key.removeprefix("backbone."): tensor for key, tensor in weights.items()}
     if shared := stem.keys() & own.keys():
-        weights, may_start_fresh = {key: stem[key] for key in shared}, ("backbone.network.",)
+        weights, may_start_fresh = {key: stem[key] for key in shared}, ("backbone.",)
     _check(folder, weights, own, may_start_fresh=may_start_fresh)
     network.load_state_dict(weights, strict=False)
-    fresh = sorted({".".join(key.split(".")[:3]) for key in own.keys() - weights.keys()})
+    fresh = sorted({".".join(key.split(".")[:2]) for key in own.keys() - weights.keys()})
     listed = ", ".join([*fresh, *fitted]) or "none"
     logger.info(
         "initialized from %s: %d tensors%s; newly initialized: %s", folder, len(weights), note + resized, listed
@@ -109,8 +109,8 @@ def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[s
     """Resize position embeddings in place to the grid of `network`; returns a note for the log."""
     if _POSITIONS not in weights or _POSITIONS not in own or weights[_POSITIONS].shape == own[_POSITIONS].shape:
         return ""
-    transformer: Any = network.backbone.network
-    has_token = "backbone.network.dist_token" in weights
+    transformer: Any = network.backbone
+    has_token = "backbone.dist_token" in weights
     prefix = 2 if has_token else 1
     positions = weights[_POSITIONS]  # (1, prefix + side * side, dim)
     side, new_side = round((positions.shape[1] - prefix) ** 0.5), transformer.patch_embed.grid_size[0]

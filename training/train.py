@@ -47,7 +47,7 @@ def train(recipe: Recipe, out: Path) -> Path:
     forward: Any = autocast(torch.compile(network) if recipe.runtime.compile else network)
     log_prior = torch.from_numpy(np.log(np.maximum(faces.targets.mean(axis=0), 1e-6))).to(device)
     batches = FaceBatches(faces, recipe)
-    optimizer = build_optimizer(network, optim)
+    optimizer = build_optimizer(network.backbone, optim)
     scheduler = build_scheduler(optimizer, optim, epochs=recipe.epochs, steps_per_epoch=batches.steps_per_epoch)
     scaler = torch.amp.GradScaler(device.type, enabled=recipe.runtime.precision == "fp16")
     ema = None if optim.ema_decay is None else ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True)

@@ -1,7 +1,8 @@
 """Backbones over timm, one file per family; `model.family` of a recipe is the file name.
 
-A family module has `create(config: BackboneConfig, num_classes: int) -> nn.Module` whose result maps normalized pixels
-(B, C, P, P) float32 to `Heads`. To add a family, add a file to this folder.
+A family module has `create(config: BackboneConfig, num_classes: int) -> nn.Module`. The result has timm's interface:
+`forward_features` of normalized pixels (B, C, P, P) float32, and `forward_head` of its result. To add a family, add a
+file to this folder.
 """
 
 import importlib

@@ -10,24 +10,13 @@ from urllib.request import Request, urlopen
 import timm
 from huggingface_hub import constants, try_to_load_from_cache
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 
-from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
+from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone
 
 logger = logging.getLogger(__name__)
 # of a hub that is not reachable, and of torch's unpickler for bytes that are not a pickle
 _UNREADABLE: Final = (OSError, SafetensorError, UnpicklingError, RuntimeError, EOFError, LookupError, ValueError)
-
-
-class OneHead(nn.Module):
-    """A timm network with one head."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
-        return Heads(cast(Tensor, self.network(pixels)))  # (B, classes)
 
 
 def create_timm(config: BackboneConfig, num_classes: int, **arguments: Any) -> nn.Module:

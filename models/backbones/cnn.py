@@ -3,7 +3,7 @@
 from torch import nn
 
 from mien.models.backbones import BackboneConfig, UnknownBackbone
-from mien.models.backbones._timm import OneHead, create_timm
+from mien.models.backbones._timm import create_timm
 
 
 def create(config: BackboneConfig, num_classes: int) -> nn.Module:
@@ -11,4 +11,4 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     network = create_timm(config, num_classes, **config.options)
     if hasattr(network, "patch_embed"):
         raise UnknownBackbone(f"{config.name} is a transformer: use model.family=deit")
-    return OneHead(network)
+    return network

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
-from mien.models.backbones import BackboneConfig, Heads, UnknownBackbone
+from mien.models.backbones import BackboneConfig, UnknownBackbone
 from mien.models.backbones._timm import create_timm
 
 _STEMS: Final = ("patch", "conv", "hybrid")
@@ -76,22 +76,6 @@ class ConvolutionalStem(nn.Module):
         return cast(Tensor, self.layers(x)).flatten(2).transpose(1, 2)  # (B, tokens, embed_dim)
 
 
-class Transformer(nn.Module):
-    """A timm ViT with named heads; distilled models have `network.head_dist`."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__()
-        self.network = network
-        self.distilled = hasattr(network, "head_dist")
-
-    def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
-        tokens = self.network.forward_features(pixels)  # (B, prefix + patches, dim)
-        if self.distilled:  # timm's own forward pass leaves out the dropout
-            drop = self.network.head_drop
-            return Heads(self.network.head(drop(tokens[:, 0])), self.network.head_dist(drop(tokens[:, 1])))
-        return Heads(self.network.forward_head(tokens))
-
-
 def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     """Build a timm ViT/DeiT at `config.img_size`. Raises: UnknownBackbone, for invalid options."""
     options = dict(config.options)
@@ -106,7 +90,7 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     arguments.pop("stem_blocks", None)
     if stem != "patch":
         arguments["embed_layer"] = _stem(stem, patch_px, options)
-    return Transformer(create_timm(config, num_classes, **arguments))
+    return create_timm(config, num_classes, **arguments)
 
 
 def _stem(stem: str, patch_px: int, options: dict[str, Any]) -> partial[ConvolutionalStem]:

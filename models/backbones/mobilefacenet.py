@@ -22,9 +22,8 @@ from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.ops import Conv2dNormActivation
 
-from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
+from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone
 from mien.models.backbones._timm import create_timm
-from mien.models.backbones.deit import Transformer
 
 NAME: Final = "mobilefacenet"
 IMG_SIZE: Final = 112
@@ -102,8 +101,8 @@ class Convolutions(nn.Module):
             module.eval()
         return self
 
-    def last_map(self, pixels: Tensor) -> Tensor:  # (B, 1 or 3, 112, 112)
-        """Features, (B, 512, 7, 7)."""
+    def forward_features(self, pixels: Tensor) -> Tensor:  # (B, 1 or 3, 112, 112)
+        """The last map, (B, 512, 7, 7)."""
         return cast(Tensor, self.conv2(self.features(self.dw_conv(self.conv1((pixels - self.mean) / self.std)))))
 
     def load_published(self, path: Path | str | None) -> None:
@@ -129,10 +128,9 @@ class MobileFaceNet(Convolutions):
         """Names by layer, from the input to the last map, for `optim.layer_decay`; part of timm's interface."""
         return {"stem": r"^conv1|^dw_conv", "blocks": [(r"^features\.(\d+)", None), (r"^conv2|^gdconv", (99,))]}
 
-    def forward(self, pixels: Tensor) -> Heads:  # (B, 1 or 3, 112, 112)
-        features = self.last_map(pixels)
-        logits = self.head(self.drop(self.gdconv(features).flatten(1)))  # (B, classes)
-        return Heads(logits)
+    def forward_head(self, features: Tensor) -> Tensor:  # (B, 512, 7, 7)
+        """Logits, (B, classes)."""
+        return cast(Tensor, self.head(self.drop(self.gdconv(features).flatten(1))))
 
 
 class Stem(Convolutions):
@@ -152,7 +150,9 @@ class Stem(Convolutions):
         return self.patch_size[0] if as_scalar else self.patch_size
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B, 1 or 3, 112, 112)
-        return cast(Tensor, self.projection(self.last_map(pixels))).flatten(2).transpose(1, 2)  # (B, 49, embed_dim)
+        return (
+            cast(Tensor, self.projection(self.forward_features(pixels))).flatten(2).transpose(1, 2)
+        )  # (B, 49, embed_dim)
 
 
 def published_weights(path: Path | str | None = None) -> dict[str, Tensor]:
@@ -194,8 +194,8 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     else:
         embed = {"img_size": IMG_SIZE, "patch_size": _STRIDE, "embed_layer": partial(Stem, frozen=frozen)}
         untrained = config.model_copy(update={"pretrained": False})
-        network = Transformer(create_timm(untrained, num_classes, **embed, **options))
+        network = create_timm(untrained, num_classes, **embed, **options)
     if config.pretrained:
-        convolutions: Any = network if config.name == NAME else cast(Any, network).network.patch_embed
+        convolutions: Any = network if config.name == NAME else network.patch_embed
         convolutions.load_published(weights)
     return network

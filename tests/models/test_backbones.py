@@ -13,6 +13,7 @@ from torch import Tensor
 from mien.models.backbones import PretrainedWeightsUnavailable, create_backbone
 from mien.models.backbones import mobilefacenet as family
 from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, published_weights
+from mien.models.network import heads_of
 from tests.support.models import DEIT, config
 
 
@@ -33,7 +34,7 @@ def test_a_file_of_published_weights_initializes_a_network_for_luminance(tmp_pat
     torch.save({"state_dict": {f"module.{name}": value for name, value in published.items()}}, path)
     of_file = config("test_resnet", family="cnn", pretrained_cfg_overlay={"file": str(path)})
     of_file = of_file.model_copy(update={"pretrained": True})
-    own = create_backbone(of_file).network.state_dict()
+    own = create_backbone(of_file).state_dict()
     assert torch.equal(own["layer1.0.conv1.weight"], published["layer1.0.conv1.weight"])
     torch.testing.assert_close(own["conv1.0.weight"], published["conv1.0.weight"].sum(dim=1, keepdim=True))
     for damaged in (b"", b"rubbish"):
@@ -70,7 +71,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", [NAME, DEIT])
 def test_every_convolution_starts_from_the_published_weights(name: str, file: Path) -> None:
     network = mobilefacenet(name, pretrained=True)
-    own = network.state_dict() if name == NAME else network.network.patch_embed.state_dict()
+    own = network.state_dict() if name == NAME else network.patch_embed.state_dict()
     stored = published_weights(file)
     torch.testing.assert_close(own["conv1.0.weight"], stored["conv1.0.weight"])
     torch.testing.assert_close(own["dw_conv.1.1.running_var"], stored["dw_conv.bn2.running_var"])
@@ -84,7 +85,7 @@ def test_frozen_layers_keep_their_weights_and_statistics() -> None:
     network = mobilefacenet(frozen=1).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     optimizer = torch.optim.SGD([weight for weight in network.parameters() if weight.requires_grad], lr=0.1)
-    network(torch.randn(2, 1, 112, 112)).class_logits.square().sum().backward()
+    heads_of(network, torch.randn(2, 1, 112, 112)).class_logits.square().sum().backward()
     optimizer.step()
     changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, before[name])}
     assert not [name for name in changed if name.startswith(("conv1.", "dw_conv.", "features.0."))]
@@ -95,4 +96,4 @@ def test_a_swin_transformer_is_built_by_its_name() -> None:
     network = create_backbone(
         config("swin_tiny_patch4_window7_224", img_size=56, patch_px=4, depths=[1, 1], num_heads=[3, 6])
     )
-    assert network.eval()(torch.randn(2, 1, 56, 56)).class_logits.shape == (2, 7)
+    assert network.eval()(torch.randn(2, 1, 56, 56)).shape == (2, 7)

@@ -29,7 +29,7 @@ from tests.support.training import (
 )
 from tests.training.conftest import COLOR_CNN, Eight, Trained
 
-POSITIONS = "backbone.network.pos_embed"
+POSITIONS = "backbone.pos_embed"
 
 
 def started(folder: Path, model: dict[str, object], classes: tuple[str, ...] = LABELS) -> FaceNetwork:
@@ -70,12 +70,12 @@ def test_a_network_with_fewer_blocks_gets_every_second_one_of_a_deeper_network(t
     taken |= {"patch_embed.layers.3": "patch_embed.layers.4", "patch_embed.layers.10": "patch_embed.layers.12"}
     for name, value in initialized(run, small).items():
         for part, source in taken.items():
-            if name.startswith(f"backbone.network.{part}."):
+            if name.startswith(f"backbone.{part}."):
                 assert torch.equal(value, weights[name.replace(part, source, 1)]), name
 
 
 def test_a_head_for_other_classes_keeps_the_rows_of_the_classes_that_both_have(run: Path) -> None:
-    head = "backbone.network.head.weight"
+    head = "backbone.head.weight"
     weights = load(run / BEST)["weights"]
     rows = initialized(run, PLAIN_DEIT, ("bored", "neutral", "fear"))[head]
     assert torch.equal(rows[1:], weights[head][[LABELS.index("neutral"), LABELS.index("fear")]])
@@ -131,7 +131,7 @@ def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Pat
     student = FaceNetwork(small_recipe(tmp_path, model=of("deit_tiny_distilled_patch16_224", depth=1)).model)
     before = copy.deepcopy(student.state_dict())
     load_initial(student, tmp_path)
-    stem, convolutions = "backbone.network.patch_embed.", trained.state_dict()
+    stem, convolutions = "backbone.patch_embed.", trained.state_dict()
     for name, tensor in student.state_dict().items():
         if name.startswith(stem) and "projection" not in name:
             torch.testing.assert_close(tensor, convolutions["backbone." + name.removeprefix(stem)])

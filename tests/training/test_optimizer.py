@@ -12,8 +12,8 @@ from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_
 from tests.support.training import TINY_DEIT, small_recipe
 
 
-def tiny() -> FaceNetwork:
-    return FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model)
+def tiny() -> nn.Module:
+    return FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model).backbone
 
 
 def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() -> None:
@@ -23,12 +23,11 @@ def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() ->
     build_scheduler(optimizer, optim, epochs=2, steps_per_epoch=4).step_update(0)
     by_id = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     rates = {name: by_id[id(p)] for name, p in network.named_parameters() if p.requires_grad}
-    inside = "backbone.network."
     chain = ["patch_embed.layers.0.weight", "blocks.0.attn.qkv.weight", "blocks.1.attn.qkv.weight", "head.weight"]
-    found = [rates[inside + name] for name in chain]
+    found = [rates[name] for name in chain]
     assert found == pytest.approx([1e-2 / 8, 1e-2 / 4, 1e-2 / 2, 1e-2])
-    assert rates[inside + "head_dist.weight"] == rates[inside + "head.weight"]
-    assert rates[inside + "dist_token"] == rates[inside + "pos_embed"] == rates[inside + chain[0]]
+    assert rates["head_dist.weight"] == rates["head.weight"]
+    assert rates["dist_token"] == rates["pos_embed"] == rates[chain[0]]
 
 
 @pytest.mark.parametrize("layer_decay", [None, 0.75])

@@ -53,7 +53,7 @@ def test_without_validation_all_faces_are_trained_on_and_the_last_epoch_is_kept(
     assert read_facts(run)["learned_from"].keys() == {"folders/train", "folders/valid"}
 
 
-HEADS = {"class": "backbone.network.head.weight", "distillation": "backbone.network.head_dist.weight"}
+HEADS = {"class": "backbone.head.weight", "distillation": "backbone.head_dist.weight"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from mien.data.contract import CROP_PX, Array, softmax
 from mien.data.errors import MienError
-from mien.models.network import FaceNetwork, Head, Preprocess, select_head
+from mien.models.network import FaceNetwork, Head, Preprocess, heads_of, select_head
 from mien.models.rollout import has_attention, recorded_attention, rollout
 
 OPSET: Final = 20
@@ -65,9 +65,9 @@ class ReleasedNetwork(nn.Module):
         pixels = self.preprocess(crops).to(next(self.backbone.parameters()).dtype)
         if self.explains:
             with recorded_attention(self.backbone) as attentions:
-                logits = select_head(self.backbone(pixels), self.head)  # (N, 7) float32
+                logits = select_head(heads_of(self.backbone, pixels), self.head)  # (N, 7) float32
             return logits, rollout(attentions, head=self.head)  # (N, side, side) float32
-        return (select_head(self.backbone(pixels), self.head),)
+        return (select_head(heads_of(self.backbone, pixels), self.head),)
 
 
 class ReleasedEnsemble(nn.Module):
