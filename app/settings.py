@@ -87,7 +87,7 @@ class InferenceSettings(BaseSettings):
     )
 
     # Detection
-    detector: str = Field("auto", description="auto, or a detector of app/inference/detect: yunet, builtin")
+    detector: Literal["auto", "builtin", "yunet"] = Field("auto", description="auto: yunet if its file is installed")
     detection_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(0.6, description="minimum score of a face")
     detection_px: Annotated[int, Field(ge=160, le=4096)] = Field(640, description="long side of the first pass, pixels")
     detection_max_px: Annotated[int, Field(ge=160, le=8192)] = Field(

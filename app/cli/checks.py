@@ -17,7 +17,7 @@ import typer
 from mien.app import VERSION
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference.classifier import CPU, CUDA, Classifier, both_wheels, cuda_unavailable_reason
-from mien.app.inference.detect import create_detector, detector_names, detector_source
+from mien.app.inference.detector import DETECTORS, create_detector, detector_source
 from mien.app.service.state import fallback
 from mien.app.settings import Settings, load_settings
 from mien.data.contract import CROP_PX, contract_id
@@ -78,16 +78,15 @@ def _packages() -> str:
 
 def _formats() -> str:
     """The image formats that are read, and what others need."""
-    needed = {"HEIC": "pillow-heif", "camera raw": "rawpy"}
-    missing = [name for name in needed if importlib.util.find_spec(needed[name].replace("-", "_")) is None]
-    return ", ".join(formats()) + "".join(f"; {name}: `pip install {needed[name]}`" for name in missing)
+    missing = importlib.util.find_spec("pillow_heif") is None
+    return ", ".join(formats()) + ("; HEIC: `pip install pillow-heif`" if missing else "")
 
 
 def _detector(settings: Settings) -> str:
     """Build the detector and run it once."""
     detector = create_detector(settings)
     detector.detect(np.zeros((120, 160, 3), np.uint8))
-    others = [name for name in detector_names() if name != detector.name and settings.detector == "auto"]
+    others = [name for name in DETECTORS if name != detector.name and settings.detector == "auto"]
     sources = (f"{name}: {detector_source(name, settings)}" for name in (detector.name, *others))
     return "; ".join(sources)
 
@@ -126,7 +125,7 @@ def list_models() -> None:
         about = ", ".join([name for name, target in names.items() if target == folder.name] + [_about(folder)])
         typer.echo(f"{mark}{folder.name:<40} {about}")
     settings = load_settings()
-    for name in detector_names():
+    for name in DETECTORS:
         typer.echo(f"  {'detector ' + name:<40} {detector_source(name, settings)}")
 
 
@@ -159,7 +158,7 @@ def verify_models(folder: Path | None) -> bool:
         passed.append(_line("artifacts", f"none in {ARTIFACTS_DIR}", good=False))
     if folder is None:
         settings = load_settings()
-        passed += [_check(f"detector {name}", detector_source, name, settings) for name in detector_names()]
+        passed += [_check(f"detector {name}", detector_source, name, settings) for name in DETECTORS]
     return all(passed)
 
 

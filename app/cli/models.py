@@ -21,7 +21,7 @@ def models_pull(
 ) -> None:
     """Download YuNet, the face detector, and verify its pinned hash."""
     with printed_errors():
-        from mien.app.inference.detect.weights import fetch_yunet
+        from mien.app.inference.detector import fetch_yunet
         from mien.app.settings import load_settings
 
         folder = to or load_settings().models_dir
@@ -31,8 +31,13 @@ def models_pull(
 def _pulled_if_possible(folder: Path | None) -> str:
     """One line on the detector in use, after one attempt to download YuNet where it is missing."""
     from mien.app.errors import DownloadError
-    from mien.app.inference.detect import best_detector, detector_source
-    from mien.app.inference.detect.weights import OPTIONAL_TIMEOUT_S, fetch_yunet, find_yunet
+    from mien.app.inference.detector import (
+        OPTIONAL_TIMEOUT_S,
+        detector_name,
+        detector_source,
+        fetch_yunet,
+        find_yunet,
+    )
     from mien.app.settings import load_settings
     from mien.data.errors import MienError
 
@@ -44,7 +49,7 @@ def _pulled_if_possible(folder: Path | None) -> str:
             except DownloadError:
                 failed = "; YuNet could not be downloaded, `mien models pull` tries again and says why"
         settings = load_settings(models_dir=folder)
-        name = best_detector(settings)
+        name = detector_name(settings)
         return f"Detector: {name} ({detector_source(name, settings)}){failed}"
     except MienError as error:
         return f"Detector: {error}"

@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from mien.app.errors import InvalidFace
-from mien.app.inference.detect.base import Detector, iou
+from mien.app.inference.detector import Detector
 from mien.app.inference.records import Box, Detection
+from mien.app.inference.search import iou
 from mien.data.contract import CROP_PX, Array, DegenerateLandmarks
 from mien.data.contract.align import TEMPLATE_PX, similarity
 
@@ -21,9 +22,6 @@ from mien.data.contract.align import TEMPLATE_PX, similarity
 _BOX_PX: Final = Box(11.0, -3.5, 89.5, 118.0)
 _MARGIN: Final = 0.4  # of the box, on each side, where its face is searched
 _MIN_IOU: Final = 0.3  # of a given box and the detected one: they may be drawn by different rules
-# About 1 % of the faces of FERPlus, by which the template was set, are smaller or more shifted (391 of validation).
-_MAX_SCALE: Final = 1.75
-_MAX_SHIFT_PX: Final = 30.0
 
 
 def detection_of(landmarks_px: Array) -> Detection:
@@ -47,17 +45,6 @@ def whole_face(image: Array) -> Detection:
     margin = (CROP_PX - np.array([width, height]) / scale) / 2
     landmarks = ((np.array(TEMPLATE_PX) - margin) * scale).astype(np.float32)
     return Detection(Box(0.0, 0.0, float(width), float(height)), landmarks, 1.0)
-
-
-def differs_in_framing(image: Array, detector: Detector) -> bool:
-    """Whether a face is detected in an image that is one face, but much smaller or elsewhere than the model expects."""
-    faces = detector.detect(image)
-    if not faces:
-        return False
-    expected, detected = similarity(whole_face(image).landmarks_px), similarity(faces[0].landmarks_px)
-    scale = math.hypot(*detected[:, 0]) / math.hypot(*expected[:, 0])
-    shift = detected @ [*np.linalg.solve(expected[:, :2], CROP_PX / 2 - expected[:, 2]), 1] - CROP_PX / 2
-    return scale > _MAX_SCALE or float(np.abs(shift).max()) > _MAX_SHIFT_PX
 
 
 def detections_at(image: Array, boxes: Sequence[Box | Detection], detector: Detector) -> tuple[Detection, ...]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from mien.app.inference.detect.search import is_tiled
+from mien.app.inference.search import is_tiled
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage
 from mien.data.contract.decode import Probe, open_image, probe, tiff_entries, upright_rgb

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from mien.app.inference.detect import base, search
-from mien.app.inference.detect.builtin import score_threshold
+from mien.app.inference import search
+from mien.app.inference.detector import score_threshold
 from mien.app.inference.tracking import CUT_CHANGE, MEAN, NEW_TRACK_COST, TrackingRules
 from mien.app.settings import InferenceSettings
 from mien.data import quality
@@ -50,7 +50,6 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
             "first_px": settings.detection_px,
             "second_px": settings.detection_max_px,
             "detect_rotated": settings.detect_rotated,
-            "min_eye_distance_px": base.MIN_EYE_DISTANCE_PX,
         },
         "detector": {
             "name": "builtin",

@@ -9,12 +9,12 @@ from typing import Any, Final, Self
 import numpy as np
 
 from mien.app.errors import InvalidFace, InvalidRequest
-from mien.app.inference.boxes import detections_at, differs_in_framing, whole_face
+from mien.app.inference.boxes import detections_at, whole_face
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import Decoded, decode_image
-from mien.app.inference.detect import Detector, create_detector
-from mien.app.inference.detect.search import is_tiled
+from mien.app.inference.detector import Detector, create_detector
 from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Landmarks, Photo, with_ambiguity
+from mien.app.inference.search import is_tiled
 from mien.app.settings import InferenceSettings
 from mien.data.contract import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
 from mien.data.contract.align import similarity
@@ -48,7 +48,6 @@ class Labeler:
         *,
         whole: bool = False,
         boxes: Sequence[Box | Detection] | None = None,
-        min_face_px: float = 0.0,
         keep_pixels: bool = False,
         admit: Callable[[Probe], None] | None = None,
     ) -> Photo:
@@ -60,8 +59,6 @@ class Labeler:
                 pixels, such as a crop of `mien label`, is taken as it is.
             boxes: the faces, instead of detected ones; the result has one face for each, in this order. Boxes are in
                 pixels of the upright photo; a Detection has landmarks, too (`boxes.py`).
-            min_face_px: ignore detected faces whose shorter side is smaller; those below the setting are always
-                ignored.
             keep_pixels: keep the pixels in the result.
             admit: for the bytes of an untrusted sender: see `decode_image`.
         Raises: DecodeError and its subclasses; InvalidFace, for boxes that cannot be used, or a whole image of a
@@ -78,12 +75,10 @@ class Labeler:
         with timed(timings_ms, "detect"):
             if whole:
                 detections = (_whole_face(decoded.image),)
-                is_crop = decoded.image.shape[:2] == (CROP_PX, CROP_PX)
-                notes = () if is_crop or not differs_in_framing(decoded.image, self.detector) else ("framing",)
             elif boxes is not None:
                 detections = self._at_boxes(decoded.image, boxes)
             else:
-                detections, notes = self._detect(decoded, min_face_px)
+                detections, notes = self._detect(decoded)
         smallest_px = min((face.box.short_side_px for face in detections), default=np.inf)
         if decoded.scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * decoded.scale:
             with timed(timings_ms, "decode"):
@@ -111,11 +106,10 @@ class Labeler:
             return decode_image(image, self.settings, reduced=reduced, admit=admit)
         return Decoded(image, width=image.shape[1], height=image.shape[0])
 
-    def _detect(self, decoded: Decoded, min_face_px: float) -> tuple[tuple[Detection, ...], tuple[str, ...]]:
-        """Faces of at least `min_face_px`, in pixels of the photo, largest first, at most `max_faces`; and notes."""
-        smallest = max(min_face_px, self.settings.min_face_px)
+    def _detect(self, decoded: Decoded) -> tuple[tuple[Detection, ...], tuple[str, ...]]:
+        """Faces of at least `min_face_px`, at most `max_faces`, in pixels of the photo, largest first; and notes."""
         faces = [face.scaled(decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
-        faces = [face for face in faces if face.box.short_side_px >= smallest]
+        faces = [face for face in faces if face.box.short_side_px >= self.settings.min_face_px]
         limit, size = self.settings.max_faces, (decoded.width, decoded.height)
         is_reduced = max(size) > 2 * self.settings.detection_max_px and not is_tiled(*size, self.settings)
         notes = {"max_faces": len(faces) > limit, "reduced_search": is_reduced}

@@ -22,7 +22,6 @@ from mien.data.quality import AMBIGUOUS_BELOW, head_pose
 NOTES: Final = {
     "max_faces": "the photo has more faces than the limit (--max-faces); the largest are labeled",
     "reduced_search": "searched at reduced size, without faces below 1/160 of the long side; --small-faces finds these",
-    "framing": "the face fills less of the image, or another part of it, than in the faces that the model learned from",
 }
 NO_CROPS: Final = np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
 

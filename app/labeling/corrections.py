@@ -18,8 +18,8 @@ from typing import BinaryIO, Final
 
 import filelock
 
-from mien.app.inference.detect.base import iou
 from mien.app.inference.records import Box, Face
+from mien.app.inference.search import iou
 from mien.app.labeling.files import CORRECTIONS, STATE_DIR, LabelingError, disk_errors
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Result

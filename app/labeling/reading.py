@@ -31,8 +31,6 @@ IMAGE_EXTENSIONS: Final = _RAW | frozenset(
         *(".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
     )
 )
-# First bytes of images with other names, such as IMG_0001 and photo.jpg_original
-_SIGNATURES: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*")
 VIDEOS: Final = frozenset(
     (
         *(".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts", ".m2ts", ".ogv"),
@@ -143,8 +141,7 @@ def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Fai
         error = ImageTooLarge(str(error) or "out of memory")
     if not isinstance(error, MienError):
         return Failure("failed", f"{type(error).__name__}: {error}")
-    is_named = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS | VIDEOS
-    is_image = is_named or (payload or b"").startswith(_SIGNATURES)
+    is_image = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS | VIDEOS
     if isinstance(error, UnsupportedImage) and not is_image:
         return Failure("not_an_image", str(error), "skipped")
     is_image |= payload is not None and not isinstance(error, EmptyImage)  # a decoder knows its format

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 from pydantic_core import PydanticCustomError
 
-from mien.app.inference.records import Face, ImageData
+from mien.app.inference.records import NOTES, Face, ImageData
 from mien.app.service.problems import problem_body, problem_for
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -34,15 +34,7 @@ class KnownFields(BaseModel):
         return handler(data)
 
 
-class FaceOptions(KnownFields):
-    """Query parameters of everything that finds faces."""
-
-    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
-        None, description="ignore faces whose shorter side is smaller, pixels"
-    )
-
-
-class LabelOptions(FaceOptions):
+class LabelOptions(KnownFields):
     """Query parameters of a request."""
 
     crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
@@ -110,6 +102,9 @@ class ImageResult(Record):
     width: int | None = Field(description="pixels, upright; null if the image could not be read")
     height: int | None = Field(description="pixels, upright; null if the image could not be read")
     faces: list[Face]
+    notes: tuple[str, ...] = Field(
+        (), description="codes of what to know about the image: " + "; ".join(map(": ".join, NOTES.items()))
+    )
     timings_ms: dict[str, Milliseconds] = Field(
         {}, description="milliseconds per stage: decode, detect, align, classify"
     )

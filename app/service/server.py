@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from mien.app.inference.detect import best_detector
-from mien.app.inference.detect.weights import YUNET_FILE
+from mien.app.inference.detector import YUNET_FILE, detector_name
 from mien.app.main import create_app, open_labeler
 from mien.app.service.logs import log_config
 from mien.app.settings import Settings
@@ -37,7 +36,7 @@ def run(settings: Settings) -> None:
     options = uvicorn_options(settings)
     logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
     with json_errors(settings.log_format):
-        if settings.detector == "auto" and settings.models_dir is not None and best_detector(settings) != "yunet":
+        if settings.detector == "auto" and settings.models_dir is not None and detector_name(settings) != "yunet":
             _log.warning(
                 "MIEN_MODELS_DIR=%s has no %s: the built-in detector is used. Copy the file there, or unset the "
                 "variable",

@@ -84,7 +84,6 @@ class Service:
                     payload,
                     whole=options.whole,
                     boxes=boxes,
-                    min_face_px=options.min_face_px or 0.0,
                     keep_pixels=options.annotate,
                     admit=lambda size: reserve(memory_px(size)),
                 )

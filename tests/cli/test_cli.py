@@ -8,12 +8,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import requests
 from click.testing import Result
 from typer.testing import CliRunner
 
 from mien.app.cli import app
 from mien.app.cli.training import COMMANDS
-from mien.app.inference.detect import weights
+from mien.app.inference import detector
 from tests.support import ROOT, output_of, tiny_artifact
 
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
@@ -52,7 +53,7 @@ print("loaded:", [name for name in {heavy} if name in sys.modules])
     ("environment", "message"),
     [
         ({}, "model.fp32.onnx has sha256"),
-        ({"MIEN_DETECTOR": None, "MIEN_MODELS_DIR": "."}, f"{weights.YUNET_FILE} has sha256"),
+        ({"MIEN_DETECTOR": None, "MIEN_MODELS_DIR": "."}, f"{detector.YUNET_FILE} has sha256"),
     ],
 )
 def test_doctor_reports_what_cannot_be_served(
@@ -60,7 +61,7 @@ def test_doctor_reports_what_cannot_be_served(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tiny_artifact(tmp_path / "tiny.test")
-    (tmp_path / weights.YUNET_FILE).write_bytes(b"not the network")
+    (tmp_path / detector.YUNET_FILE).write_bytes(b"not the network")
     command, embedded = ("doctor", "--model", "tiny.test", "--device", "cpu"), {"MIEN_DETECTOR": "builtin"}
     assert mien(*command, **embedded).exit_code == 0
     if not environment:
@@ -116,11 +117,11 @@ def test_without_torch_one_line_names_the_command_to_install_it(monkeypatch: pyt
 def test_without_a_network_the_detector_in_the_clone_is_named_within_three_seconds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    connect = Mock(side_effect=TimeoutError("no response"))
-    monkeypatch.setattr(weights, "_connect", connect)
-    monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path / "cache")
+    get = Mock(side_effect=requests.ConnectTimeout("no response"))
+    monkeypatch.setattr(requests, "get", get)
+    monkeypatch.setattr(detector, "cache_dir", lambda: tmp_path / "cache")
     done = mien("models", "pull", "--optional", MIEN_MODELS_DIR=None)
     (line,) = done.output.splitlines()
     assert (done.exit_code, line.startswith("Detector: "), "yunet" in line.split()[1]) == (0, True, False)
-    connect.assert_called_once_with(weights.YUNET_URL, 3.0)
+    assert (get.call_args.args, get.call_args.kwargs["timeout"]) == ((detector.YUNET_URL,), 3.0)
     assert mien("models", "pull", MIEN_MODELS_DIR=None).exit_code == 1

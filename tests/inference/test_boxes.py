@@ -3,7 +3,6 @@
 from pathlib import Path
 from unittest.mock import Mock
 
-import cv2
 import numpy as np
 import pytest
 
@@ -11,7 +10,7 @@ from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Detection
 from mien.app.settings import InferenceSettings
-from mien.data.contract import CROP_PX, Array, align, decode, fit
+from mien.data.contract import Array, align, decode, fit
 from mien.data.contract.align import TEMPLATE_PX
 from tests.support import gradient_image, sample_photo
 
@@ -52,7 +51,7 @@ def test_a_box_is_aligned_by_the_landmarks_in_it_however_it_is_drawn(
 
 def test_every_box_becomes_a_face_in_the_order_given(labeler: Labeler, photo: Array, detected: Detection) -> None:
     nothing = Box(5, 300, 40, 60)
-    labeled = labeler.label(photo, boxes=[nothing, detected.box], min_face_px=500)
+    labeled = labeler.label(photo, boxes=[nothing, detected.box])
     assert [face.box for face in labeled.faces] == [nothing, detected.box]
     assert labeled.faces[0].detection_score == 0 < labeled.faces[1].detection_score
     assert labeler.label(photo, boxes=[]).faces == ()
@@ -92,14 +91,11 @@ def test_a_crop_is_classified_as_it_is(labeler: Labeler, photo: Array, detected:
             labeler.prepare(image, **options)  # type: ignore[arg-type]
 
 
-def test_other_framing_than_in_training_and_more_faces_than_the_limit_are_noted(
-    labeler: Labeler, photo: Array, detected: Detection
-) -> None:
-    crop = align(photo, detected.landmarks_px)
-    x, y, width, height = (round(value) for value in detected.box)
-    loose = photo[max(0, y - height) : y + 2 * height, max(0, x - width) : x + 2 * width]
-    as_crop = cv2.resize(loose, (CROP_PX, CROP_PX))  # taken as it is
-    for image, notes in ((crop, ()), (cv2.resize(crop, (48, 48)), ()), (loose, ("framing",)), (as_crop, ())):
-        assert labeler.label(image, whole=True).notes == notes
+def test_an_image_that_is_one_face_is_not_searched(labeler: Labeler, photo: Array) -> None:
+    detector = Mock(detect=Mock(side_effect=AssertionError("searched")))
+    assert len(Labeler(detector, labeler.classifier, labeler.settings).label(photo, whole=True).faces) == 1
+
+
+def test_more_faces_than_the_limit_are_noted(labeler: Labeler, photo: Array, detected: Detection) -> None:
     for count, notes in ((2, ()), (3, ("max_faces",))):
         assert finding(labeler, *[detected] * count, max_faces=2).label(photo).notes == notes

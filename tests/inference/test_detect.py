@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from mien.app.errors import SettingsError
-from mien.app.inference.detect import create_detector, weights
-from mien.app.inference.detect.base import Detector
-from mien.app.inference.detect.yunet import create
+from mien.app.inference import detector as detector_module
+from mien.app.inference.detector import YUNET_FILE, Detector, create_detector
 from mien.app.inference.records import Detection
 from mien.app.settings import load_settings
 from mien.data.contract import Array, decode, roll_degrees
@@ -90,18 +89,18 @@ def test_plain_textures_have_no_face_and_the_threshold_of_the_settings_counts(de
 
 
 def test_auto_without_yunet_is_the_builtin_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "cache_dir", lambda: None)
+    monkeypatch.setattr(detector_module, "cache_dir", lambda: None)
     assert create_detector(load_settings(models_dir=tmp_path)).name == "builtin"
-    with pytest.raises(SettingsError, match=r"'hog': expected auto, builtin, yunet"):
-        create_detector(load_settings(detector="hog"))
+    with pytest.raises(SettingsError, match=r"'auto', 'builtin' or 'yunet'"):
+        load_settings(detector="hog")
 
 
 def test_rows_of_yunet_equal_those_of_opencv(photo: Array) -> None:
     folder = folder_from_environment("MIEN_MODELS_DIR")
-    yunet = create(load_settings(models_dir=folder, device="cpu", threads=1))
+    yunet = create_detector(load_settings(detector="yunet", models_dir=folder, device="cpu", threads=1))
     for size in ((97, 87), (320, 288), (641, 577)):
         image = cv2.resize(photo, size, interpolation=cv2.INTER_AREA)
-        opencv = cv2.FaceDetectorYN.create(str(folder / weights.YUNET_FILE), "", size, 0.6, NMS_IOU, TOP_K)
+        opencv = cv2.FaceDetectorYN.create(str(folder / YUNET_FILE), "", size, 0.6, NMS_IOU, TOP_K)
         ours, theirs = yunet.rows(image), opencv.detect(cv2.cvtColor(image, cv2.COLOR_RGB2BGR))[1]
         assert len(ours) == len(theirs) >= 1
         assert np.abs(ours - theirs).max() < 0.01

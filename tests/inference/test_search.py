@@ -4,9 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.detect.base import largest_first, plausible
-from mien.app.inference.detect.search import COMPARED_PX, find_faces
 from mien.app.inference.records import Box, Detection
+from mien.app.inference.search import COMPARED_PX, find_faces, largest_first, plausible
 from mien.app.settings import Settings
 from mien.data.contract import Array, roll_degrees
 
@@ -56,6 +55,13 @@ def test_one_upright_face_takes_one_pass() -> None:
     faces = find_faces(photo(1280, 960, (300, 200, 400)), network, SETTINGS)
     assert network.sizes == [(640, 480)]
     assert tuple(faces[0].box) == pytest.approx((300, 200, 400, 400), abs=4)
+
+
+@pytest.mark.parametrize("side", [100, 160])
+def test_a_small_image_is_searched_once(side: int) -> None:
+    network = MarkFinder()
+    (face,) = find_faces(photo(side, side, (30, 20, 30)), network, SETTINGS)
+    assert (len(network.sizes), face.box.width) == (1, pytest.approx(30, abs=2))
 
 
 def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:

@@ -1,13 +1,17 @@
 """YuNet's file: where it is searched for, how it is downloaded, and the rejection of any other file."""
 
 import hashlib
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from mien.app.errors import DetectorUnavailable, DownloadError
-from mien.app.inference.detect import weights
-from mien.app.inference.detect.weights import YUNET_FILE, fetch_yunet, find_yunet
+from mien.app.inference import detector
+from mien.app.inference.detector import YUNET_FILE, fetch_yunet, find_yunet
 
 GOOD = b"stands for the published network"
 
@@ -15,25 +19,43 @@ GOOD = b"stands for the published network"
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty user cache; the pinned hash is that of `GOOD`."""
-    monkeypatch.setattr(weights, "YUNET_SHA256", hashlib.sha256(GOOD).hexdigest())
-    monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(detector, "YUNET_SHA256", hashlib.sha256(GOOD).hexdigest())
+    monkeypatch.setattr(detector, "cache_dir", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
-def test_only_the_published_file_is_written_and_then_found(tmp_path: Path, cache: Path) -> None:
-    published = tmp_path / "published.onnx"  # urllib reads it by its URL, as one of the web
-    published.write_bytes(b"version https://git-lfs.github.com/spec/v1")
-    with pytest.raises(DownloadError, match=r"42 bytes with sha256 .* expected .* Nothing was written"):
-        fetch_yunet(url=published.as_uri())
-    assert not cache.exists()
+@pytest.fixture
+def published(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A file that a web server publishes, and its URL."""
+    path = tmp_path / "web" / "published.onnx"
+    path.parent.mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(path.parent))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield path, f"http://127.0.0.1:{server.server_port}/{path.name}"
+        server.shutdown()
+
+
+def test_only_the_published_file_is_written_and_then_found(published: tuple[Path, str], cache: Path) -> None:
+    path, url = published
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(DownloadError, match=r"another sha256 than .* Nothing was written"):
+        fetch_yunet(url=url)
+    assert not list(cache.glob("*"))
     for damaged in (None, b"half"):  # which is fetched again
-        published.write_bytes(GOOD)
+        path.write_bytes(GOOD)
         if damaged:
             (cache / YUNET_FILE).write_bytes(damaged)
-        assert fetch_yunet(url=published.as_uri()).read_bytes() == GOOD
-        published.unlink()
-        assert fetch_yunet(url=published.as_uri()) == find_yunet(None) == cache / YUNET_FILE
+        assert fetch_yunet(url=url).read_bytes() == GOOD
+        path.unlink()
+        assert fetch_yunet(url=url) == find_yunet(None) == cache / YUNET_FILE
     assert [file.name for file in cache.iterdir()] == [YUNET_FILE]
+    (cache / YUNET_FILE).unlink()
+    with pytest.raises(DownloadError, match=r"cannot download .*404.*MIEN_DETECTOR=auto uses the built-in"):
+        fetch_yunet(url=url)
 
 
 def test_a_damaged_file_is_named_and_never_skipped(tmp_path: Path, cache: Path) -> None:

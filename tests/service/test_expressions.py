@@ -15,7 +15,7 @@ from mien.app.service.routes import HeldResponse
 from mien.app.service.routes.expressions import _pieces
 from mien.data.contract import decode
 from tests.support import encoded, gradient_image
-from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem
+from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem, upright_face
 
 
 def test_a_multipart_photo_comes_back_with_its_face(client: TestClient) -> None:
@@ -42,12 +42,11 @@ def test_a_bad_image_among_good_ones_has_an_error(connect: Connect) -> None:
     assert {image["width"] for image in bad} == {None}
 
 
-def test_options_change_threshold_and_smallest_face(client: TestClient) -> None:
-    face = post(client, PHOTO, confidence_threshold=1, min_face_px=80).json()["images"][0]["faces"][0]
+def test_a_threshold_changes_what_is_uncertain(client: TestClient) -> None:
+    face = post(client, PHOTO, confidence_threshold=1).json()["images"][0]["faces"][0]
     assert (face["uncertain"], face["reasons"][0]) == (True, "covered")
     sure = post(client, PHOTO, confidence_threshold=0).json()["images"][0]["faces"][0]
     assert (sure["label"], sure["uncertain"]) == (face["label"], False)
-    assert post(client, PHOTO, min_face_px=81).json()["images"][0]["faces"] == []
 
 
 def test_the_annotated_image_differs_from_the_photo_at_the_face_only(client: TestClient) -> None:
@@ -132,3 +131,12 @@ def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytes
     problem(response, 500, "internal-error")
     assert response.headers["x-request-id"] == "case-7"
     assert "secret detail" in caplog.text, "the log has it"
+
+
+def test_notes_tell_what_may_be_missing_in_an_image(connect: Connect) -> None:
+    two = Mock(detect=lambda _: [upright_face(100, 100), upright_face(300, 300)])
+    two.name = "two"  # not an argument of Mock
+    client = connect(detector=two, max_faces=1, detection_max_px=640, detection_tiles="never")
+    assert post(client, PHOTO).json()["images"][0]["notes"] == ["max_faces"]
+    large = encoded(gradient_image(1300, 400), "JPEG")
+    assert post(client, large).json()["images"][0]["notes"] == ["max_faces", "reduced_search"]

@@ -231,6 +231,7 @@ def image_result(
             )
             for face, explanation in zip(photo.faces, explanations, strict=True)
         ],
+        notes=photo.notes,
         timings_ms=photo.timings_ms,
         annotated=None
         if photo.pixels is None

@@ -18,8 +18,8 @@ from mien.app.errors import CapacityError, RequestError
 from mien.app.inference.records import Face, Photo
 from mien.app.service.routes import UNIQUE_OPTIONS, TheService
 from mien.app.service.schemas import (
-    FaceOptions,
     Fraction,
+    KnownFields,
     LabelOptions,
     Milliseconds,
     ProblemDetails,
@@ -39,7 +39,7 @@ _CLOSE_REASONS: Final = {
 }
 
 
-class StreamOptions(FaceOptions):
+class StreamOptions(KnownFields):
     """Query parameters of a stream, as those of an image."""
 
     confidence_threshold: Fraction | None = None
@@ -135,7 +135,7 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
 
 async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
-    label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
+    label_options = LabelOptions(confidence_threshold=options.confidence_threshold)
     while True:
         number, payload = await newest.get()
         try:

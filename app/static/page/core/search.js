@@ -1,4 +1,4 @@
-// Faces at several sizes and rotations of an image, merged: app/inference/detect/search.py and base.py in the browser.
+// Faces at several sizes and rotations of an image, merged: app/inference/search.py in the browser.
 // `rows(picture)` runs the network; a face is {box: [x, y, width, height], points: [[x, y], ...], score}.
 
 import { similarity } from "./align.js";
@@ -27,7 +27,8 @@ export class Search {
     const longSide = Math.max(picture.width, picture.height);
     const smallest = faces.length ? Math.min(...faces.map(({ box }) => Math.min(box[2], box[3]))) : 0;
     if (smallest * Math.min(1, firstPx / longSide) >= smallPx) return faces;
-    for (const px of longSide > firstPx ? [closeUpPx, secondPx] : [closeUpPx]) faces.push(...(await this.onePass(picture, px)));
+    const passes = [[closeUpPx, longSide > closeUpPx], [secondPx, longSide > firstPx]]; // without those with the pixels of the first
+    for (const [px] of passes.filter(([, differs]) => differs)) faces.push(...(await this.onePass(picture, px)));
     return this.merge(faces);
   }
 

@@ -16,16 +16,17 @@ from typing import Final
 import cv2
 import numpy as np
 
-from mien.app.inference.detect.base import iou, largest_first, plausible
 from mien.app.inference.records import Box, Detection
 from mien.app.settings import InferenceSettings
-from mien.data.contract import Array
+from mien.data.contract import Array, DegenerateLandmarks
+from mien.data.contract.align import similarity
 from mien.models.detector.decode import turned_back
 
 # (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that image
 Network = Callable[[Array], Array]
 
 MERGE_IOU: Final = 0.4
+MIN_EYE_DISTANCE_PX: Final = 1.0
 SMALL_FACE_PX: Final = 40.0
 CLOSE_UP_PX: Final = 160
 ROTATED_PX: Final = 480
@@ -131,8 +132,9 @@ def _upright(image: Array, network: Network, settings: InferenceSettings) -> lis
     scale = min(1.0, settings.detection_px / long_side)
     if min((face.box.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
         return faces
-    others = (CLOSE_UP_PX, settings.detection_max_px) if long_side > settings.detection_px else (CLOSE_UP_PX,)
-    return merge(faces + [face for px in others for face in one_pass(image, network, px)])
+    # a pass of an image that is not larger than its size has the pixels of the first
+    passes = ((CLOSE_UP_PX, long_side > CLOSE_UP_PX), (settings.detection_max_px, long_side > settings.detection_px))
+    return merge(faces + [face for px, differs in passes if differs for face in one_pass(image, network, px)])
 
 
 def one_pass(image: Array, network: Network, long_side_px: int) -> list[Detection]:
@@ -228,10 +230,11 @@ def _in_small_copies(image: Array, network: Network) -> list[Detection]:
     height, width = image.shape[:2]
     small = _resized(image, ROTATED_PX)
     scale_x, scale_y = width / small.shape[1], height / small.shape[0]
+    sizes = (ROTATED_PX, CLOSE_UP_PX) if max(small.shape[:2]) > CLOSE_UP_PX else (ROTATED_PX,)
     return [
         rotate_back(face, turns, width=small.shape[1], height=small.shape[0]).scaled(scale_x, scale_y)
         for turns in (1, 2, 3)
-        for px in (ROTATED_PX, CLOSE_UP_PX)
+        for px in sizes
         for face in one_pass(_rotated(small, turns), network, px)
     ]
 
@@ -275,3 +278,47 @@ def rotate_back(face: Detection, turns: int, *, width: int, height: int) -> Dete
     right, bottom = points[:2].max(axis=0)
     box = Box(float(left), float(top), float(right - left), float(bottom - top))
     return Detection(box, points[2:].astype(np.float32), face.score)
+
+
+def plausible(face: Detection, *, width: int, height: int) -> bool:
+    """Whether a detection can be a face in an image of this size.
+
+    It must be finite, overlap the image, be at most three times its size, and have landmarks that define a crop. On
+    images unlike its training data, a network can return boxes of 1e12 px with a score of 1.0.
+    """
+    x, y, box_width, box_height = face.box
+    eyes = face.landmarks_px[1].astype(np.float64) - face.landmarks_px[0]
+    return bool(
+        all(map(math.isfinite, face.box))
+        and np.isfinite(face.landmarks_px).all()
+        and box_width > 0
+        and box_height > 0
+        and max(box_width, box_height) <= 3 * max(width, height)
+        and min(x + box_width, width) > max(x, 0.0)
+        and min(y + box_height, height) > max(y, 0.0)
+        and np.hypot(*eyes) >= MIN_EYE_DISTANCE_PX
+        and _can_be_framed(face)
+    )
+
+
+def _can_be_framed(face: Detection) -> bool:
+    try:
+        similarity(face.landmarks_px)
+    except DegenerateLandmarks:
+        return False
+    return True
+
+
+def largest_first(faces: list[Detection]) -> list[Detection]:
+    """Sort by area, then by position, for a stable order."""
+    return sorted(faces, key=lambda face: (-face.box.width * face.box.height, face.box.x, face.box.y))
+
+
+def iou(a: Box, b: Box) -> float:
+    """Intersection over union of two boxes, 0 to 1."""
+    width = min(a.x + a.width, b.x + b.width) - max(a.x, b.x)
+    height = min(a.y + a.height, b.y + b.height) - max(a.y, b.y)
+    if width <= 0 or height <= 0:
+        return 0.0
+    common = width * height
+    return common / (a.width * a.height + b.width * b.height - common)
