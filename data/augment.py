@@ -1,12 +1,11 @@
-"""Augmentation of training crops with albumentations and timm's RandAugment: uint8 in, uint8 out, reproducible by seed.
+"""Augmentation of training crops with albumentations and torchvision's RandAugment: uint8 in, uint8 out, by seed.
 
 A recipe sets the strengths under `augment`.
 """
 
 import os
 import random
-import re
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 # otherwise, albumentations contacts a server at import to look for a newer version
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
@@ -14,14 +13,14 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations as A
 import cv2
 import numpy as np
-from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torchvision.transforms import v2
 
 from mien.data.contract import Array
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Degrees = Annotated[float, Field(ge=0, le=180)]
-_RAND_AUGMENT: Final = re.compile(r"rand(-((m|n|inc)\d+|(p|mstd)\d+(\.\d+)?))*")
 
 
 class AugmentConfig(BaseModel):
@@ -42,14 +41,7 @@ class AugmentConfig(BaseModel):
     compression: Share = 0.1  # probability
     erase: Share = 0.25  # probability
     color_jitter: Share = 0.0  # hue, saturation and brightness; for RGB crops only
-    rand_augment: str = ""  # RandAugment before all steps, in timm's notation: rand-m9-mstd0.5-inc1 is DeiT's
-
-    @field_validator("rand_augment")
-    @classmethod
-    def _is_timms_notation(cls, notation: str) -> str:
-        if notation and not _RAND_AUGMENT.fullmatch(notation):
-            raise ValueError(f"{notation!r}: expected timm's notation, e.g. rand-m9-mstd0.5-inc1")
-        return notation
+    rand_augment: Annotated[int, Field(ge=0, le=30)] = 0  # magnitude of RandAugment's two operations before all steps
 
 
 class Augment:
@@ -57,38 +49,21 @@ class Augment:
 
     def __init__(self, config: AugmentConfig) -> None:
         self._compose = A.Compose(_steps(config))
-        self._rand_augment: Any = None
-        if config.rand_augment:
-            from timm.data.auto_augment import posterize, rand_augment_transform
-
-            self._rand_augment = rand_augment_transform(config.rand_augment, {"img_mean": (128, 128, 128)})
-            for step in self._rand_augment.ops:
-                if "Posterize" in step.name:  # timm keeps 0 bits at the ends of its range, which Pillow rejects
-                    step.aug_fn = lambda image, bits, **_: posterize(image, max(1, bits))  # type: ignore[no-untyped-call]
+        self._rand_augment = v2.RandAugment(magnitude=config.rand_augment) if config.rand_augment else None
 
     def __call__(self, crop: Array, *, seed: int) -> Array:
         """Augment one (112, 112, C) uint8 crop; equal seeds give equal results."""
-        numpy_seed, python_seed, *rand_augment_seeds = (
-            int(word) for word in np.random.SeedSequence(seed).generate_state(4)
-        )
+        numpy_seed, python_seed, torch_seed = (int(word) for word in np.random.SeedSequence(seed).generate_state(3))
         if self._rand_augment is not None:
-            crop = self._randomly_augmented(crop, *rand_augment_seeds)
+            pixels = torch.from_numpy(np.repeat(crop, 3 // crop.shape[2], axis=2)).permute(2, 0, 1)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(torch_seed)
+                changed: Array = self._rand_augment(pixels).permute(1, 2, 0).contiguous().numpy()
+            crop = changed if crop.shape[2] == 3 else cv2.cvtColor(changed, cv2.COLOR_RGB2GRAY)[..., None]
         # not set_random_seed, which gives each step a generator with the same seed, so that all draw the same numbers
         self._compose.set_random_state(np.random.default_rng(numpy_seed), random.Random(python_seed))
         augmented: Array = self._compose(image=crop)["image"]
         return augmented
-
-    def _randomly_augmented(self, crop: Array, python_seed: int, numpy_seed: int) -> Array:
-        image = Image.fromarray(np.broadcast_to(crop, (*crop.shape[:2], 3)))
-        states = random.getstate(), np.random.get_state()  # noqa: NPY002 (timm draws from both global generators)
-        try:
-            random.seed(python_seed)
-            np.random.seed(numpy_seed)  # noqa: NPY002
-            changed = np.asarray(self._rand_augment(image))
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
-        return changed if crop.shape[2] == 3 else cv2.cvtColor(changed, cv2.COLOR_RGB2GRAY)[..., None]
 
 
 def _steps(config: AugmentConfig) -> list[A.BasicTransform]:

@@ -209,7 +209,9 @@ class RuntimeConfig(StrictModel):
     """Device and speed; the result changes only by rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["fp32", "bf16", "fp16"] = Field("bf16", description="fp16 uses loss scaling and requires cuda")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto", description="auto: bf16 where the device computes it, else fp16 on a GPU, else fp32"
+    )
     compile: bool = Field(False, description="torch.compile: slow start, faster steps; requires a C compiler")
     workers: int = Field(1, ge=0)
     threads: int | None = Field(None, ge=1)

@@ -9,7 +9,6 @@ depend only on the seed, so a resumed run gets the same batches as an uninterrup
 import hashlib
 import logging
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset
+from torchvision.transforms import v2
 
 from mien.data.atomic import atomic_file
 from mien.data.augment import Augment
@@ -369,38 +369,38 @@ class FaceBatches(Dataset[FaceBatch]):
     def __init__(self, faces: Split, recipe: Recipe) -> None:
         self.faces, self.recipe = faces, recipe
         self.steps_per_epoch = len(faces) // recipe.batch_size
-        self._epoch, self._order, self._repeats = -1, np.empty(0, int), np.empty(0, int)
+        self._epoch, self._order = -1, np.empty(0, int)
         self._augment: Augment | None = None
 
-    def _drawn(self, step: int) -> tuple[int, Array, Array]:
-        """Epoch of a step, its faces (B,), and how often each was drawn before in this epoch, (B,)."""
+    def _drawn(self, step: int) -> tuple[int, range, Array]:
+        """Epoch of a step, the positions of its faces in the epoch, and the faces, (B,)."""
         epoch, number = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            sampler, draws = self.recipe.data.sampler, Counter[int]()
-            self._epoch = epoch
+            sampler, self._epoch = self.recipe.data.sampler, epoch
             self._order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=sampler)
-            self._repeats = np.zeros_like(self._order)
-            for place, face in enumerate(self._order.tolist()):
-                self._repeats[place] = draws[face]
-                draws[face] += 1
         size = self.recipe.batch_size
-        batch = slice(number * size, (number + 1) * size)
-        return epoch, self._order[batch], self._repeats[batch]
+        positions = range(number * size, (number + 1) * size)
+        return epoch, positions, self._order[positions.start : positions.stop]
 
     def keys(self, step: int) -> list[str]:
         """Keys of the faces in the batch of a step, to find the cause of a loss that is not finite."""
-        return [self.faces.keys[int(index)] for index in self._drawn(step)[1]]
+        return [self.faces.keys[int(index)] for index in self._drawn(step)[2]]
 
     def __getitem__(self, step: int) -> FaceBatch:
         if self._augment is None:  # created in the worker process
             cv2.setNumThreads(0)
             self._augment = Augment(self.recipe.augment)
-        epoch, chosen, repeats = self._drawn(step)
-        crops = []
-        for face, repeat in zip(chosen.tolist(), repeats.tolist(), strict=True):
-            seed = np.random.SeedSequence([self.recipe.seed, epoch, face, repeat]).generate_state(1)[0]
-            crops.append(self._augment(np.asarray(self.faces.crops[face]), seed=int(seed)))
+        epoch, positions, chosen = self._drawn(step)
+        crops = [
+            self._augment(np.asarray(self.faces.crops[face]), seed=seed_of(self.recipe.seed, epoch, position))
+            for position, face in zip(positions, chosen.tolist(), strict=True)
+        ]
         return FaceBatch(torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen]))
+
+
+def seed_of(seed: int, epoch: int, position: int) -> int:
+    """Seed of the random numbers of a face, or of the step that begins with it, by its position in the epoch."""
+    return int(np.random.SeedSequence([seed, epoch, position]).generate_state(1)[0])
 
 
 def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:
@@ -423,37 +423,18 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
     return draw.choice(len(labels), size=len(labels), p=(share / counts)[place] / len(labels))
 
 
-_STREAM = 0x6D6978  # differs from the seeds of order and augmentation
-
-
-def mix(crops: Tensor, targets: Tensor, config: MixConfig, *, seed: int, step: int) -> tuple[Tensor, Tensor]:
-    """Mix a batch; the input tensors are not modified.
+def mix(crops: Tensor, targets: Tensor, config: MixConfig) -> tuple[Tensor, Tensor]:
+    """Mix each face of a batch with the one before it; with both ways, each has half of the mixed batches.
 
     Args:
         crops: (B, H, W, C) uint8.
-        targets: (B, 7) class shares.
-    Returns: mixed crops and targets; face i is combined with face B - 1 - i.
+        targets: (B, K) class shares.
+    Returns: crops and targets; mixed crops are float32, 0 to 255.
     """
-    rng = np.random.default_rng([_STREAM, seed, step])
-    if not (config.mixup or config.cutmix) or rng.random() >= config.probability:
+    ways = [v2.MixUp(alpha=config.mixup)] if config.mixup else []
+    ways += [v2.CutMix(alpha=config.cutmix)] if config.cutmix else []
+    if not ways:
         return crops, targets
-    use_cutmix = bool(config.cutmix) and (not config.mixup or rng.random() < 0.5)
-    alpha = config.cutmix if use_cutmix else config.mixup
-    lam = float(rng.beta(alpha, alpha))
-    if use_cutmix:
-        crops, lam = _cutmix(crops, lam, rng)
-    else:
-        crops = (crops.float() * lam + crops.flip(0).float() * (1 - lam)).round().to(crops.dtype)
-    return crops, targets * lam + targets.flip(0) * (1 - lam)
-
-
-def _cutmix(crops: Tensor, lam: float, rng: np.random.Generator) -> tuple[Tensor, float]:
-    """Paste a box from the reversed batch; returns the share of pixels that remain, as the box is clipped."""
-    height, width = crops.shape[1:3]
-    half_y, half_x = (int(side * math.sqrt(1 - lam)) // 2 for side in (height, width))
-    y, x = int(rng.integers(height)), int(rng.integers(width))
-    top, bottom = max(0, y - half_y), min(height, y + half_y)
-    left, right = max(0, x - half_x), min(width, x + half_x)
-    mixed = crops.clone()
-    mixed[:, top:bottom, left:right] = crops.flip(0)[:, top:bottom, left:right]
-    return mixed, 1 - (bottom - top) * (right - left) / (height * width)
+    transform = v2.RandomApply([v2.RandomChoice(ways)], p=config.probability)
+    mixed, targets = transform(crops.permute(0, 3, 1, 2).float(), targets)
+    return mixed.permute(0, 2, 3, 1), targets

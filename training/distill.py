@@ -148,5 +148,5 @@ class _Graph(nn.Module):
         self.session = open_graph(path)
 
     def forward(self, crops: Tensor) -> Heads:  # (B, 112, 112, C) uint8
-        logits = run_graph(self.session, crops.expand(-1, -1, -1, 3).cpu().numpy())
+        logits = run_graph(self.session, crops.expand(-1, -1, -1, 3).round().to(torch.uint8).cpu().numpy())
         return Heads(torch.from_numpy(logits).to(crops.device))

@@ -40,6 +40,7 @@ from mien.models.backbones import published_terms
 from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
 from mien.models.network import FaceNetwork, Head
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as
+from mien.training.data import seed_of
 
 logger = logging.getLogger("mien.training")
 
@@ -230,8 +231,6 @@ class Run:
                 num_workers=workers,
                 prefetch_factor=4 if workers else None,
                 pin_memory=self.device.type == "cuda",
-                # otherwise, the loader would use the global generator, which dropout uses
-                generator=torch.Generator().manual_seed(self.recipe.seed),
             )
             self._loaded = iter(loader)
         epoch, first = divmod(self.step, self.steps_per_epoch)
@@ -244,6 +243,9 @@ class Run:
             self._requested = time.perf_counter()
             for loaded in islice(self._loaded, self.steps_per_epoch - first):
                 self._waited_s += time.perf_counter() - self._requested
+                # of dropout and mixing; nothing else needs the global generators
+                position = self.step % self.steps_per_epoch * self.recipe.batch_size
+                torch.manual_seed(seed_of(self.recipe.seed, epoch, position))
                 yield loaded._make(tensor.to(self.device, non_blocking=True) for tensor in loaded)
                 progress.update(bar, advance=1, note=self._note)
         self._check_finite()
@@ -340,8 +342,7 @@ class Run:
     def _save(self) -> None:
         self._check_finite()
         state = {name: stateful.state_dict() for name, stateful in self.state.items()}
-        random = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
-        save(self.out / LAST, {**state, **random, **self._position(), "sums": self._sums})
+        save(self.out / LAST, {**state, **self._position(), "sums": self._sums})
 
     def _resume(self) -> None:
         """Continue at the checkpoint, if there is one, and drop what was logged after it."""
@@ -355,9 +356,6 @@ class Run:
             if name in state:  # no loss scaler, if the precision was another one
                 stateful.load_state_dict(state[name])
         self._sums = {name: value.to(self.device) for name, value in state["sums"].items()}
-        torch.set_rng_state(state["rng"])
-        if state["cuda_rng"]:  # maybe of a machine with more GPUs
-            torch.cuda.set_rng_state_all(state["cuda_rng"][: torch.cuda.device_count()])
         logger.info("resumed at step %d of %d", self.step, self.steps)
 
     def _check(self) -> dict[str, Any] | None:

@@ -7,6 +7,8 @@ resume; the losses are those of an uninterrupted run.
 """
 
 import logging
+import timeit
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,8 @@ def train(recipe: Recipe, out: Path) -> Path:
     """
     optim, teachers = recipe.optim, recipe.distillation.teachers
     check_weights("distillation.teachers", *teachers)
-    device, autocast = choose_device(recipe.runtime)
+    device, dtype = choose_device(recipe.runtime)
+    autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
     torch.manual_seed(recipe.seed)
     faces, valid, facts = read_faces(recipe)
     network = build_network(recipe, faces.classes, resumed=(out / LAST).exists())
@@ -49,12 +52,12 @@ def train(recipe: Recipe, out: Path) -> Path:
     batches = FaceBatches(faces, recipe)
     optimizer = build_optimizer(network.backbone, optim)
     scheduler = build_scheduler(optimizer, optim, epochs=recipe.epochs, steps_per_epoch=batches.steps_per_epoch)
-    scaler = torch.amp.GradScaler(device.type, enabled=recipe.runtime.precision == "fp16")
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
     ema = None if optim.ema_decay is None else ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True)
     averaged: nn.Module = network if ema is None else ema.module
     start = [] if recipe.model.init_from is None else [recipe.model.init_from]
     facts |= provenance(recipe.model, facts["learned_from"], folders=(*teachers, *start))
-    facts |= {"parameters": parameters(network)}
+    facts |= {"parameters": parameters(network), "precision": str(dtype).removeprefix("torch.")}
     state: dict[str, Any] = {"network": network, "optimizer": optimizer}
     state |= {"ema": averaged} if ema is not None else {}
     state |= {"scaler": scaler} if scaler.is_enabled() else {}
@@ -64,13 +67,14 @@ def train(recipe: Recipe, out: Path) -> Path:
             for batch in run.batches():
                 scheduler.step_update(run.step)
                 optimizer.zero_grad(set_to_none=True)
-                crops, targets = mix(batch.crops, batch.targets, recipe.mix, seed=recipe.seed, step=run.step)
+                crops, targets = mix(batch.crops, batch.targets, recipe.mix)
                 taught = teach(crops) if teach else None
                 parts = losses(forward(crops), targets, taught, recipe, log_prior=log_prior)
                 scaler.scale(parts["loss"]).backward()
                 if optim.sam_rho is not None:
                     with perturbed_weights(network, optim.sam_rho):
-                        losses(forward(crops), targets, taught, recipe, log_prior=log_prior)["loss"].backward()
+                        again = losses(forward(crops), targets, taught, recipe, log_prior=log_prior)
+                        scaler.scale(again["loss"]).backward()
                 scaler.unscale_(optimizer)
                 grad_norm = nn.utils.clip_grad_norm_(network.parameters(), optim.clip_grad_norm or float("inf"))
                 scaler.step(optimizer)
@@ -88,8 +92,11 @@ def train(recipe: Recipe, out: Path) -> Path:
     return out
 
 
-def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.autocast]:
-    """Choose device and precision; also sets the number of threads and the attention kernel. Raises: RecipeError."""
+def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.dtype]:
+    """Choose device and precision; also sets the number of threads and the attention kernel.
+
+    `auto` is bf16 where the device computes it, else fp16 on a GPU, else fp32. Raises: RecipeError.
+    """
     wanted = ("cuda" if torch.cuda.is_available() else "cpu") if runtime.device == "auto" else runtime.device
     if wanted == "cuda" and not torch.cuda.is_available():
         raise RecipeError("runtime.device cuda: torch finds no GPU; use auto or cpu")
@@ -99,8 +106,19 @@ def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.autocast]
         torch.set_num_threads(runtime.threads)
     # torch's fused attention is slow for 50 tokens on a CPU: the tiny hybrid takes 0.65 s per step, 0.46 s without it
     set_fused_attn(wanted == "cuda")
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[runtime.precision]
-    return torch.device(wanted), torch.autocast(wanted, dtype, enabled=dtype != torch.float32)
+    precision: str = runtime.precision
+    if precision == "auto" and wanted == "cuda":
+        precision = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    elif precision == "auto":
+        precision = "bf16" if _multiplies_faster_in_bf16() else "fp32"
+    return torch.device(wanted), {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def _multiplies_faster_in_bf16() -> bool:
+    """Whether this processor multiplies matrices faster in bf16 than in fp32, as those with AMX or AVX512-BF16."""
+    matrices = (torch.ones(1024, 1024, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    bf16_s, fp32_s = (min(timeit.repeat(partial(torch.mm, matrix, matrix), number=1, repeat=4)) for matrix in matrices)
+    return bf16_s < fp32_s
 
 
 def build_network(recipe: Recipe, classes: tuple[str, ...], *, resumed: bool) -> FaceNetwork:

@@ -98,26 +98,16 @@ def batch(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
 BOTH = MixConfig(mixup=0.8, cutmix=1.0)
 
 
-def test_crops_and_targets_are_mixed_equally_with_the_reversed_batch() -> None:
+def test_crops_and_targets_are_mixed_equally_with_the_face_before() -> None:
     crops, targets = batch(6)
     for step in range(20):
-        mixed, shares = mix(crops, targets, BOTH, seed=0, step=step)
-        assert mixed.dtype == torch.uint8
+        torch.manual_seed(step)
+        mixed, shares = mix(crops, targets, BOTH)
         torch.testing.assert_close(shares.sum(dim=1), torch.ones(6))
         share = float(shares[0, 0])
         own = (mixed == crops).float().mean().item()
-        blend = crops.float() * share + crops.flip(0).float() * (1 - share)
-        is_cut = bool(((mixed == crops) | (mixed == crops.flip(0))).all())
+        blend = crops.float() * share + crops.roll(1, 0).float() * (1 - share)
+        is_cut = bool(((mixed == crops) | (mixed == crops.roll(1, 0))).all())
         assert is_cut or float((mixed.float() - blend).abs().max()) <= 0.5
         if is_cut:
             assert own == pytest.approx(share, abs=0.03)  # only the box, except for pixels that happen to be equal
-
-
-def test_mixing_depends_on_seed_and_step_only() -> None:
-    crops, targets = batch()
-    mixed, shares = mix(crops, targets, BOTH, seed=3, step=7)
-    again = mix(crops, targets, BOTH, seed=3, step=7)
-    assert torch.equal(again[0], mixed)
-    assert torch.equal(again[1], shares)
-    for seed, step in ((3, 8), (4, 7)):
-        assert not torch.equal(shares, mix(crops, targets, BOTH, seed=seed, step=step)[1])

@@ -11,10 +11,10 @@ import torch
 from mien.data.contract import LABELS
 from mien.data.readers.base import Sample
 from mien.data.tree import DatasetError
-from mien.training.config import DataSource, RecipeError
+from mien.training.config import DataSource, RecipeError, RuntimeConfig
 from mien.training.data import _target
 from mien.training.run import BEST, load
-from mien.training.train import train
+from mien.training.train import choose_device, train
 from tests.support.data_sets import make_folders
 from tests.support.training import (
     PLAIN_DEIT,
@@ -94,8 +94,8 @@ def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face() -> None:
 
 # fp32 on one thread of an x86-64 CPU
 GOLDEN = {
-    "cnn": [1.994, 2.013, 2.014, 1.766, 1.867, 1.831, 1.665, 1.969, 1.549, 1.830, 1.745, 1.569, 1.607, 1.803],
-    "deit": [1.881, 1.926, 1.714, 1.689, 1.434, 1.400, 1.506, 1.654, 1.383, 1.657, 1.516, 1.267, 1.313, 1.411],
+    "cnn": [1.785, 2.111, 1.955, 1.847, 1.929, 1.796, 2.015, 1.731, 1.742, 1.820, 1.720, 1.500, 1.535, 1.606],
+    "deit": [1.856, 1.902, 1.584, 1.593, 1.359, 1.292, 1.466, 1.460, 1.336, 1.506, 1.388, 1.189, 1.188, 1.185],
 }  # fmt: skip
 
 
@@ -106,3 +106,25 @@ def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
     distillation = {"mode": "hard", "teachers": [str(cnn)]}
     deit = small_recipe(root, model=TINY_DEIT, distillation=distillation)
     assert list(losses(train(deit, tmp_path / "deit")).values()) == pytest.approx(GOLDEN["deit"], abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("device", "computes_bf16", "expected"),
+    [
+        ("cuda", True, torch.bfloat16),
+        ("cuda", False, torch.float16),
+        ("cpu", True, torch.bfloat16),
+        ("cpu", False, torch.float32),
+    ],
+)
+def test_the_automatic_precision_is_bf16_where_the_device_computes_it(
+    monkeypatch: pytest.MonkeyPatch, device: str, computes_bf16: bool, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: device == "cuda")
+    # of a T4, which emulates it
+    monkeypatch.setattr(
+        "torch.cuda.is_bf16_supported", lambda including_emulation=True: computes_bf16 or including_emulation
+    )
+    monkeypatch.setattr("mien.training.train.set_fused_attn", lambda _enabled: None)
+    monkeypatch.setattr("mien.training.train._multiplies_faster_in_bf16", lambda: computes_bf16)
+    assert choose_device(RuntimeConfig(threads=1)) == (torch.device(device), expected)

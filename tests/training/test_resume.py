@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,7 +15,18 @@ from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError
 from mien.training.run import BEST, FACTS, RECIPE, RunError, load, load_best, read_facts, run_lock, save
 from mien.training.train import train
-from tests.support.training import TINY_CNN, data_of, drawn_faces, losses, metric_lines, small_recipe, with_runtime
+from tests.support import ROOT
+from tests.support.training import (
+    TINY_CNN,
+    TINY_DEIT,
+    data_of,
+    drawn_faces,
+    losses,
+    metric_lines,
+    small_recipe,
+    with_runtime,
+    write_recipe,
+)
 from tests.training.conftest import Trained
 
 
@@ -56,6 +70,32 @@ def test_a_run_whose_recipe_has_a_key_that_is_not_known_is_rejected_with_its_nam
     for read in (lambda: train(trained.teacher_recipe(), out), lambda: load_best(out)):
         with pytest.raises(RecipeError, match=r"unknown key 'distillation\.views'"):
             read()
+
+
+_KILLED_AT_STEP_5 = """
+import os, signal, sys
+from pathlib import Path
+from mien.training.config import Recipe, read_as
+from mien.training.run import Run
+from mien.training.train import train
+step_done = Run.step_done
+def killed(self, *arguments, **options):
+    step_done(self, *arguments, **options)
+    if self.step == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+Run.step_done = killed
+train(read_as(Recipe, Path(sys.argv[1])), Path(sys.argv[2]))
+"""
+
+
+def test_a_run_killed_in_the_middle_of_an_epoch_has_the_losses_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    model = TINY_DEIT | {"drop_rate": 0.2}  # dropout and stochastic depth draw random numbers in each step
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=model, mix={"mixup": 0.8, "cutmix": 1.0})
+    path = write_recipe(tmp_path / "recipe.yaml", recipe)
+    command = [sys.executable, "-c", _KILLED_AT_STEP_5, str(path), str(tmp_path / "run")]
+    ended = subprocess.run(command, cwd=ROOT, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert losses(train(recipe, tmp_path / "run")) == losses(train(recipe, tmp_path / "whole"))
 
 
 def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
