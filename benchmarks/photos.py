@@ -81,7 +81,7 @@ def model_faces(model: str, folder: Path) -> FindFaces:
 
     def find(file: str) -> list[FoundFace]:
         photo = labeler.label((folder / file).read_bytes())
-        return [FoundFace(face.box, face.probabilities) for face in photo.faces]
+        return [FoundFace(tuple(face.box), face.probabilities) for face in photo.faces]
 
     return find
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 _BATCH: Final = 16
 _NOTEBOOK_PX: Final = 800  # long side of the picture that a notebook shows
-_LISTED: Final = 5  # errors of a batch
+_LISTED_ERRORS: Final = 5
 
 
 class BatchError(MienError):
@@ -48,9 +48,9 @@ class BatchError(MienError):
 
     def __init__(self, errors: dict[int, Exception], results: "list[Faces | None]") -> None:
         texts = [f"images[{index}]: {error}" for index, error in errors.items()]
-        more = [f"and {len(texts) - _LISTED:,} more"] if len(texts) > _LISTED else []
+        more = [f"and {len(texts) - _LISTED_ERRORS:,} more"] if len(texts) > _LISTED_ERRORS else []
         super().__init__(
-            f"{len(errors):,} of {len(results):,} images cannot be used: {'; '.join(texts[:_LISTED] + more)}"
+            f"{len(errors):,} of {len(results):,} images cannot be used: {'; '.join(texts[:_LISTED_ERRORS] + more)}"
         )
         self.errors, self.results = errors, results
 
@@ -148,7 +148,7 @@ class Analyzer:
         image: Image,
         *,
         whole: bool = False,
-        boxes: Iterable[Sequence[float] | Array] | None = None,
+        boxes: Iterable[Box | Sequence[float] | Array] | None = None,
     ) -> Faces:
         """Label the faces of one photo.
 
@@ -183,7 +183,11 @@ class Analyzer:
             prepared = labeler.prepare(source, **options)
         except MienError as error:
             if path is not None or isinstance(error, ImageTooLarge):
-                hint = ". Analyzer(max_pixels=...) sets another limit." if isinstance(error, ImageTooLarge) else ""
+                hint = (
+                    ". Analyzer(max_bytes=..., max_pixels=...) sets other limits."
+                    if isinstance(error, ImageTooLarge)
+                    else ""
+                )
                 error.args = (f"{'' if path is None else f'{path}: '}{error}{hint}", *error.args[1:])
             raise
         detector = "none" if options.get("whole") else labeler.detector.name
@@ -237,7 +241,7 @@ class Analyzer:
         if not payload:
             raise EmptyImage("no bytes. If the file was read before, call file.seek(0).")
         if len(payload) > limit:
-            raise ImageTooLarge(f"more than {limit:,} bytes. Analyzer(max_bytes=...) sets another limit.")
+            raise ImageTooLarge(f"more than {limit:,} bytes")
         return payload
 
     def __getstate__(self) -> dict[str, Any]:
@@ -276,7 +280,7 @@ def in_batches(
             try:
                 ready[index] = read(image)
             except (MienError, OSError, TypeError) as error:
-                results[index] = error.with_traceback(None)  # which would keep the image
+                results[index] = error.with_traceback(None)  # a traceback would keep the image
         results |= zip(ready, label(list(ready.values())) if ready else (), strict=True)
     if errors := {index: error for index, error in sorted(results.items()) if isinstance(error, Exception)}:
         ordered = (results[index] for index in range(len(results)))
@@ -312,7 +316,7 @@ def read_file(file: object, size: int = -1) -> bytes:
         raise TypeError(
             f"{type(file).__name__}{hint}: expected a path, bytes, a binary file, an image of Pillow, or an array"
         )
-    payload = "" if isinstance(file, io.TextIOBase) else file.read(size)  # which would decode the image
+    payload = "" if isinstance(file, io.TextIOBase) else file.read(size)  # a text file would decode the image
     if not isinstance(payload, bytes):
         raise TypeError(
             f"{type(file).__name__}.read() returned {type(payload).__name__}, expected bytes: open the file in binary "
@@ -339,5 +343,5 @@ def _leave_to_parent() -> None:
     _opening.release()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
     os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_leave_to_parent)

@@ -54,7 +54,7 @@ class Batcher:
                 self._run(jobs)
             finally:
                 with self._changed:
-                    for unfinished in (other for other in jobs if not other.done):  # by Ctrl-C in this thread
+                    for unfinished in (other for other in jobs if not other.done):  # after Ctrl-C in this thread
                         unfinished.error = InterruptedError("the inference was interrupted")
                     self._running = False
                     self._changed.notify_all()

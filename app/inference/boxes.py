@@ -20,8 +20,9 @@ from mien.data.contract.align import TEMPLATE_PX, similarity
 
 # Box that detectors draw around a face, in pixels of its crop: the mean of the medians of both, over 150 faces.
 _BOX_PX: Final = Box(11.0, -3.5, 89.5, 118.0)
-_MARGIN: Final = 0.4  # of the box, on each side, where its face is searched
-_MIN_IOU: Final = 0.3  # of a given box and the detected one: they may be drawn by different rules
+# The face of a box is searched in the box with this share of its size added on each side.
+_MARGIN: Final = 0.4
+_MIN_IOU: Final = 0.3  # Given and detected boxes may be drawn by different rules.
 
 
 def detection_of(landmarks_px: Array) -> Detection:

@@ -213,7 +213,9 @@ def open_session(graph: Path | bytes, device: Device, *, threads: int, warm_up: 
 @cache
 def _log_fallback(reason: str) -> None:
     """Log why `auto` does not use a GPU: once, because every model opens a session."""
-    level = logging.WARNING if gpu_unavailable_reason() is None else logging.INFO  # a GPU that is not used
+    level = (
+        logging.WARNING if gpu_unavailable_reason() is None else logging.INFO
+    )  # a GPU that is not used is worth a warning
     _log.log(level, "device auto: using the CPU (%s)", reason)
 
 
@@ -293,7 +295,7 @@ def gpu_unavailable_reason() -> str | None:
     """Why this machine has no NVIDIA GPU for this process; None if it has one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-    except (OSError, UnicodeDecodeError):  # a message in a locale other than UTF-8
+    except (OSError, UnicodeDecodeError):  # the loader's message may not be UTF-8
         return "no NVIDIA driver was found (libcuda.so.1)"
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
@@ -313,7 +315,7 @@ def _missing_libraries() -> str | None:
         "libcudnn.so.9",
     )
     if not all(_loads(name) for name in libraries):
-        # from the nvidia-* wheels of the `gpu` extra; it prints missing libraries, which the message below names
+        # It loads them from NVIDIA's wheels, and prints missing libraries, which the message below names.
         with contextlib.redirect_stdout(io.StringIO()):
             onnxruntime.preload_dlls()
     missing = [name for name in libraries if not _loads(name)]

@@ -29,10 +29,10 @@ MAX_SCANS: Final = 100
 MAX_SCAN_PIXELS: Final = 1_000_000_000
 # Pillow unpacks all rational numbers of the tags that it needs, and EXIF that is spread over several segments.
 MAX_RATIONALS: Final = 10_000
-_RATIONALS: Final = (5, 10)  # types of a tag
+_RATIONALS: Final = (5, 10)  # The types RATIONAL and SRATIONAL of a tag
 _MAX_EXIF_BYTES: Final = 1_000_000
 _MAX_SEGMENTS: Final = 20_000  # extended XMP takes hundreds
-_MAX_PADDING: Final = 65_536  # bytes before a segment, of which photos have none
+_MAX_PADDING: Final = 65_536  # Photos have no bytes between their segments.
 
 # Memory per pixel while an image is decoded, in units of the 10 bytes that JPEG, PNG, GIF, BMP and TIFF take at most:
 # WebP takes 16 bytes, AVIF and HEIF 12 with transparency, as progressive JPEG in CMYK.

@@ -196,7 +196,7 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
 
     Raises: DownloadError.
     """
-    import pooch  # here: it takes as long to import as the rest of a command
+    import pooch  # importing it takes as long as the rest of a command
 
     parent = folder or cache_dir()
     if parent is None:
@@ -211,7 +211,7 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
             f"{url} returned a file with another sha256 than {YUNET_SHA256[:12]}...: the page of a proxy, or another "
             "version. Nothing was written."
         ) from error
-    except OSError as error:  # those of requests are, too
+    except OSError as error:  # the errors of requests are OSErrors, too
         raise DownloadError(
             f"cannot download {url} to {parent} ({error}). Copy {YUNET_FILE} from the OpenCV Zoo to a folder and set "
             "MIEN_MODELS_DIR to it; until then, MIEN_DETECTOR=auto uses the built-in detector."

@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from mien.app.inference.face_text import percent
 from mien.app.inference.records import Face, Photo
-from mien.app.inference.wording import percent
 from mien.data.contract import Array
 from mien.data.contract.palette import Color, palette
 

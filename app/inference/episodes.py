@@ -91,7 +91,7 @@ class Episodes:
         return [episode for episode in ended if self._is_long(episode)]
 
     def _add(self, face: Face, time_s: float) -> list[Episode]:
-        person, ended = face.person, []
+        person, ended = face.person or 0, []
         self._last_s[person] = time_s
         for label, probability in face.probabilities.items():
             key = person, label

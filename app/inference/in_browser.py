@@ -70,7 +70,7 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
             "metrics": [score.model_dump() for score in classifier.metrics_in(chosen["wasm"])],
         },
         "bytes": {name: path.stat().st_size for name, path in graphs.items()},
-        # in addresses, so that a browser fetches a graph once
+        # a hash in the address lets a browser fetch a graph once
         "versions": {name: sha256_of(path)[:12] for name, path in graphs.items()},
     }
     return BrowserPipeline(facts, graphs)

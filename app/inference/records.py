@@ -8,7 +8,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
 import numpy as np
 from PIL import Image
@@ -130,20 +130,21 @@ class Face:
     )
     probabilities: dict[Label, Share] = Field(description="of all expressions of the model; they sum to 1")
     agreement: Share | None = Field(
-        None,
+        default=None,
         description="expected share of people who would choose `label`; null if the model was fitted without votes",
     )
     person: int | None = Field(
-        None, description="number that the face keeps while it is tracked in a video, from 1; null in a photo"
+        default=None, description="number that the face keeps while it is tracked in a video, from 1; null in a photo"
     )
-    index: int = Field(0, description="number of the face in its photo, from 0, largest first")
+    index: int = Field(default=0, description="number of the face in its photo, from 0, largest first")
     sharpness: Annotated[float, _rounded(1)] = Field(
-        0.0, description="variance of the Laplacian of the crop, gray levels squared; below about 20 a face is blurred"
+        default=0.0,
+        description="variance of the Laplacian of the crop, gray levels squared; below about 20 a face is blurred",
     )
     crop: ImageData | None = Field(
-        None, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG; else null"
+        default=None, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG; else null"
     )
-    explanation: Explanation | None = Field(None, description="with `explain=true`; else null")
+    explanation: Explanation | None = Field(default=None, description="with `explain=true`; else null")
     # What follows is neither serialized nor compared: (112, 112, 3) uint8 as the model saw it, and a small JPEG of it.
     crop_rgb: Annotated[Array | None, Field(exclude=True, repr=False)] = dataclasses.field(default=None, compare=False)
     thumb: Annotated[bytes, Field(exclude=True, repr=False)] = dataclasses.field(default=b"", compare=False)
@@ -239,8 +240,8 @@ class Photo:
     icc_profile: bytes = b""
 
 
-def with_ambiguity(reasons: tuple[str, ...], probabilities: dict[str, float]) -> tuple[str, ...]:
+def with_ambiguity(reasons: Sequence[str], probabilities: dict[str, float]) -> tuple[Reason, ...]:
     """The reasons with `ambiguous` if no expression is clearly the most probable, else without."""
     *_, second, first = sorted(probabilities.values())
-    others = tuple(reason for reason in reasons if reason != "ambiguous")
+    others = tuple(cast("Reason", reason) for reason in reasons if reason != "ambiguous")
     return (*others, "ambiguous") if first < AMBIGUOUS_BELOW * second else others

@@ -256,7 +256,10 @@ def _surroundings(image: Array, face: Detection) -> Array:
     x, y, width, height = face.box
     half = max(1, round(0.8 * max(width, height)))
     left, top = round(x + width / 2) - half, round(y + height / 2) - half
-    right, bottom = left + 2 * half - image.shape[1], top + 2 * half - image.shape[0]  # beyond the edges
+    right, bottom = (
+        left + 2 * half - image.shape[1],
+        top + 2 * half - image.shape[0],
+    )
     cut = image[max(0, top) : top + 2 * half, max(0, left) : left + 2 * half]
     edges = (max(0, -top), max(0, bottom), max(0, -left), max(0, right))
     square = cv2.copyMakeBorder(cut, *edges, cv2.BORDER_CONSTANT, value=(0, 0, 0))

@@ -34,6 +34,7 @@ from mien.app.labeling.reading import failure_of, read_file
 from mien.app.labeling.records import Failure, Input, Result, Status
 from mien.app.settings import Settings
 from mien.data.atomic import write_atomic
+from mien.data.contract import Array
 from mien.data.contract.decode import icc_profile
 
 STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
@@ -81,7 +82,7 @@ class BatchLabeler:
         with timed(timings_ms, "write"), disk_errors(self.options.out):
             for item, (sha256, photo) in zip(batch, prepared, strict=True):
                 bare = replace(item, pixels=None)
-                outcome = next(labeled) if isinstance(photo, Photo) else photo
+                outcome: Photo | Result | Failure | Exception = next(labeled) if isinstance(photo, Photo) else photo
                 if isinstance(outcome, Photo):
                     outcome = self._written(item, outcome)
                 if isinstance(outcome, Exception):
@@ -100,7 +101,7 @@ class BatchLabeler:
         payload: bytes | None = None
         draws = bool(item.images & ANNOTATED)
         try:
-            image = item.pixels
+            image: bytes | Array | None = item.pixels
             if image is None:
                 with timed(timings_ms, "read"):
                     image = payload = read_file(item.path, pipeline.settings.max_bytes)
@@ -134,7 +135,7 @@ class BatchLabeler:
         """Write the images of an input; its result, or the error of a stage that failed. Raises: OSError."""
         try:
             self._write_images(item, analysis)
-            faces = tuple(_stored(face, item) for face in analysis.faces)
+            faces = tuple(_stored(face, crop, item) for face, crop in zip(analysis.faces, analysis.crops, strict=True))
         except OSError:  # of the disk, which ends the run
             raise
         except Exception as error:  # noqa: BLE001  # as in `_prepare`: an image that is too large for a JPEG
@@ -154,7 +155,7 @@ class BatchLabeler:
         if item.images & CROPS:
             for face in analysis.faces:
                 path = out / crop_path(item.name, item.frame, face.index)
-                write_atomic(path, encode_png(face.crop_rgb), staging=parts_dir(out), durable=False)
+                write_atomic(path, encode_png(analysis.crops[face.index]), staging=parts_dir(out), durable=False)
         if item.on_disk & CROPS:
             remove_crops(out, item.name, item.frame, first=len(analysis.faces))
 
@@ -205,8 +206,8 @@ def in_order(
         yield last, result()
 
 
-def _stored(face: Face, item: Input) -> Face:
+def _stored(face: Face, crop: Array, item: Input) -> Face:
     """The face with what the journal stores of its crop, without the crop."""
     by_face = item.kind == "video"  # the review and its exports recognize people
-    thumb = thumbnail(face.crop_rgb) if by_face or item.images & THUMBS else b""
+    thumb = thumbnail(crop) if by_face or item.images & THUMBS else b""
     return replace(face, thumb=thumb, crop_rgb=None)

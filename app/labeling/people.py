@@ -19,7 +19,8 @@ _MISSED_FRAMES: Final = 2.5
 
 def people_of(journal: Journal, name: str) -> dict[tuple[int, int], int]:
     """The number of the person of each face of a video, by frame and number of the face."""
-    return {(image.input.frame, face.index): face.person for image, _ in moments(journal, name) for face in image.faces}
+    tracked = ((image.input.frame, face) for image, _ in moments(journal, name) for face in image.faces)
+    return {(frame, face.index): face.person or 0 for frame, face in tracked}
 
 
 def moments(journal: Journal, name: str, rules: TrackingRules = RULES) -> Iterator[tuple[Result, float]]:

@@ -30,7 +30,7 @@ def _strip(journal: Journal, name: str) -> str:
     for image, gap_s in moments(journal, name):
         end_s = image.input.time_s or 0.0
         for face in image.faces:
-            people[face.person].append((end_s, gap_s, np.array(list(face.probabilities.values()))))
+            people[face.person or 0].append((end_s, gap_s, np.array(list(face.probabilities.values()))))
     longest = sorted(sorted(people, key=lambda person: -len(people[person]))[:PEOPLE])
     rows = "".join(
         f"<tr><th>person {person}<td>{_picture(people[person], end_s, journal.expressions)}" for person in longest

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mien.app.inference.drawing import annotate, overlay
+from mien.app.inference.face_text import percent
 from mien.app.inference.records import Photo
-from mien.app.inference.wording import percent
 from mien.data.contract.palette import COLORS
 from tests.support import labeled_face
 

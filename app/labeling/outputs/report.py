@@ -16,8 +16,8 @@ from string import Template
 from typing import Any, Final
 from urllib.parse import quote
 
+from mien.app.inference.face_text import agreement_text
 from mien.app.inference.records import Face
-from mien.app.inference.wording import agreement_text
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.journal import Journal

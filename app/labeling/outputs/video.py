@@ -124,7 +124,7 @@ def _time(image: Result) -> float:
 
 
 def _people(image: Result | None) -> dict[int, Face]:
-    return {} if image is None else {face.person: face for face in image.faces}
+    return {} if image is None else {face.person or 0: face for face in image.faces}
 
 
 def _between(first: Box, last: Box, share: float) -> Box:

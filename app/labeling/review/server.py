@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from mien.app.access import Guard, host_check, origin_check
 from mien.app.inference.drawing import annotate, reduced
+from mien.app.inference.face_text import agreement_text, percent
 from mien.app.inference.records import Face, Photo
-from mien.app.inference.wording import agreement_text, percent
 from mien.app.labeling.corrections import UNDONE, Correction, Corrections, decision, face_of
 from mien.app.labeling.files import CORRECTIONS, LabelingError
 from mien.app.labeling.images import encode_jpeg, thumbnail

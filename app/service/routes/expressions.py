@@ -212,10 +212,10 @@ def image_result(
     """One image with its faces, and with the images that the options ask for."""
     explanations: list[Explanation | None] = [None] * len(photo.faces)
     if options.explain and photo.faces:
-        maps = classifier.explain(np.stack([face.crop_rgb for face in photo.faces]))
+        maps = classifier.explain(photo.crops)
         explanations = [
-            Explanation(map=relevance.round(6).tolist(), overlay=ImageData.of(overlay(face.crop_rgb, relevance)))
-            for face, relevance in zip(photo.faces, maps.astype(np.float64), strict=True)
+            Explanation(map=relevance.round(6).tolist(), overlay=ImageData.of(overlay(crop, relevance)))
+            for crop, relevance in zip(photo.crops, maps.astype(np.float64), strict=True)
         ]
     return ImageResult(
         index=index,
@@ -225,11 +225,11 @@ def image_result(
         faces=[
             replace(
                 face,
-                crop=ImageData.of(face.crop_rgb) if options.crops else None,
+                crop=ImageData.of(crop) if options.crops else None,
                 explanation=explanation,
                 crop_rgb=None,
             )
-            for face, explanation in zip(photo.faces, explanations, strict=True)
+            for face, crop, explanation in zip(photo.faces, photo.crops, explanations, strict=True)
         ],
         notes=photo.notes,
         timings_ms=photo.timings_ms,
