@@ -125,8 +125,7 @@ class Face:
     confidence: Share = Field(description="probability of `label`, calibrated on validation data")
     uncertain: bool = Field(description="whether `confidence` is below the confidence threshold")
     reasons: tuple[Reason, ...] = Field(
-        description="why the label may be wrong; empty if nothing is known to speak against it. The limits of each "
-        "model are in `GET /v1/models`"
+        description="why the label may be wrong; empty if nothing is known to speak against it"
     )
     probabilities: dict[Label, Share] = Field(description="of all expressions of the model; they sum to 1")
     agreement: Share | None = Field(
