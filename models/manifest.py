@@ -77,7 +77,6 @@ class SplitMetrics(StrictModel):
 
     data: str
     split: str
-    clean: bool = Field(False, description="only faces that resemble none of the data set's train split")
     prior: Prior = Field("natural", description="balanced: with the manifest's prior correction")
     faces: int
     accuracy: Interval

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from mien.training.config import DataSource
 
 INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
-_FIGURES: Final = (".png", ".svg", ".pdf")
-_TABLES: Final = (".csv", ".tex", ".md")
+_TABLES: Final = (".csv", ".md")
 _RECIPES: Final = Path(__file__).resolve().with_name("recipes")
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -78,11 +77,9 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Run folder, by default runs/<name>. An existing run is resumed.")]
 Runs = Annotated[Path, typer.Option(help="Folder of the run folders.")]
-Figure = Annotated[
-    Path | None, typer.Option(callback=_named(*_FIGURES), metavar="FILE", help="Draw the results: .png, .svg, .pdf.")
-]
+Figure = Annotated[Path | None, typer.Option(callback=_named(".png"), metavar="FILE", help="Draw the results, as PNG.")]
 Table = Annotated[
-    Path | None, typer.Option(callback=_named(*_TABLES), metavar="FILE", help="Also write the table: .csv, .tex, .md.")
+    Path | None, typer.Option(callback=_named(*_TABLES), metavar="FILE", help="Also write the table: .csv, .md.")
 ]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the results to this file.")]
 Artifacts = Annotated[Path, typer.Option(help="Parent folder of artifacts.")]
@@ -159,9 +156,7 @@ def evaluate(
     faces: Annotated[int | None, typer.Option(min=1, help="Random faces to corrupt, by default all.")] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            callback=_named(*_FIGURES), metavar="FILE", help="Draw confusion and reliability, or corruptions."
-        ),
+        typer.Option(callback=_named(".png"), metavar="FILE", help="Draw confusion and reliability, as PNG."),
     ] = None,
 ) -> None:
     """Evaluate a released artifact or a run."""
@@ -302,29 +297,6 @@ def export(
         before = path.read_text(encoding="utf-8").strip() if path.exists() else "none"
         write_atomic(path, folder.name + "\n")
         logger.info("%s: `%s` is now %s, before %s", path, pointer, folder.name, before)
-
-
-@_command("report")
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
-    data: Annotated[
-        DataRoot | None, _data(help="Data set, by default the validation data of the first recipe.")
-    ] = None,
-    option: ReaderOptions = [],
-    split: Annotated[str | None, typer.Option(help="Split to evaluate on, by default valid.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="HTML file, by default report.html, or none with --markdown.")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of runs as Markdown.")] = False,
-    without_faces: Annotated[
-        bool, typer.Option("--without-faces", help="Leave out images of the data set, for sharing.")
-    ] = False,
-) -> None:
-    """Write a report about training runs."""
-    from mien.training.report import run
-
-    options = dict(pair.split("=", 1) for pair in option)
-    run(runs, data=data, split=split, options=options, out=out, markdown=markdown, show_faces=not without_faces)
 
 
 @_command("quantize", log_level=logging.ERROR)  # the library recommends preprocessing, which the exporter has done

@@ -46,7 +46,6 @@ class Split:
         votes: (N, K) vote shares, or None if the set has none.
         classes: names of the K classes.
         index_sha256: hash of the data, see `index_sha256`.
-        clean: (N,) bool, whether a face resembles no train face; None if unknown.
     """
 
     kind: str
@@ -58,7 +57,6 @@ class Split:
     classes: tuple[str, ...]
     keys: tuple[str, ...]
     index_sha256: str
-    clean: Array | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -73,7 +71,6 @@ class Split:
             targets=self.targets[chosen],
             votes=None if self.votes is None else self.votes[chosen],
             keys=tuple(self.keys[index] for index in chosen),
-            clean=None if self.clean is None else self.clean[chosen],
         )
 
     def sample(self, count: int) -> "Split":
@@ -156,7 +153,6 @@ def join(parts: Sequence[Split]) -> Split:
         labels=np.where(targets.any(axis=1), labels, -1),
         targets=targets,
         votes=np.concatenate(votes) if len(votes) == len(parts) else None,
-        clean=None,
         keys=tuple(key for part in parts for key in part.keys),
         index_sha256=" ".join(part.index_sha256 for part in parts),
     )
@@ -184,16 +180,13 @@ def read_voted(source: DataSource, classes: tuple[str, ...]) -> Split | None:
     return Split(source.kind, source.split, crops, np.full(len(keys), -1), nothing, votes, classes, keys, "")
 
 
-def read_split(
-    source: DataSource, *, color: Color = "RGB", cache_dir: Path | None = None, find_clean: bool = False
-) -> Split:
+def read_split(source: DataSource, *, color: Color = "RGB", cache_dir: Path | None = None) -> Split:
     """Read and decode one split.
 
     The target `teacher` uses all samples of the reader, others those with one of its labels.
 
     Args:
         cache_dir: decoded crops are cached there until the split or the crop contract changes.
-        find_clean: whether to determine the faces that resemble none of train.
     Raises: DatasetError, if the set is missing or damaged; RecipeError, without a root.
     """
     kind, name = source.kind, source.split
@@ -224,7 +217,6 @@ def read_split(
         decoded = (cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] for crop in decoded)
     number_of = {label: number for number, label in enumerate(reader.labels)}
     shares = [sample.distribution for sample in samples]
-    clean = reader.clean(name) if find_clean and wanted else None
     if cache_dir is None:
         crops: Array = np.stack([*decoded])
     else:
@@ -242,7 +234,6 @@ def read_split(
         classes=reader.labels,
         keys=tuple(f"{kind}/{sample.key}" for sample in samples),
         index_sha256=index,
-        clean=None if clean is None else clean[chosen],
     )
 
 

@@ -4,8 +4,7 @@
     mien compare models/artifacts/BEFORE runs/AFTER --data folders=sets/folders --split valid [--prior natural]
 
 An artifact is evaluated by the ONNX graph that users get, with and without the correction for rare classes, on the
-complete split and, if the reader can detect near-duplicates, on its clean faces: those that resemble no face of the
-train split. A run has neither correction nor temperature. Intervals are of 95 % (training/metrics.py). --corruptions
+complete split. A run has neither correction nor temperature. Intervals are of 95 % (training/metrics.py). --corruptions
 also measures corrupted faces (training/robustness.py), --agreement the expected votes (training/release/agreement.py).
 """
 
@@ -134,27 +133,21 @@ def evaluate(
     probabilities: Array,
     *,
     prior: Prior = "natural",
-    clean: bool = False,
     calibrated: Array | None = None,
 ) -> Scores:
-    """Compute all metrics of N faces, or of the clean ones among them, with their intervals.
+    """Compute all metrics of N faces, with their intervals.
 
     Args:
         faces: with the classes of the model.
         probabilities: (N, K), as in serving.
-        clean: whether to leave out faces that resemble a train face.
         calibrated: (N, K) cross-fitted probabilities for ECE, losses and coverage, if calibration was fitted here.
     """
-    chosen = faces.clean if clean else np.ones(len(faces), dtype=bool)
-    calibrated = (probabilities if calibrated is None else calibrated)[chosen]
-    probabilities, labels = probabilities[chosen], faces.labels[chosen]
-    votes = None if faces.votes is None else faces.votes[chosen]
+    calibrated, labels = probabilities if calibrated is None else calibrated, faces.labels
     predicted = probabilities.argmax(axis=1)
     counts = metrics.confusion(predicted, labels, classes=len(faces.classes))
     return Scores(
         data=faces.kind,
         split=faces.name,
-        clean=clean,
         prior=prior,
         faces=len(labels),
         accuracy=metrics.share(predicted == labels),
@@ -164,7 +157,7 @@ def evaluate(
         nll=metrics.mean(metrics.negative_log_likelihood(calibrated, labels)),
         brier=metrics.mean(metrics.brier(calibrated, labels)),
         coverage_at_95=metrics.coverage(calibrated, labels),
-        kl_to_votes=None if votes is None else metrics.mean(metrics.kl_to_votes(calibrated, votes)),
+        kl_to_votes=None if faces.votes is None else metrics.mean(metrics.kl_to_votes(calibrated, faces.votes)),
         recall={faces.classes[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
         confusion=tuple(map(tuple, counts.tolist())),
         reliability=metrics.reliability(calibrated, labels),
@@ -174,11 +167,10 @@ def evaluate(
 def evaluate_model(
     model: Model, faces: Split, logits: Array, calibrated: Mapping[Prior, Array] | None = None
 ) -> list[Scores]:
-    """Scores of a model's logits (N, K) by prior, of all faces and then of the clean ones; see `evaluate`."""
+    """Scores of a model's logits (N, K) by prior; see `evaluate`."""
     probabilities = {prior: model.probabilities(logits, prior) for prior in model.priors}
     return [
-        evaluate(faces, probabilities[prior], prior=prior, clean=clean, calibrated=(calibrated or probabilities)[prior])
-        for clean in ((False, True) if faces.clean is not None and faces.clean.any() else (False,))
+        evaluate(faces, probabilities[prior], prior=prior, calibrated=(calibrated or probabilities)[prior])
         for prior in model.priors
     ]
 
@@ -236,14 +228,14 @@ def run(  # noqa: PLR0913 (options of the command)
     Args:
         corruptions: whether to measure corrupted faces, too: `corrupted` random ones, by default all.
         agreement: whether to compare the expected votes with those of the split, too.
-        figure: file for a figure of confusion and reliability, or else of the corruptions.
+        figure: file for a figure of confusion and reliability.
         predictions: CSV file with the label and the probabilities of each face.
     """
     from mien.training import figures, robustness
     from mien.training.release.agreement import print_agreement
 
     model = open_model(folder)
-    faces = read_split(source, find_clean=True).for_classes(model.labels, of=model.name)
+    faces = read_split(source).for_classes(model.labels, of=model.name)
     logits = model.logits(faces.crops)
     evaluations = evaluate_model(model, faces, logits)
     table = scores_table({title_of(scores): scores for scores in evaluations})
@@ -254,13 +246,10 @@ def run(  # noqa: PLR0913 (options of the command)
         write_predictions(predictions, faces, model.probabilities(logits, model.priors[-1]))
     if corruptions:
         rows = robustness.measure(model, faces.sample(corrupted or len(faces)))
-        title += f", {model.priors[-1]}, {rows[0].scores.faces:,} faces"
-        robustness.print_rows(rows, title=title)
+        robustness.print_rows(rows, title=f"{title}, {model.priors[-1]}, {rows[0].scores.faces:,} faces")
         results["corruptions"] = [row.to_dict() for row in rows]
-        if figure:
-            robustness.write_figure(figure, rows, title=title)
-    elif figure:
-        figures.write_scores(figure, evaluations[len(model.priors) - 1], model.labels, title=title)
+    if figure:
+        figures.write_scores(figure, evaluations[-1], model.labels, title=title)
     if agreement:
         results["agreement"] = print_agreement(model, source)
     warning = faces.changed_since(model.trained_with)

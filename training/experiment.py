@@ -33,8 +33,7 @@ from mien.training.config import DataSource, Recipe, RecipeError, read_as
 from mien.training.data import Split, read_split
 from mien.training.evaluate import Scores, evaluate, predict
 from mien.training.figures import COLORS, in_style, percent_axis, save
-from mien.training.report import read_history
-from mien.training.run import load_best, parameters
+from mien.training.run import METRICS, load_best, parameters
 from mien.training.train import train
 from mien.training.wording import ResultFiles, interval, markdown_table, percent
 
@@ -175,7 +174,7 @@ def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ..
 
 
 def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
-    """Draw the selected head of each row as PNG, SVG or PDF; without `plot`, one interval per row."""
+    """Draw the selected head of each row as PNG; without `plot`, one interval per row."""
     chosen = {result.row: result for result in results if result.chosen}
     with in_style():
         save(_rows(chosen) if plot is None else _lines(chosen, plot), path)
@@ -252,6 +251,17 @@ class _Evaluated:
     minutes: float
 
 
+def training_minutes(folder: Path, *, batch_size: int) -> float:
+    """Duration of the steps of a run, without validation; the last speed logged in an epoch is its mean."""
+    seconds, speed, previous = 0.0, 0.0, 0
+    for line in map(json.loads, (folder / METRICS).read_text(encoding="utf-8").splitlines()):
+        speed = line.get("faces_per_s", speed)
+        if "epoch" in line and speed:
+            seconds += (line["step"] - previous) * batch_size / speed
+            previous = line["step"]
+    return seconds / 60
+
+
 def _source(recipe: Recipe, split: str | None) -> DataSource:
     """The validation split, or another split of its set; without validation, of the first training set.
 
@@ -276,7 +286,7 @@ def _evaluate(recipe: Recipe, runs: Path, split: str | None) -> _Evaluated:
         faces=faces,
         chosen=state["head"],
         parameters=parameters(network),
-        minutes=read_history(folder, batch_size=recipe.batch_size).minutes,
+        minutes=training_minutes(folder, batch_size=recipe.batch_size),
     )
 
 

@@ -8,19 +8,16 @@ occlusion, roll, and error of the landmarks for the alignment.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import albumentations as A
 import cv2
 import numpy as np
-from matplotlib.figure import Figure
 
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.training.data import Split
 from mien.training.evaluate import Model, Scores, evaluate, softened
-from mien.training.figures import COLORS, GRAY, in_style, percent_axis, save
 from mien.training.wording import interval, percent, print_table
 
 STRENGTHS: Final = {
@@ -37,7 +34,6 @@ STRENGTHS: Final = {
 }
 _EYE_DISTANCE_PX: Final = TEMPLATE_PX[1][0] - TEMPLATE_PX[0][0]
 _HALF_BAND_PX: Final = 16
-_DRAWN: Final = {"accuracy": "accuracy, %", "ece": "ECE, %"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,25 +106,3 @@ def print_rows(rows: list[Row], *, title: str) -> None:
         for shares in [(row.scores.accuracy, row.scores.mean_class_accuracy)]
     ]
     print_table(("corruption", "strength", "accuracy", "mean class accuracy", "ECE"), cells, title=title)
-
-
-def write_figure(path: Path, rows: list[Row], *, title: str) -> None:
-    """Draw accuracy and ECE over the strength of each corruption, as PNG, SVG or PDF; dashed: the original faces."""
-    with in_style():
-        drawn = Figure(figsize=(10.0, 4.6))
-        drawn.suptitle(title)
-        panels = drawn.subplots(2, 5, sharey=True).flat
-        for axes, (corruption, strengths) in zip(panels, STRENGTHS.items(), strict=True):
-            places = range(len(strengths))
-            for color, (metric, label) in zip(COLORS, _DRAWN.items(), strict=False):
-                shown = [getattr(row.scores, metric) for row in rows if row.corruption in ("none", corruption)]
-                original, *values = (getattr(figure, "value", figure) for figure in shown)
-                axes.plot(places, values, "o-", markersize=3, color=color, label=label)
-                axes.axhline(original, color=GRAY, linestyle="--", linewidth=0.8)
-            accuracies = [row.scores.accuracy for row in rows if row.corruption == corruption]
-            axes.vlines(places, [e.low for e in accuracies], [e.high for e in accuracies], color=COLORS[0])
-            axes.set(title=corruption.replace(", ", ",\n", 1), ylim=(0, 1))
-            axes.set_xticks(places, [f"{strength:g}" for strength in strengths])
-            percent_axis(axes.yaxis)
-        drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        save(drawn, path)

@@ -1,9 +1,8 @@
-"""Percentages, their intervals, and confusions in tables, cards and reports, and files of tables."""
+"""Percentages, their intervals, and confusions in tables and cards, and files of tables."""
 
 import csv
 import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,8 +33,8 @@ def interval(figure: Interval, digits: int = 2, *, sign: str = "") -> str:
 
 
 def title_of(scores: SplitMetrics) -> str:
-    """Heading of a column: subset, prior and number of faces."""
-    return f"{'clean, ' if scores.clean else ''}{scores.prior}, {scores.faces:,} faces"
+    """Heading of a column: prior and number of faces."""
+    return f"{scores.prior}, {scores.faces:,} faces"
 
 
 def scores_table(columns: Mapping[str, SplitMetrics]) -> tuple[list[str], list[list[str]]]:
@@ -114,27 +113,15 @@ def csv_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return text.getvalue().removesuffix("\n")
 
 
-def latex_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for LaTeX with the package booktabs."""
-
-    def line(cells: Sequence[str]) -> str:
-        escaped = [re.sub(r"([%&_#$])", r"\\\1", cell).replace("±", r"$\pm$") for cell in cells]
-        return " & ".join(escaped) + r" \\"
-
-    body = [line(heads), r"\midrule", *map(line, rows)]
-    lines = [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(lines)
-
-
 class ResultFiles(NamedTuple):
-    """Files for the results of a command: all as JSON, and the table as .csv, .tex or .md."""
+    """Files for the results of a command: all as JSON, and the table as .csv or .md."""
 
     json: Path | None = None
     table: Path | None = None
 
     def write(self, heads: Sequence[str], rows: Sequence[Sequence[str]], results: object) -> None:
         if self.table:
-            render = {".csv": csv_table, ".tex": latex_table, ".md": markdown_table}[self.table.suffix]
+            render = {".csv": csv_table, ".md": markdown_table}[self.table.suffix]
             write_atomic(self.table, render(heads, rows) + "\n")
         if self.json:
             write_atomic(self.json, json.dumps(results, indent=2, default=to_jsonable_python) + "\n")

@@ -144,8 +144,7 @@ def _about(folder: Path) -> str:
     except ArtifactError as error:
         return str(error)
     scores = ", ".join(
-        f"{score.accuracy.value:.1%} on {'clean ' if score.clean else ''}{score.data} {score.split} ({score.prior})"
-        for score in manifest.metrics
+        f"{score.accuracy.value:.1%} on {score.data} {score.split} ({score.prior})" for score in manifest.metrics
     )
     return f"{', '.join(manifest.graphs)}; {scores or 'no metrics'}"
 

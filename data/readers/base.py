@@ -76,7 +76,6 @@ class Reader:
     terms: ClassVar[str] = "the terms of its owners"  # of images and labels; trained weights inherit them
     limits: ClassVar[str] = ""  # full sentences for the card of a model trained on the set
     can_exclude: ClassVar[bool] = False  # whether the reader has the option exclude_near_duplicates_of
-    has_clean_faces: ClassVar[bool] = False  # whether evaluation also reports the faces that resemble none of train
 
     def __init__(self, root: Path | str, *, exclude_near_duplicates_of: Sequence[str] = ()) -> None:
         """Open the files below `root`.
@@ -178,12 +177,6 @@ class Reader:
         if not labeled:
             raise DatasetError(f"{self.kind}: split {split!r} has no faces labeled {', '.join(self.labels)}")
         return labeled
-
-    def clean(self, split: str) -> Array | None:
-        """Return whether each of `labeled` resembles no face of train, (N,) bool; None if the set cannot tell."""
-        if not self.has_clean_faces or split == "train" or "train" not in self.splits():
-            return None
-        return ~self._resembling(self.labeled(split), "train")
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""

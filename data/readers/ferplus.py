@@ -67,7 +67,6 @@ class FerPlus(Reader):
         "are rare, so their intervals are wide."
     )
     can_exclude: ClassVar[bool] = True
-    has_clean_faces: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -67,7 +67,6 @@ class RafDbReader(Reader):
     )
 
     can_exclude: ClassVar[bool] = True
-    has_clean_faces: ClassVar[bool] = True
 
     def __init__(self, root: Path | str, *, hold_out_valid: bool, exclude_near_duplicates_of: Sequence[str]) -> None:
         super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)

@@ -95,14 +95,14 @@ def test_the_program_of_the_page_about_onnx_computes_the_served_probabilities() 
 @pytest.mark.parametrize(("model", "precision"), GOLDEN)
 def test_metrics_and_threshold_of_the_manifest_are_those_of_the_graph(model: str, precision: str) -> None:
     root = folder_from_environment("MIEN_DATA_DIR") / "ferplus"
-    faces = read_split(DataSource(kind="ferplus", split="valid", root=root), find_clean=False)
+    faces = read_split(DataSource(kind="ferplus", split="valid", root=root))
     manifest = load_artifact(artifact_dir(model))
     graph = manifest.graph(precision)
     logits = run_graph(open_graph(artifact_dir(model) / graph.file), faces.crops)
     for prior in PRIORS:
         probabilities = manifest.probabilities(logits, prior)
         labeled = probabilities.argmax(axis=1) == faces.labels
-        stated = [entry for entry in graph.metrics or manifest.metrics if entry.prior == prior and not entry.clean]
+        stated = [entry for entry in graph.metrics or manifest.metrics if entry.prior == prior]
         (entry,) = (entry for entry in stated if entry.data == "ferplus")
         assert labeled.mean() == pytest.approx(entry.accuracy.value, abs=0.002)
         assert labeled[probabilities.max(axis=1) >= manifest.confidence_threshold].mean() >= 0.94

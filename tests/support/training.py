@@ -43,7 +43,7 @@ def drawn_faces(root: Path, *, train: int = 8, valid: int = 4) -> Path:
 
 def valid_faces(root: Path, kind: str = "folders", **options: object) -> Split:
     """The validation split of a set."""
-    return read_split(DataSource(kind=kind, split="valid", root=root, options=options), find_clean=True)
+    return read_split(DataSource(kind=kind, split="valid", root=root, options=options))
 
 
 def data_of(root: Path, kind: str = "folders", **options: object) -> dict[str, object]:

@@ -62,7 +62,7 @@ def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_t
     assert manifest.metrics[0].accuracy.value > 0.5
     out = tmp_path / "results.json"
     data = ["--data", f"folders={root}", "--option", "classes=wide_awake,bored", "--option", "ignore=Happy faces"]
-    plot, predictions = tmp_path / "scores.pdf", tmp_path / "predictions.csv"
+    plot, predictions = tmp_path / "scores.png", tmp_path / "predictions.csv"
     files = ["--json", str(out), "--plot", str(plot), "--predictions", str(predictions)]
     assert main(["evaluate", "--artifact", str(artifact), *data, *files]) == 0
     natural, balanced = json.loads(out.read_text(encoding="utf-8"))["evaluations"]

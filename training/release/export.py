@@ -184,7 +184,7 @@ def _read_unchanged(source: DataSource, trained_with: Mapping[str, str], labels:
         raise ExportError(
             f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
         )
-    faces = read_split(source, find_clean=True)
+    faces = read_split(source)
     if faces.index_sha256 not in trained_with.values():
         problem = faces.changed_since(trained_with) or f"{source.split} is not in the record of the training."
         raise ExportError(f"{source.resolved_root()}: {problem} Restore the data, or train again.")
@@ -202,7 +202,7 @@ def _other_splits(also: tuple[str, ...], labels: tuple[str, ...]) -> list[Split]
             raise ExportError(
                 f"--also {text!r}: a release has no metrics of test splits; use mien evaluate, at the end"
             )
-        faces = read_split(DataSource(kind=kind, split=split), find_clean=True)
+        faces = read_split(DataSource(kind=kind, split=split))
         splits.append(faces.for_classes(labels, of="the network"))
     return splits
 

@@ -149,7 +149,7 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, valid: DataSource, *, ro
 
     Raises: DatasetError; QuantizationError, if the validation split changed since the training.
     """
-    faces = read_split(valid, find_clean=True).for_classes(manifest.labels, of=manifest.name)
+    faces = read_split(valid).for_classes(manifest.labels, of=manifest.name)
     if problem := faces.changed_since(manifest.data_index_sha256):
         raise QuantizationError(f"{valid.root}: {problem} Restore the data.")
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
