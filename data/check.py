@@ -15,9 +15,8 @@ from functools import partial
 import numpy as np
 
 from mien.data.contract import Array
-from mien.data.errors import MienError
+from mien.data.errors import DatasetError, MienError
 from mien.data.readers.base import Reader, Sample, frame
-from mien.data.tree import DatasetError
 
 _EXAMPLES = 3
 _SEARCHED = 50  # images per split
@@ -86,13 +85,13 @@ def check(  # noqa: C901 (one page, from top to bottom)
             report.problems.extend(_photo_problems(split, [sample for sample, _ in usable], reader, face_share))
         pixels += usable
     report.problems.extend(_count_problems(report))
-    _compare_pixels(report, pixels, can_exclude=reader.can_exclude)
+    _compare_pixels(report, pixels, can_exclude="exclude_near_duplicates_of" in reader.Options.model_fields)
     return report
 
 
 def _pixels_of(reader: Reader, sample: Sample) -> str | MienError | None:
     """Hash of an image, whatever the format of its file; None if it is missing."""
-    if reader.path_of(sample) not in reader.tree:
+    if reader.path_of(sample) not in reader.files:
         return None
     try:
         image = reader.image(sample)

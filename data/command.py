@@ -16,8 +16,8 @@ from rich.table import Column, Table
 
 from mien.data.check import Report, check
 from mien.data.contract import Array
+from mien.data.errors import DatasetError
 from mien.data.readers.base import Reader, open_reader, parse_options, readers
-from mien.data.tree import DatasetError
 
 app = typer.Typer(help="Inspect facial-expression data sets.", no_args_is_help=True, add_completion=False)
 

@@ -1,4 +1,4 @@
-"""Base class of all errors that this project raises, in serving and training."""
+"""Base class of all errors that this project raises, in serving and training, and the error of data sets."""
 
 from typing import ClassVar
 
@@ -17,3 +17,7 @@ class MienError(Exception):
     code: ClassVar[str] = "internal-error"
     exit_code: ClassVar[int] = 1
     retry_after_s: ClassVar[int | None] = None
+
+
+class DatasetError(MienError):
+    """A data set that is missing, incomplete or not in the expected layout."""

@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 
 from mien.data.contract import Array
+from mien.data.errors import DatasetError
 from mien.data.near_duplicates import near_duplicate_groups
 from mien.data.readers.base import Reader, Sample
-from mien.data.tree import DatasetError
 
 Grouping = Literal["none", "person", "photo", "near_duplicates"]
 

@@ -9,7 +9,9 @@ depend only on the seed, so a resumed run gets the same batches as an uninterrup
 import hashlib
 import logging
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,10 +26,10 @@ from torchvision.transforms import v2
 from mien.data.atomic import atomic_file
 from mien.data.augment import Augment
 from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id
+from mien.data.errors import DatasetError
 from mien.data.folds import folds_of
-from mien.data.readers.base import Sample, index_sha256, open_reader
+from mien.data.readers.base import Reader, Sample, index_sha256, open_reader
 from mien.data.split import hold_out
-from mien.data.tree import DatasetError
 from mien.models.backbones import Color
 from mien.training.config import DataSource, MixConfig, Recipe, RecipeError, Sampler
 
@@ -191,6 +193,7 @@ def read_split(source: DataSource, *, color: Color = "RGB", cache_dir: Path | No
     """
     kind, name = source.kind, source.split
     reader = open_reader(kind, source.resolved_root(), **source.options)
+    reader.cache_dir = cache_dir
     wanted = source.target != "teacher"
     all_samples = [sample for sample in reader.samples(name) if not wanted or sample.label in reader.labels]
     kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
@@ -212,9 +215,7 @@ def read_split(source: DataSource, *, color: Color = "RGB", cache_dir: Path | No
     index = index_sha256(reader, name)
     if source.fold is not None:  # its faces also depend on groups, such as persons, which are not in the index
         index = hashlib.sha256("\n".join([index, *(sample.key for sample in samples)]).encode()).hexdigest()
-    decoded: Iterator[Array] = (reader.crop(sample) for sample in samples)
-    if color == "luminance":
-        decoded = (cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] for crop in decoded)
+    decoded = _decoded(reader, samples, color)
     number_of = {label: number for number, label in enumerate(reader.labels)}
     shares = [sample.distribution for sample in samples]
     if cache_dir is None:
@@ -300,6 +301,17 @@ def _check_classes(faces: Split, valid: Split | None, recipe: Recipe) -> None:
             f"data.train: no faces of {', '.join(empty)} among {len(labeled)}. To train the others only, set "
             f"data.classes=[{others}]; or add faces, or set data.allow_missing_classes=true."
         )
+
+
+def _decoded(reader: Reader, samples: Sequence[Sample], color: Color) -> Iterator[Array]:
+    """Crops in order, decoded on all cores; OpenCV releases Python's lock."""
+
+    def crop(sample: Sample) -> Array:
+        face = reader.crop(sample)
+        return cv2.cvtColor(face, cv2.COLOR_RGB2GRAY)[..., None] if color == "luminance" else face
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(crop, samples)
 
 
 def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:

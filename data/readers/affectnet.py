@@ -18,8 +18,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from mien.data.contract import EIGHT_LABELS, Classes, UnknownLabel, parse_label
-from mien.data.readers.base import Point, Reader, Sample
+from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
+from mien.data.readers.base import ClassNames, Point, Reader, ReaderOptions, Sample
 from mien.data.split import held_out_counts, hold_out
 
 EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
@@ -39,13 +39,15 @@ _PUBLISHED: Final = {
 }
 
 
-class AffectNet(Reader):
-    """Reader of AffectNet.
+class AffectNetOptions(ReaderOptions):
+    """Options of AffectNet."""
 
-    Options:
-        classes: 7, 8 with contempt last, or names of the expressions to use, in the order of `labels`.
-        hold_out_valid: false keeps all of train in train; there is no valid split then.
-    """
+    classes: ClassNames = 7  # 8 with contempt last, or names of the expressions to use, in order
+    hold_out_valid: bool = True  # false keeps all of train in train; there is no valid split then
+
+
+class AffectNet(Reader):
+    """Reader of AffectNet."""
 
     kind: ClassVar[str] = "affectnet"
     title: ClassVar[str] = "AffectNet"
@@ -62,12 +64,14 @@ class AffectNet(Reader):
         "agree on 61 % of them. Most training faces are happy or neutral."
     )
 
-    def __init__(self, root: Path | str, *, classes: Classes = 7, hold_out_valid: bool = True) -> None:
-        super().__init__(root)
-        self.use_classes(classes)
-        self.hold_out_valid = hold_out_valid
-        self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.tree.names}
-        self._from_csv = any(self.tree.prefix_of(name) is not None for name in _CSV.values())
+    Options = AffectNetOptions
+
+    def __init__(self, root: Path | str, options: AffectNetOptions) -> None:
+        super().__init__(root, options)
+        self.use_classes(options.classes)
+        self.hold_out_valid = options.hold_out_valid
+        self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.files}
+        self._from_csv = any(self.prefix_of(name) is not None for name in _CSV.values())
         self._take(list(self._listed() if self._from_csv else self._in_folders()))
         if not any(self._by_split.values()):
             raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
@@ -101,11 +105,11 @@ class AffectNet(Reader):
                 points = five_points(row["facial_landmarks"])
                 return Sample(row["subDirectory_filePath"], split, label, landmarks_px=points)
 
-            if (prefix := self.tree.prefix_of(name)) is not None:
+            if (prefix := self.prefix_of(name)) is not None:
                 yield from self.rows(f"{prefix}{name}", sample)
 
     def _in_folders(self) -> Iterator[Sample]:
-        for name in self.tree.names:
+        for name in self.files:
             match = _IMAGE.fullmatch(name)
             split = _FOLDERS.get(match["split"].lower()) if match else None
             if match is None or split is None:

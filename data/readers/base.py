@@ -6,21 +6,24 @@ put a `Reader` subclass with a `kind` into `data/readers/<name>.py`, and every c
     mien data check ferplus path/to/ferplus
 """
 
+import csv
 import hashlib
 import importlib
 import inspect
+import io
 import pkgutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType, UnionType
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from mien.data.atomic import atomic_file, write_atomic
 from mien.data.contract import (
     EIGHT_LABELS,
     LABELS,
@@ -34,8 +37,9 @@ from mien.data.contract import (
     fit,
     labels_of,
 )
+from mien.data.errors import DatasetError
 from mien.data.near_duplicates import near_duplicates, thumbnails
-from mien.data.tree import DatasetError, FileTree, open_tree
+from mien.data.tree import File, files_of, read_file, stamp_of
 
 Point = tuple[float, float]
 T = TypeVar("T")
@@ -62,12 +66,46 @@ class Sample:
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
+def _listed(value: Any) -> Any:
+    """A list from a comma-separated text; of classes, a number stays one."""
+    if not isinstance(value, str):
+        return value
+    return int(value) if value.isdecimal() else [part.strip() for part in value.split(",")]
+
+
+def _mapped(value: Any) -> Any:
+    """A mapping from the text `1=anger,2=disgust`; in YAML, its keys may be numbers."""
+    if isinstance(value, str):
+        pairs = (part.partition("=") for part in value.split(",") if part.strip())
+        value = {key.strip(): of.strip() for key, _, of in pairs}
+    return {str(key): of for key, of in value.items()} if isinstance(value, Mapping) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+ClassNames = Annotated[Literal[7, 8] | tuple[str, ...], BeforeValidator(_listed)]
+LabelOf = Annotated[dict[str, str], BeforeValidator(_mapped)]
+
+
+class ReaderOptions(BaseModel):
+    """Options of all readers; a reader with more has a subclass."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    classes: Annotated[Literal[7] | tuple[str, ...] | None, BeforeValidator(_listed)] = None
+
+
+class ExcludingOptions(ReaderOptions):
+    """Options of a reader that can leave out images of other splits that resemble one of some splits."""
+
+    exclude_near_duplicates_of: Names = ()  # see `data.near_duplicates`
+
+
 class Reader:
     """Base class of readers.
 
     A subclass defines `kind`, `title`, `where_to_get` (how to obtain the set), `terms` (its license) and `limits` (what
-    cannot be learned from it). It opens its files in `__init__`, with typed keyword-only options, and lists its samples
-    there in `_by_split`, or later in `_read_split`. Instances can be forked, pickled and shared by threads.
+    cannot be learned from it), and its options in a pydantic model, `Options`. It lists its samples in `__init__` in
+    `_by_split`, or later in `_read_split`. Threads can share an instance.
     """
 
     kind: ClassVar[str]
@@ -75,27 +113,22 @@ class Reader:
     where_to_get: ClassVar[str]
     terms: ClassVar[str] = "the terms of its owners"  # of images and labels; trained weights inherit them
     limits: ClassVar[str] = ""  # full sentences for the card of a model trained on the set
-    can_exclude: ClassVar[bool] = False  # whether the reader has the option exclude_near_duplicates_of
+    Options: ClassVar[type[ReaderOptions]] = ReaderOptions
 
-    def __init__(self, root: Path | str, *, exclude_near_duplicates_of: Sequence[str] = ()) -> None:
-        """Open the files below `root`.
-
-        Args:
-            root: folder of the data set, its zip, or a folder with one zip.
-            exclude_near_duplicates_of: splits. Images of other splits that resemble one of theirs are left out; see
-                `data.near_duplicates`. A subclass that has this option passes it on.
-        """
-        self.root = Path(root)
+    def __init__(self, root: Path | str, options: ReaderOptions) -> None:
+        """List the files below `root`: folder of the data set, its zip, or a folder with one zip."""
+        self.root, self.options = Path(root), options
         self.labels: tuple[str, ...] = LABELS
         self._others: frozenset[str] = frozenset()  # labels of the set that are not among `labels`
-        self.exclude_near_duplicates_of = tuple(exclude_near_duplicates_of)
+        self.exclude_near_duplicates_of: tuple[str, ...] = getattr(options, "exclude_near_duplicates_of", ())
         self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
         self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by split: images by reason
         self._samples: dict[str, tuple[Sample, ...]] = {}
-        self._prefix = ""  # of the keys' files in the tree
+        self._prefix = ""  # of the keys' files
         self.notes: list[str] = []  # how the files were read, for `data.check`
+        self.cache_dir: Path | None = None  # of what takes long to compute
         try:
-            self.tree: FileTree = open_tree(self.root)
+            self.files: dict[str, File] = files_of(self.root)
         except DatasetError as error:
             raise self.error(str(error)) from error
 
@@ -157,8 +190,28 @@ class Reader:
         return list(self._samples[split])
 
     def _resembling(self, samples: Sequence[Sample], split: str) -> Array:
-        """Whether each sample resembles an image of a split, (N,) bool."""
-        return near_duplicates(*(self.thumbnails(part) for part in (samples, self._images_of(split))))
+        """Whether each sample resembles an image of a split, (N,) bool; cached until one of the files changes."""
+        parts = (samples, self._images_of(split))
+        path = self.cache_file("near", (self._stamp(sample) for part in parts for sample in part), ".npy")
+        if path is not None and path.exists():
+            return np.unpackbits(np.load(path), count=len(samples)).astype(bool)
+        near = near_duplicates(*(self.thumbnails(part) for part in parts))
+        if path is not None:
+            with atomic_file(path) as file:
+                np.save(file, np.packbits(near))
+        return near
+
+    def _stamp(self, sample: Sample) -> str:
+        """Everything that the crop of a sample depends on, with the size and time of its file instead of its bytes."""
+        file = self.files.get(self.path_of(sample))
+        return f"{sample.key} {sample.landmarks_px} {'' if file is None else stamp_of(file)}"
+
+    def cache_file(self, what: str, stamps: Iterable[str], suffix: str) -> Path | None:
+        """File of the cache for something computed of samples; None without a cache."""
+        if self.cache_dir is None:
+            return None
+        digest = hashlib.sha256("\n".join([self.kind, what, *stamps]).encode()).hexdigest()
+        return self.cache_dir / f"{self.kind}-{what}-{digest[:16]}{suffix}"
 
     def _images_of(self, split: str) -> list[Sample]:
         """List all images of a split for `exclude_near_duplicates_of`, whether they are samples or not."""
@@ -179,11 +232,11 @@ class Reader:
         return labeled
 
     def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree."""
+        """Return the name of a sample's file."""
         return self._prefix + sample.key
 
     def read_bytes(self, sample: Sample) -> bytes:
-        return self.tree.read(self.path_of(sample))
+        return self.read(self.path_of(sample))
 
     def image(self, sample: Sample) -> Array:
         """Return the image, (H, W, 3) uint8, RGB. Raises: DatasetError, data.contract.DecodeError."""
@@ -202,17 +255,39 @@ class Reader:
                 f"{self.root}` lists all such files."
             ) from error
 
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes. Raises: DatasetError, naming the file."""
+        if name not in self.files:
+            raise DatasetError(f"cannot read {name} in {self.root}: no such file")
+        return read_file(self.files[name])
+
+    def read_text(self, name: str) -> str:
+        """Return a UTF-8 file's text, without a byte-order mark. Raises: DatasetError, naming the file."""
+        try:
+            return self.read(name).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DatasetError(f"{self.root}: {name} is not UTF-8 text ({error}). Save it as UTF-8.") from error
+
+    def read_csv(self, name: str) -> "csv.DictReader[str]":
+        """Return the rows of a CSV file, by the names of its columns. Raises: see `read_text`."""
+        return csv.DictReader(io.StringIO(self.read_text(name), newline=""))
+
+    def prefix_of(self, marker: str) -> str | None:
+        """Return the shortest folder prefix ("" or "a/b/") in front of `marker`; None if there is no such file."""
+        matching = [name for name in self.files if name == marker or name.endswith(f"/{marker}")]
+        return min(matching, key=len)[: -len(marker)] if matching else None
+
     def rows(self, name: str, parse: Callable[[dict[str, str]], T]) -> Iterator[T]:
         """Parse the rows of a CSV file. Raises: DatasetError, naming the line that `parse` rejects."""
-        for line, row in enumerate(self.tree.read_csv(name), start=2):
+        for line, row in enumerate(self.read_csv(name), start=2):
             try:
                 yield parse(row)
             except (LookupError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
 
     def folder_of(self, marker: str) -> str:
-        """Return the prefix in front of a file, see `FileTree.prefix_of`. Raises: DatasetError, without the file."""
-        prefix = self.tree.prefix_of(marker)
+        """Return the prefix in front of a file, see `prefix_of`. Raises: DatasetError, without the file."""
+        prefix = self.prefix_of(marker)
         if prefix is None:
             raise self.error(f"no {marker} in {self.root}")
         return prefix
@@ -248,20 +323,27 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
 
     Args:
         root: folder of the data set, its zip, or a folder with one zip.
-        options: options of the reader; strings are converted to the declared type. All readers take `classes`, names
-            of the labels to use, in order; some also 8 of them.
+        options: options of the reader, or texts of them. All readers take `classes`, names of the labels to use, in
+            order; some also 8 of them.
     Raises: DatasetError, naming the known kinds or options.
     """
     try:
         reader = readers()[kind]
     except KeyError:
         raise DatasetError(f"no reader {kind!r}: expected one of {', '.join(readers())}") from None
-    chosen = _typed(reader, options)
-    has_option = "classes" in inspect.signature(reader).parameters
-    classes: Any = None if has_option else chosen.pop("classes", None)
-    opened = reader(root, **chosen)  # type: ignore[arg-type]  # each reader has other options
-    if classes is not None:
-        opened.use_classes(classes, opened.labels)
+    known = ", ".join(reader.Options.model_fields)
+    try:
+        chosen = reader.Options.model_validate(options)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = str(problem["loc"][0])
+        if problem["type"] == "extra_forbidden":
+            raise DatasetError(f"{kind}: no option {name!r}, expected one of {known}") from None
+        expected = " or ".join(problem["msg"] for problem in error.errors())
+        raise DatasetError(f"{kind}: option {name}={options[name]!r}: {expected}") from None
+    opened = reader(root, chosen)
+    if chosen.classes is not None and reader.Options.model_fields["classes"].default is None:
+        opened.use_classes(chosen.classes, opened.labels)
     return opened
 
 
@@ -273,44 +355,23 @@ def parse_options(texts: list[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, object]:
-    hints = {"classes": Literal[7] | Sequence[str]} | get_type_hints(reader.__init__)
-    known = [name for name in {**inspect.signature(reader).parameters, "classes": None} if name != "root"]
-    typed: dict[str, object] = {}
-    for name, given in options.items():
-        if name not in known:
-            raise DatasetError(f"{reader.kind}: no option {name!r}, expected one of {', '.join(known) or 'none'}")
-        value = _parsed(given, hints[name])
-        try:
-            typed[name] = TypeAdapter(hints[name]).validate_python(value)
-        except ValidationError as error:
-            expected = " or ".join(problem["msg"] for problem in error.errors())
-            raise DatasetError(f"{reader.kind}: option {name}={value!r}: {expected}") from None
-    return typed
-
-
-def _parsed(given: object, hint: object) -> object:
-    """A list or mapping from a comma-separated text; the keys of a mapping may be numbers in YAML."""
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if isinstance(given, str) and (Sequence[str] in kinds or Mapping[str, str] in kinds):
-        parts = [part.strip() for part in given.split(",")]
-        if Sequence[str] in kinds:
-            return int(given) if given.isdecimal() and len(kinds) > 1 else parts  # a number of classes
-        pairs = (part.partition("=") for part in parts if part)
-        return {key.strip(): value.strip() for key, _, value in pairs}
-    return {str(key): value for key, value in given.items()} if isinstance(given, Mapping) else given
-
-
 def index_sha256(reader: Reader, split: str) -> str:
     """Hash the training data of a split: keys, labels, distributions, landmarks and file bytes.
 
-    Two machines with the same hash train on the same data. Returns 64 hexadecimal digits.
-    Raises: DatasetError, if a file is missing.
+    Two machines with the same hash train on the same data. With a cache, the files are read again only if their names,
+    sizes or times changed. Returns 64 hexadecimal digits. Raises: DatasetError, if a file is missing.
     """
+    samples = reader.samples(split)
+    stamps = (f"{reader._stamp(sample)} {sample.label} {sample.distribution}" for sample in samples)
+    path = reader.cache_file("index", stamps, ".txt")
+    if path is not None and path.exists():
+        return path.read_text(encoding="utf-8")
     digest = hashlib.sha256()
-    for sample in reader.samples(split):
+    for sample in samples:
         shares = "" if sample.distribution is None else " ".join(f"{share:.6f}" for share in sample.distribution)
         points = " ".join(f"{x:.3f},{y:.3f}" for x, y in sample.landmarks_px or ())
         file_sha256 = hashlib.sha256(reader.read_bytes(sample)).hexdigest()
         digest.update("\t".join((sample.key, sample.label or "", shares, points, file_sha256)).encode() + b"\n")
+    if path is not None:
+        write_atomic(path, digest.hexdigest())
     return digest.hexdigest()

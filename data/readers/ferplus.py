@@ -22,8 +22,7 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from mien.data.contract import Classes
-from mien.data.readers.base import Reader, Sample
+from mien.data.readers.base import ClassNames, ExcludingOptions, Reader, Sample
 
 COLUMNS: Final = (
     "neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF",
@@ -39,17 +38,15 @@ _PUBLISHED: Final = {
 Protocol = Literal["majority", "probability"]
 
 
+class FerPlusOptions(ExcludingOptions):
+    """Options of FERPlus; of near-duplicates, images that the protocol leaves out count, too."""
+
+    protocol: Protocol = "majority"  # which images are used, and how votes become a distribution; see above
+    classes: ClassNames = 7  # 8 with contempt last, or names of the expressions to use, in order
+
+
 class FerPlus(Reader):
-    """Reader of FERPlus.
-
-    Options:
-        protocol: which images are used and how votes become a distribution; see the module docstring.
-        classes: 7, 8 with contempt last, or names of the expressions to use, in the order of `labels`.
-        exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`. Images that the protocol leaves
-            out count, too.
-
-    Under the majority protocol, `distribution` contains the votes without single ones.
-    """
+    """Reader of FERPlus; under the majority protocol, `distribution` has the votes without single ones."""
 
     kind: ClassVar[str] = "ferplus"
     title: ClassVar[str] = "FERPlus"
@@ -66,26 +63,20 @@ class FerPlus(Reader):
         "cultures are underrepresented, and there are no annotations to measure results by group. Disgust and fear "
         "are rare, so their intervals are wide."
     )
-    can_exclude: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        root: Path | str,
-        *,
-        protocol: Protocol = "majority",
-        classes: Classes = 7,
-        exclude_near_duplicates_of: Sequence[str] = (),
-    ) -> None:
-        super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
-        self.protocol = protocol
-        self.use_classes(classes)
-        prefixes = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
+    Options = FerPlusOptions
+
+    def __init__(self, root: Path | str, options: FerPlusOptions) -> None:
+        super().__init__(root, options)
+        self.protocol = options.protocol
+        self.use_classes(options.classes)
+        prefixes = [self.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
         if all(prefix is None for prefix in prefixes):
             raise self.error(f"no FER2013Train/label.csv, FER2013Valid/label.csv or FER2013Test/label.csv in {root}")
         self._prefix = next(prefix for prefix in prefixes if prefix is not None)
 
     def splits(self) -> tuple[str, ...]:
-        return tuple(split for split in _FOLDERS if self._label_file(split) in self.tree)
+        return tuple(split for split in _FOLDERS if self._label_file(split) in self.files)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counts of the majority protocol for train and valid; {} under options that change them."""
@@ -101,7 +92,7 @@ class FerPlus(Reader):
         """Parse label.csv into (key, ten votes). Raises: DatasetError, naming the line."""
         name = self._label_file(split)
         rows = []
-        text = io.StringIO(self.tree.read_text(name), newline="")
+        text = io.StringIO(self.read_text(name), newline="")
         for line, row in enumerate(csv.reader(text), start=1):
             if not row:
                 continue

@@ -18,16 +18,18 @@ Whole photos instead of crops (`images=photos`) are aligned by the landmarks of 
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
-from mien.data.contract import EIGHT_LABELS, Classes, UnknownLabel, parse_label
-from mien.data.readers.base import Point, Reader, Sample
+from pydantic import Field
+
+from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
+from mien.data.errors import DatasetError
+from mien.data.readers.base import ClassNames, ExcludingOptions, LabelOf, Names, Point, Reader, Sample
 from mien.data.readers.photos import TABLE, landmarks_of
 from mien.data.split import hold_out
-from mien.data.tree import DatasetError
 
 _SPLITS: Final = {
     "train": "train", "training": "train",
@@ -40,19 +42,29 @@ _MANIFEST: Final = "manifest.csv"
 logger = logging.getLogger(__name__)
 
 
-class Folders(Reader):
-    """Reader of class folders.
+class FoldersOptions(ExcludingOptions):
+    """Options of class folders.
 
-    Options:
+    Attributes:
         images: crops, or photos with a labels.csv of `mien label` at the root. Photos without a face are left out.
         valid_share, test_share: share of each class of `all` (or else of train) that is held out, by the SHA-256 of
             the file's name with its class folder. The rest of `all` becomes train.
         labels: the expression of class folders whose names are numbers or in another language, spelled as on disk:
             a mapping, or `1=anger,2=disgust`.
-        ignore: class folders to leave out, as a list or comma-separated, spelled as on disk.
-        classes: 7, 8 with contempt last, or the names of your own classes, in the order of `labels`.
-        exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
+        ignore: class folders to leave out, spelled as on disk.
+        classes: 7, 8 with contempt last, or the names of your own classes, in order.
     """
+
+    images: Literal["crops", "photos"] = "crops"
+    valid_share: float = 0.0
+    test_share: float = 0.0
+    labels: LabelOf = Field(default_factory=dict)
+    ignore: Names = ()
+    classes: ClassNames = 7
+
+
+class Folders(Reader):
+    """Reader of class folders."""
 
     kind: ClassVar[str] = "folders"
     title: ClassVar[str] = "class folders"
@@ -63,35 +75,26 @@ class Folders(Reader):
     )
     terms: ClassVar[str] = "those of the owner of the images"
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
-    can_exclude: ClassVar[bool] = True
 
-    def __init__(  # noqa: PLR0913 (each is an option)
-        self,
-        root: Path | str,
-        *,
-        images: Literal["crops", "photos"] = "crops",
-        valid_share: float = 0.0,
-        test_share: float = 0.0,
-        labels: Mapping[str, str] | None = None,
-        ignore: Sequence[str] = (),
-        classes: Classes = 7,
-        exclude_near_duplicates_of: Sequence[str] = (),
-    ) -> None:
-        super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
-        self.use_classes(classes, known=None)
+    Options = FoldersOptions
+
+    def __init__(self, root: Path | str, options: FoldersOptions) -> None:
+        super().__init__(root, options)
+        valid_share, test_share = options.valid_share, options.test_share
+        self.use_classes(options.classes, known=None)
         if not (0 <= valid_share < 1 and 0 <= test_share < 1 and valid_share + test_share < 1):
             raise DatasetError(
                 f"folders: {valid_share=}, {test_share=}: expected shares of at least 0 with a sum below 1"
             )
-        self._ignored = frozenset(name for name in ignore if name)
+        self._ignored = frozenset(name for name in options.ignore if name)
         self._label_of: dict[str, str] = {}  # by class folder, as read
-        for name, label in (labels or {}).items():
+        for name, label in options.labels.items():
             try:
                 self._label_of[name] = parse_label(label, self.labels)
             except UnknownLabel as error:
                 raise DatasetError(f"folders: labels={name}={label}: {error}") from error
         self._by_split[_ALL] = []
-        self._landmarks = self._detected() if images == "photos" else None  # by file; None without a face
+        self._landmarks = self._detected() if options.images == "photos" else None  # by file; None without a face
         self._collect()
         for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):
             self._hold_out(split, share)
@@ -108,7 +111,7 @@ class Folders(Reader):
     def _sources(self) -> dict[str, dict[str, str]]:
         """Photo or video of each exported face and, in a video, the person; by file name, which survives a move."""
         name = self._prefix + _MANIFEST
-        rows = list(self.tree.read_csv(name)) if name in self.tree else []
+        rows = list(self.read_csv(name)) if name in self.files else []
         sources = {}
         for row in rows:
             if not row.get("image") or not row.get("file"):
@@ -118,8 +121,8 @@ class Folders(Reader):
         return sources
 
     def _detected(self) -> dict[str, tuple[Point, ...] | None]:
-        """Landmarks of the largest face of each photo by its name in the tree; None for a photo without a face."""
-        if TABLE not in self.tree:
+        """Landmarks of the largest face of each photo by its name; None for a photo without a face."""
+        if TABLE not in self.files:
             raise self.error(
                 f"images=photos needs a {TABLE} at the root of {self.root}: run `mien label {self.root} --out found "
                 f"--write csv` and copy found/{TABLE} there"
@@ -132,7 +135,7 @@ class Folders(Reader):
         return {file: landmarks_px for file, number, landmarks_px in self.rows(TABLE, face) if number == 0}
 
     def _collect(self) -> None:
-        files = [name for name in self.tree.names if "/" in name]
+        files = [name for name in self.files if "/" in name]
         images = [name for name in files if _IMAGE.search(name)]
         if not images:
             raise self.error(f"no images in folders below {self.root}")
@@ -165,7 +168,7 @@ class Folders(Reader):
         self.notes += [
             f"{count} files ignored: {suffix} is not a supported image" for suffix, count in sorted(others.items())
         ]
-        if loose := [name for name in self.tree.names if "/" not in name and _IMAGE.search(name)]:
+        if loose := [name for name in self.files if "/" not in name and _IMAGE.search(name)]:
             self.notes.append(f"{len(loose)} images ignored: in no class folder, such as {loose[0]}")
         for note in self.notes:
             logger.info("%s: %s", self.root, note)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from mien.data.contract import EIGHT_LABELS, LABELS, parse_label
-from mien.data.readers.base import Reader, Sample
+from mien.data.readers.base import Reader, ReaderOptions, Sample
 
 # "right" and "left" are from the person's view, so the right eye is on the left side of the image
 _POINTS: Final = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")
@@ -42,8 +42,8 @@ class Muxspace(Reader):
         "labels of rare expressions are wrong."
     )
 
-    def __init__(self, root: Path | str) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path | str, options: ReaderOptions) -> None:
+        super().__init__(root, options)
         self._prefix = self.folder_of("labels.csv")
         for sample in self.rows(f"{self._prefix}labels.csv", _sample):
             if sample.label in LABELS:

@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from mien.data.contract import LANDMARKS
-from mien.data.readers.base import Point, Reader, Sample
+from mien.data.readers.base import Point, Reader, ReaderOptions, Sample
 
 TABLE: Final = "labels.csv"
 
 
-class Photos(Reader):
-    """Reader of photos with a table written by `mien label`.
+class PhotosOptions(ReaderOptions):
+    """Options of photos."""
 
-    Options:
-        min_face_px: minimum for the shorter side of a face box, pixels.
-        min_score: minimum detection score.
-    """
+    min_face_px: float = 32.0  # of the shorter side of a face box
+    min_score: float = 0.8  # of the detection
+
+
+class Photos(Reader):
+    """Reader of photos with a table written by `mien label`."""
 
     kind: ClassVar[str] = "photos"
     title: ClassVar[str] = "photos without labels"
@@ -33,9 +35,11 @@ class Photos(Reader):
     terms: ClassVar[str] = "those of the owner of the photos"
     limits: ClassVar[str] = "Photos without labels are learned with the predictions of a teacher, including its errors."
 
-    def __init__(self, root: Path | str, *, min_face_px: float = 32.0, min_score: float = 0.8) -> None:
-        super().__init__(root)
-        self.min_face_px, self.min_score = min_face_px, min_score
+    Options = PhotosOptions
+
+    def __init__(self, root: Path | str, options: PhotosOptions) -> None:
+        super().__init__(root, options)
+        self.min_face_px, self.min_score = options.min_face_px, options.min_score
         self._prefix = self.folder_of(TABLE)
 
     def splits(self) -> tuple[str, ...]:

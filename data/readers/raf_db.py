@@ -15,12 +15,12 @@ the smallest SHA-256 (`data.split`), in both layouts. The test split is never us
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
 from mien.data.contract import LABELS
-from mien.data.readers.base import Point, Reader, Sample
+from mien.data.readers.base import ExcludingOptions, Point, Reader, Sample
 from mien.data.split import held_out_counts, hold_out
 
 VALID_SHARE: Final = 0.1
@@ -54,6 +54,18 @@ def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[s
     return splits
 
 
+class RafDbOptions(ExcludingOptions):
+    """Options of both layouts."""
+
+    hold_out_valid: bool = True  # false keeps all of train in train
+
+
+class OfficialOptions(RafDbOptions):
+    """Options of the official layout."""
+
+    images: Literal["aligned", "original"] = "aligned"  # 100x100, fitted, or whole photos, warped by their landmarks
+
+
 class RafDbReader(Reader):
     """Base of the readers of both layouts."""
 
@@ -66,11 +78,11 @@ class RafDbReader(Reader):
         "are wide."
     )
 
-    can_exclude: ClassVar[bool] = True
+    Options = RafDbOptions
 
-    def __init__(self, root: Path | str, *, hold_out_valid: bool, exclude_near_duplicates_of: Sequence[str]) -> None:
-        super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
-        self.hold_out_valid = hold_out_valid
+    def __init__(self, root: Path | str, options: RafDbOptions) -> None:
+        super().__init__(root, options)
+        self.hold_out_valid = options.hold_out_valid
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the paper's counts, adjusted for held-out images; {} without near-duplicates."""
@@ -78,29 +90,19 @@ class RafDbReader(Reader):
 
 
 class RafDb(RafDbReader):
-    """Reader of RAF-DB in its official layout.
-
-    Options:
-        images: aligned (100x100, fitted) or original (whole photos, warped by the annotated landmarks).
-        hold_out_valid: false keeps all of train in train.
-        exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
-    """
+    """Reader of RAF-DB in its official layout."""
 
     kind: ClassVar[str] = "raf_db"
     title: ClassVar[str] = "RAF-DB"
     where_to_get: ClassVar[str] = _WHERE_TO_GET
 
-    def __init__(
-        self,
-        root: Path | str,
-        *,
-        images: Literal["aligned", "original"] = "aligned",
-        hold_out_valid: bool = True,
-        exclude_near_duplicates_of: Sequence[str] = (),
-    ) -> None:
-        super().__init__(root, hold_out_valid=hold_out_valid, exclude_near_duplicates_of=exclude_near_duplicates_of)
+    Options = OfficialOptions
+
+    def __init__(self, root: Path | str, options: OfficialOptions) -> None:
+        super().__init__(root, options)
+        hold_out_valid, images = options.hold_out_valid, options.images
         self.images = images
-        prefixes = [(name, self.tree.prefix_of(name)) for name in _LABEL_FILES]
+        prefixes = [(name, self.prefix_of(name)) for name in _LABEL_FILES]
         present = [f"{prefix}{name}" for name, prefix in prefixes if prefix is not None]
         if not present:
             raise self.error(f"no {_LABEL_FILES[0]} in {root}")
@@ -109,7 +111,7 @@ class RafDb(RafDbReader):
         # archives unpack to Image/aligned/ or Image/aligned/aligned/, so files are found by file name
         self._path_by_name = {
             PurePosixPath(name).name: name
-            for name in self.tree.names
+            for name in self.files
             if f"Image/{images}/" in name or "Annotation/manual/" in name
         }
 
@@ -122,7 +124,7 @@ class RafDb(RafDbReader):
 
     def _read_labels(self, name: str) -> dict[str, str]:
         labels: dict[str, str] = {}
-        for line, text in enumerate(self.tree.read_text(name).splitlines(), start=1):
+        for line, text in enumerate(self.read_text(name).splitlines(), start=1):
             if not text.strip():
                 continue
             file, _, number = text.strip().partition(" ")
@@ -145,19 +147,14 @@ class RafDb(RafDbReader):
         if path is None:
             raise self.error(f"images=original needs Annotation/manual/{name}_manu_attri.txt, which does not exist")
         try:
-            landmarks_px = parse_landmarks(self.tree.read_text(path))
+            landmarks_px = parse_landmarks(self.read_text(path))
         except ValueError as error:
             raise self.error(f"{path}: {error}") from error
         return Sample(f"Image/original/{name}.jpg", split, label, landmarks_px=landmarks_px)
 
 
 class RafDbKaggle(RafDbReader):
-    """Reader of RAF-DB in its Kaggle layout.
-
-    Options:
-        hold_out_valid: false keeps all of train in train.
-        exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
-    """
+    """Reader of RAF-DB in its Kaggle layout."""
 
     kind: ClassVar[str] = "raf_db_kaggle"
     title: ClassVar[str] = "RAF-DB (Kaggle copy)"
@@ -165,11 +162,9 @@ class RafDbKaggle(RafDbReader):
         f"This layout is shuvoalok/raf-db-dataset on Kaggle; the rights are those of the original. {_WHERE_TO_GET}"
     )
 
-    def __init__(
-        self, root: Path | str, *, hold_out_valid: bool = True, exclude_near_duplicates_of: Sequence[str] = ()
-    ) -> None:
-        super().__init__(root, hold_out_valid=hold_out_valid, exclude_near_duplicates_of=exclude_near_duplicates_of)
-        matches = [match for name in self.tree.names if (match := _KAGGLE_IMAGE.fullmatch(name))]
+    def __init__(self, root: Path | str, options: RafDbOptions) -> None:
+        super().__init__(root, options)
+        matches = [match for name in self.files if (match := _KAGGLE_IMAGE.fullmatch(name))]
         if not matches:
             raise self.error(f"no DATASET/train/1/*.jpg in {root}")
         self._prefix = matches[0]["prefix"]
@@ -182,7 +177,7 @@ class RafDbKaggle(RafDbReader):
                 raise self.error(f"{name} is in two class folders")
             key_by_id[name] = match["key"]
         label_by_id = {name: _LABEL_OF[key.split("/")[1]] for name, key in key_by_id.items()}
-        for name, split in split_of(label_by_id, hold_out_valid=hold_out_valid).items():
+        for name, split in split_of(label_by_id, hold_out_valid=options.hold_out_valid).items():
             self._by_split[split].append(Sample(key_by_id[name], split, label_by_id[name]))
 
 

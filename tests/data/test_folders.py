@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mien.data.contract import LABELS, align
+from mien.data.errors import DatasetError
 from mien.data.readers.base import Reader, open_reader
-from mien.data.tree import DatasetError
 from tests.support.data_sets import draw_face, make_folders, make_photos, write_csv
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from mien.app.labeling.columns import FACE_COLUMNS
 from mien.data.contract import LABELS, align, decode, fit
+from mien.data.errors import DatasetError
 from mien.data.readers.affectnet import five_points
 from mien.data.readers.base import open_reader
-from mien.data.tree import DatasetError
 from tests.support.data_sets import (
     draw_face,
     landmarks_68,

@@ -12,7 +12,7 @@ from mien.app.main import create_app
 from mien.app.settings import InferenceSettings, Settings
 from mien.data.contract import EIGHT_LABELS, LABELS
 from mien.data.contract.palette import COLORS
-from mien.data.tree import DatasetError
+from mien.data.errors import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.cli import main
 from mien.training.config import DistillationConfig, Recipe, RecipeError, read_as

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mien.data.contract import LABELS
+from mien.data.errors import DatasetError
 from mien.data.readers.base import Sample
-from mien.data.tree import DatasetError
 from mien.training.config import DataSource, RecipeError, RuntimeConfig
 from mien.training.data import _target
 from mien.training.run import BEST, load

@@ -17,7 +17,7 @@ from scipy.special import log_softmax, softmax
 from scipy.stats import pearsonr
 
 from mien.data.contract import Array
-from mien.data.tree import DatasetError
+from mien.data.errors import DatasetError
 from mien.models.manifest import Agreement, Interval, Manifest, VotedFaces
 from mien.training import metrics
 from mien.training.config import DataSource
