@@ -19,7 +19,7 @@ from mien.app.errors import StartupError
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import FACES
 from mien.app.inference.tracking import Tracker
-from mien.app.inference.video import Cuts, Video, VideoError
+from mien.app.video.reader import Cuts, Video, VideoError
 from mien.data.contract import Array
 
 _READ_TIMEOUT_S: Final = 10.0

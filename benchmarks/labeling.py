@@ -28,10 +28,10 @@ from PIL import Image
 
 from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.labeler import Labeler
-from mien.app.labeling.facts import open_pipeline
+from mien.app.labeling.executors import open_labeler, with_limits
+from mien.app.labeling.inputs import IMAGE_EXTENSIONS
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.reading import IMAGE_EXTENSIONS
 from mien.app.labeling.run import label
 from mien.app.settings import Settings, load_settings
 
@@ -91,15 +91,15 @@ def measure(  # every argument is an option of the command
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         folder, out = Path(place) / "photos", Path(place) / "out"
         paths = make_photos(folder, source, count)
-        pipeline = open_pipeline(settings)
+        pipeline = open_labeler(with_limits(settings))
         _bare_s(paths[: 8 * workers], pipeline, workers)  # warm
         for _ in range(rounds):
             best_s["bare_images_per_s"] = min(best_s["bare_images_per_s"], _bare_s(paths, pipeline, workers))
             for name, outputs in (("images_per_s", ("csv",)), ("images_per_s_with_images", DEFAULT_OUTPUTS)):
                 options = LabelOptions(inputs=[str(folder)], out=out, outputs=list(outputs), workers=workers)
-                outcome = label(options, settings, Reporter())
+                run = label(options, settings, Reporter())
                 # without the opening of the models, as in the bare loop
-                best_s[name] = min(best_s[name], outcome.total_seconds)
+                best_s[name] = min(best_s[name], run["seconds"])
                 shutil.rmtree(out)
         on_cluster = ("--out", f"{place}/ray", "--write", "csv", "--engine", "ray", "--workers", str(workers))
         ray_run = run_mien(folder, *on_cluster) if ray else None
@@ -108,11 +108,11 @@ def measure(  # every argument is an option of the command
         "efficiency": best_s["bare_images_per_s"] / best_s["images_per_s"],
         **{name: count / seconds for name, seconds in best_s.items()},
         "images": count,
-        "faces": sum(outcome.labels.values()),
+        "faces": sum(run["faces"].values()),
         "workers": workers,
-        "stage_ms": {stage: 1000 * seconds / count for stage, seconds in outcome.stage_seconds.items()},
+        "stage_ms": {stage: 1000 * seconds / count for stage, seconds in run["stage_seconds"].items()},
         "ray_images_per_s": ray_images_per_s,
-        **{name: outcome.facts[name] for name in ("detector", "model", "provider")},
+        **{name: run["settings"][name] for name in ("detector", "model", "provider")},
     }
 
 

@@ -183,13 +183,21 @@ def label(
         ),
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Label at most N more images.", rich_help_panel=_RUN)
+        int | None, typer.Option(min=1, help="Label at most N more photos and videos.", rich_help_panel=_RUN)
     ] = _DEFAULT.limit,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count what would be labeled and write nothing.", rich_help_panel=_RUN)
     ] = _DEFAULT.dry_run,
+    add: Annotated[
+        bool,
+        typer.Option("--add", help="Keep the results of other inputs in --out, and add these.", rich_help_panel=_RUN),
+    ] = _DEFAULT.add,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Remove the results of inputs that are not found.", rich_help_panel=_RUN),
+    ] = _DEFAULT.replace,
     workers: Annotated[
-        int, typer.Option(min=0, max=256, help="Threads; 0: one per core.", rich_help_panel=_RUN)
+        int, typer.Option(min=0, max=256, help="Processes; 0: one per core.", rich_help_panel=_RUN)
     ] = _DEFAULT.workers,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=_RUN)
@@ -265,35 +273,34 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
     if options.dry_run:
         return _dry_run(options)
     with reporter(options, Console(stderr=True)) as report:
-        outcome = label_folders(options, InferenceSettings.load(**settings), report, signals)
+        run = label_folders(options, InferenceSettings.load(**settings), report, signals)
     if not options.quiet:
-        print_summary(outcome, Console())
-    if outcome.stopped:
+        print_summary(run, Console(), options.out)
+    if run["stopped"]:
         return STOPPED
-    return SOME_ERRORS if outcome.statuses.get("error") else 0
+    return SOME_ERRORS if run["images"]["error"] else 0
 
 
 def _dry_run(options: LabelOptions) -> int:
-    """Scan, and print inputs by kind, how many of them are labeled already, and files that cannot be read."""
+    """Find the inputs, and print their numbers, how many are labeled already, and those that cannot be read."""
     from mien.app.labeling.files import check_out
+    from mien.app.labeling.inputs import walk
     from mien.app.labeling.journal import NoJournal, open_journal
-    from mien.app.labeling.outputs import check_outputs, images_for
-    from mien.app.labeling.scan import scan
+    from mien.app.labeling.outputs import check_outputs
 
     check_outputs(options.outputs)
     check_out(options.out)
-    images = images_for(options.outputs or DEFAULT_OUTPUTS)
     kinds, failures, labeled = Counter[str](), Counter[str](), 0
     with ExitStack() as opened:
         journal = None
         with suppress(NoJournal):
             journal = opened.enter_context(closing(open_journal(options.out)))
-        for item in scan(options):
+        for item in walk(options, journal.settings.get("inputs") if journal else None):
             if item.failure is not None:
                 failures[item.failure.reason] += 1
                 continue
-            kinds[item.kind] += 1
-            labeled += journal is not None and journal.is_labeled(item, images)
+            kinds["video" if item.is_video else "photo"] += 1
+            labeled += journal is not None and journal.is_labeled(item)
     for kind, count in sorted(kinds.items()):
         number, _, noun = counted(count, kind).partition(" ")
         typer.echo(f"{number:>12} {noun}")

@@ -1,6 +1,6 @@
-"""Labeling by tasks on the machines of a Ray cluster, instead of threads of this process.
+"""Labeling by tasks on the machines of a Ray cluster.
 
-The driver forms the batches and commits their results to the journal, as it does with threads.
+The driver finds the inputs and commits their results to the journal, as it does with processes of its own.
 """
 
 import contextlib
@@ -11,21 +11,28 @@ import os
 import pickle
 import socket
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from mien.app.cpu_count import cores
-from mien.app.labeling.batch import Batch, BatchLabeler, BatchResult, in_order
-from mien.app.labeling.facts import open_pipeline
+from mien.app.labeling.executors import (
+    NotReady,
+    Results,
+    Setup,
+    Task,
+    facts_of,
+    label_batch,
+    open_labeler,
+)
 from mien.app.labeling.files import STATE_DIR, LabelingError
 from mien.app.labeling.images import THUMBS
+from mien.app.labeling.journal import Result
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.records import Input
 from mien.app.labeling.store import is_url
-from mien.app.settings import Settings
 
 RUN_ID: Final = "run-id"  # file in the state folder, by which workers recognize the output folder of their run
 _RETRIES: Final = 4
@@ -35,49 +42,47 @@ _CONNECT_S: Final = 10.0
 _LOCAL_STORE_BYTES: Final = 200 * 1024 * 1024
 
 
-class NotReady(LabelingError):
-    """The cluster or one of its machines cannot run the task; the message says what to change."""
-
-
 class RayTasks:
     """Tasks of a Ray cluster, which runs the batch of a worker or machine that dies on another one."""
 
-    def __init__(self, ray: Any, options: LabelOptions, settings: Settings) -> None:
+    def __init__(self, ray: Any, setup: Setup) -> None:
         """Open the models on a first worker. Raises: NotReady, or the error of its models."""
         self._ray = ray
+        options, settings = setup.options, setup.settings.absolute()
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.workers = min(options.workers or cpus, cpus)
         self._ahead = self.workers if self.workers < cpus else 2 * self.workers
         inputs = [name if is_url(name) else os.path.abspath(name) for name in options.inputs]
         options = replace(options, out=options.out.absolute(), inputs=inputs)
-        settings = settings.absolute()
         self._out = options.out
         # max_calls: by default, a process that uses a GPU ends with its task, and the next one opens the models again
-        resources = {"num_cpus": 1, "num_gpus": self._gpu_share(settings), "max_retries": _RETRIES, "max_calls": 0}
-        opened = ray.remote(**resources)(open_on_worker).remote(pickle.dumps((options, settings)))
+        share = self._gpu_share(settings.device)
+        resources = {"num_cpus": 1, "num_gpus": share, "max_retries": _RETRIES, "max_calls": 0}
+        opened = ray.remote(**resources)(open_on_worker).remote(pickle.dumps(Setup(settings, options)))
         if not ray.wait([opened], timeout=_START_S)[0]:
             raise NotReady(f"--engine ray: no machine of the cluster had a free core within {_START_S:.0f} s.")
         self.facts: dict[str, str] = self._result(opened)
         # machines with other processors or without a GPU run the precision of the first worker, too
-        self._setup = pickle.dumps((options, settings.model_copy(update={"precision": self.facts["precision"]})))
+        settings = settings.model_copy(update={"precision": self.facts["precision"]})
+        self._setup = pickle.dumps(Setup(settings, options))
         self._label = ray.remote(**resources)(label_on_worker)
 
-    def map(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, BatchResult], None, None]:
-        """Label batches in order."""
+    def run(self, tasks: Iterable[Task]) -> Results:
+        """Label tasks in order."""
         run_id = uuid.uuid4().hex
         (self._out / STATE_DIR / RUN_ID).write_text(run_id, encoding="ascii")
+        pending = deque[tuple[Any, str]]()
+        for task in tasks:
+            reference = self._label.remote(self._setup, self.facts, task, run_id)
+            pending.append((reference, f" while it labeled a batch from {task[0][0].name} on"))
+            if len(pending) > self._ahead:
+                yield self._result(*pending.popleft())
+        while pending:
+            yield self._result(*pending.popleft())
 
-        def submit(batch: Batch) -> Callable[[], BatchResult]:
-            if not batch.inputs:
-                return lambda: BatchResult([], {})
-            labeled = self._label.remote(self._setup, self.facts, batch.inputs, run_id)
-            return partial(self._result, labeled, f" while it labeled a batch from {batch.inputs[0].name} on")
-
-        return in_order(batches, submit, self._ahead)
-
-    def _gpu_share(self, settings: Settings) -> float:
+    def _gpu_share(self, device: str) -> float:
         """Share of a GPU for each worker: 0 unless the device is `cuda`. Raises: NotReady."""
-        if settings.device != "cuda":
+        if device != "cuda":
             return 0.0
         gpus = self._ray.cluster_resources().get("GPU", 0)
         if not gpus:
@@ -101,32 +106,32 @@ class RayTasks:
 
 def open_on_worker(setup: bytes) -> dict[str, str]:
     """Open the models. Returns: their facts. Raises: NotReady, StartupError, ArtifactError."""
-    return _worker(setup).facts
+    opened = _setup(setup)
+    return facts_of(open_labeler(opened.settings), opened.options)
 
 
-def label_on_worker(setup: bytes, facts: dict[str, str], inputs: list[Input], run_id: str) -> BatchResult:
-    """Label a batch; `facts` are those of the first worker. Raises: LabelingError."""
-    labeler, machine = _worker(setup), socket.gethostname()
-    own = labeler.facts
+def label_on_worker(setup: bytes, facts: dict[str, str], task: Task, run_id: str) -> list[Result]:
+    """Label a task; `facts` are those of the first worker. Raises: LabelingError."""
+    opened, machine, own = _setup(setup), socket.gethostname(), open_on_worker(setup)
     if different := [f"{name} {own[name]} instead of {facts[name]}" for name in own if own[name] != facts[name]]:
         raise NotReady(f"machine {machine} differs: {', '.join(different)}. All machines need the same.")
-    out = labeler.options.out
-    if any(item.images & ~THUMBS for item in inputs) and _run_id(out) != run_id:
+    out = opened.options.out
+    if any(copies & ~THUMBS for _, copies in task) and _run_id(out) != run_id:
         raise NotReady(
             f"machine {machine} cannot find the output folder {out} of this run. Use a folder that all machines share, "
             "or leave out the outputs annotated and crops."
         )
-    return labeler.label(inputs)
+    return list(label_batch(opened, task))
 
 
 @lru_cache(maxsize=1)
-def _worker(setup: bytes) -> BatchLabeler:
-    """The labeler of this process, for pickled options and settings. Raises: NotReady, StartupError, ArtifactError."""
-    options, settings = pickle.loads(setup)  # noqa: S301  # of the driver
-    names = (name for name in options.inputs if not is_url(name))
+def _setup(pickled: bytes) -> Setup:
+    """The setup of this process. Raises: NotReady, if a machine lacks an input."""
+    setup: Setup = pickle.loads(pickled)  # noqa: S301  # of the driver
+    names = (name for name in setup.options.inputs if not is_url(name))
     if missing := next((name for name in names if not os.path.lexists(name)), None):
         raise NotReady(f"cannot find the input {missing}. Use a path that is the same on all machines.")
-    return BatchLabeler(open_pipeline(settings), options)
+    return setup
 
 
 def _run_id(out: Path) -> str | None:

@@ -7,7 +7,6 @@ from typing import Final, Literal
 from mien.app.inference.records import NOTES, flat
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.people import people_of
 from mien.data.contract import LABELS, LANDMARKS
 from mien.data.quality import REASONS
 
@@ -88,20 +87,16 @@ def face_rows(journal: Journal) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
     corrections = Corrections(journal.out)
     empty: Row = dict.fromkeys(column.name for column in face_columns(journal))
-    video, people = "", dict[tuple[int, int], int]()
-    for image in journal.images():
-        name, frame = image.input.name, image.input.frame
-        if image.input.is_frame and name != video:
-            video, people = name, people_of(journal, name)
+    for image in journal.results():
         shared = empty | {
-            "file": name,
+            "file": image.name,
             "status": image.status,
             "detector": journal.detector,
             "model": journal.model,
             "reason": image.reason,
             "error": image.error,
             "frame": image.frame,
-            "time_s": image.input.time_s,
+            "time_s": image.time_s,
             "image_width": image.width,
             "image_height": image.height,
             "file_sha256": image.sha256,
@@ -113,7 +108,7 @@ def face_rows(journal: Journal) -> Iterator[Row]:
         decided = corrections.of(image)
         for face in image.faces:
             row = shared | flat(face)
-            row["person"] = people.get((frame, face.index)) if name == video else None
+            row["person"] = face.person
             if (decision := decided.get(face.index)) is not None:
                 row["corrected"] = decision.label
             yield row

@@ -21,8 +21,8 @@ import filelock
 from mien.app.inference.records import Box, Face
 from mien.app.inference.search import iou
 from mien.app.labeling.files import CORRECTIONS, STATE_DIR, LabelingError, disk_errors
-from mien.app.labeling.journal import Journal
-from mien.app.labeling.records import Result
+from mien.app.labeling.inputs import STILL
+from mien.app.labeling.journal import Journal, Result
 from mien.app.wording import counted
 
 MIN_IOU: Final = 0.5  # a decision applies to a face whose box overlaps its box at least so much
@@ -119,7 +119,7 @@ class Corrections:
 
     def of(self, image: Result) -> dict[int, Correction]:
         """Decisions about the faces of an image, by number; each is used once, the largest overlap first."""
-        corrections = self._by_image.get((image.sha256 or "", image.input.frame), [])
+        corrections = self._by_image.get(_key(image), [])
         pairs = [(correction.overlap(face.box), correction, face) for correction in corrections for face in image.faces]
         decided: dict[int, Correction] = {}
         for overlap, correction, face in sorted(pairs, key=lambda pair: -pair[0]):
@@ -129,21 +129,27 @@ class Corrections:
 
     def of_face(self, journal: Journal, image: Result, face: Face) -> Correction | None:
         """Decision about a face of an image, which may lack its other faces."""
-        if not self._by_image.get((image.sha256 or "", image.input.frame)):
+        if not self._by_image.get(_key(image)):
             return None
-        whole = journal.image(image.input.name, image.input.frame)
+        whole = journal.result(image.name, image.frame)
         return self.of(whole).get(face.index) if whole else None
 
     def count(self, journal: Journal) -> tuple[int, int]:
         """Numbers of reviewed faces of the last run, and of those with another label than the predicted one."""
         reviewed = corrected = 0
-        for sha256, frame in self._by_image:
-            image = journal.image_of(sha256, frame)
-            decided = self.of(image) if image else {}
-            predicted = {face.index: face.label for face in image.faces} if image else {}
-            reviewed += len(decided)
-            corrected += sum(decision.label != predicted[face] for face, decision in decided.items())
+        counted_images = set[tuple[str, int]]()  # copies of a photo count once
+        for image in journal.results() if self._by_image else ():
+            key = _key(image)
+            if key in self._by_image and key not in counted_images:
+                counted_images.add(key)
+                decided, predicted = self.of(image), {face.index: face.label for face in image.faces}
+                reviewed += len(decided)
+                corrected += sum(decision.label != predicted[face] for face, decision in decided.items())
         return reviewed, corrected
+
+
+def _key(image: Result) -> tuple[str, int]:
+    return image.sha256 or "", STILL if image.frame is None else image.frame
 
 
 def _is_whole(line: bytes) -> bool:
@@ -173,7 +179,7 @@ def face_of(image: Result, number: int) -> Face:
     """A face of an image. Raises: LabelingError, if it does not exist."""
     if not 0 <= number < len(image.faces):
         faces = counted(len(image.faces), "face")
-        raise LabelingError(f"{image.input.name} has {faces}; number {number} does not exist")
+        raise LabelingError(f"{image.name} has {faces}; number {number} does not exist")
     return image.faces[number]
 
 
@@ -181,5 +187,5 @@ def decision(image: Result, face: Face, label: str) -> Correction:
     """A decision about a face of an image. Raises: LabelingError, for a label that the model lacks."""
     if label not in (choices := (*face.probabilities, NOT_A_FACE, UNDONE)):
         raise LabelingError(f"label {label!r}: expected one of {', '.join(choices)}")
-    name, frame, sha256 = image.input.name, image.input.frame, image.sha256 or ""
+    name, (sha256, frame) = image.name, _key(image)
     return Correction(name, frame, face.index, sha256, face.label, label, tuple(face.box))

@@ -6,6 +6,7 @@ images of its inputs, are replaced or removed.
 
 import contextlib
 import errno
+import json
 import os
 import shlex
 import shutil
@@ -14,12 +15,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Final
+from urllib.parse import quote
 
 import filelock
 
 from mien.data.errors import MienError
 
 STATE_DIR: Final = ".mien"
+JOURNAL: Final = "journal.sqlite3"
 RUN_FILE: Final = "run.json"
 CORRECTIONS: Final = "corrections.jsonl"
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -122,6 +125,31 @@ def check_out(out: Path) -> None:
             raise ForeignFile(
                 f"{out} contains files that were not written by `mien label`. Choose a new or empty folder with --out."
             )
+
+
+def sqlite_uri(path: PurePath) -> str:
+    """A full path as a URI for SQLite: `file:///home/a`, `file:///C:/a`, or, on a share, `file:////nas/share/a`.
+
+    `Path.as_uri` has the server of a share as the authority, `file://nas/share/a`, which SQLite refuses.
+    """
+    posix = path.as_posix()
+    return f"file://{'' if posix.startswith('/') else '/'}{quote(os.fsencode(posix))}"
+
+
+def owned_names(folder: Path) -> set[str]:
+    """Names of the entries of a folder that runs of `mien label` have written there."""
+    path = folder / STATE_DIR / JOURNAL
+    if not path.exists():
+        return {STATE_DIR}
+    mode = "ro" if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal") else "ro&immutable=1"
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"{sqlite_uri(path.absolute())}?mode={mode}", uri=True)) as journal,
+    ):
+        row = journal.execute("SELECT value FROM settings WHERE key='targets'").fetchone()
+        names = {target.split("/")[0] for target in json.loads(row[0])} if row else set[str]()
+        return names | {STATE_DIR, RUN_FILE, CORRECTIONS}
+    return {STATE_DIR}
 
 
 @contextlib.contextmanager

@@ -15,8 +15,7 @@ from typing import Final
 import cv2
 from PIL import Image
 
-from mien.app.labeling.reading import IMAGE_EXTENSIONS, VIDEOS
-from mien.app.labeling.records import STILL
+from mien.app.labeling.inputs import IMAGE_EXTENSIONS, VIDEOS
 from mien.data.contract import Array
 
 ANNOTATED: Final = 1
@@ -29,17 +28,18 @@ _WRITTEN: Final = (*_JPEG, ".png")
 _MAX_COMPONENT_BYTES: Final = 200
 _QUALITY: Final = 90
 _THUMB_PX: Final = 96
+_FRAME: Final = re.compile(r"frame_\d{8,}\.jpg(\.face\d+\.png)?")
 _WINDOWS: Final = os.name == "nt"
 _BAD_CHARACTERS: Final = re.compile(r'[<>:"\\|?*\x00-\x1f]')
 _RESERVED: Final = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3]) *(\.|$)", re.IGNORECASE)
 
 
-def annotated_name(name: str, frame: int) -> str:
+def annotated_name(name: str, frame: int | None) -> str:
     """Path of an annotated JPEG in `annotated/`: `a/b.jpg` keeps its name, `b.png` becomes `b.png.jpg`."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     *folders, last = ["", *parts] if name.startswith("/") else parts or ["unnamed"]
     safe = "/".join([*(_folder(part) for part in folders), _short(last)])
-    if frame != STILL:
+    if frame is not None:
         return f"{'/'.join(_folder(part) for part in (*folders, last))}/frame_{frame:08d}.jpg"
     stem, suffix = os.path.splitext(safe)
     if suffix.lower() in _JPEG and os.path.splitext(stem)[1].lower() not in IMAGE_EXTENSIONS | {".img"}:
@@ -47,7 +47,7 @@ def annotated_name(name: str, frame: int) -> str:
     return f"{safe}.jpg" if suffix.lower() in IMAGE_EXTENSIONS else f"{safe}.img.jpg"
 
 
-def flat_crop_name(name: str, frame: int, face: int) -> str:
+def flat_crop_name(name: str, frame: int | None, face: int) -> str:
     """Name of a crop in a single folder: slashes become double underscores, with a hash if this is ambiguous."""
     path = crop_path(name, frame, face).removeprefix(f"{CROPS_DIR}/")
     flat = path.replace("/", "__")
@@ -101,12 +101,12 @@ def thumbnail(crop: Array) -> bytes:
     return encode_jpeg(cv2.resize(crop, (_THUMB_PX, _THUMB_PX), interpolation=cv2.INTER_AREA), 85)
 
 
-def annotated_path(name: str, frame: int) -> str:
+def annotated_path(name: str, frame: int | None) -> str:
     """Path of an annotated copy, relative to the output folder."""
     return f"{ANNOTATED_DIR}/{annotated_name(name, frame)}"
 
 
-def crop_path(name: str, frame: int, face: int) -> str:
+def crop_path(name: str, frame: int | None, face: int) -> str:
     """Path of a face crop, relative to the output folder; PNG preserves the exact input of the model."""
     return f"{CROPS_DIR}/{annotated_name(name, frame)}.face{face}.png"
 
@@ -120,7 +120,7 @@ def video_path(name: str) -> str:
     return f"{path}.mp4" if suffix.lower() in VIDEOS else f"{path}.video.mp4"
 
 
-def image_paths(name: str, frame: int, faces: int, images: int) -> Iterator[str]:
+def image_paths(name: str, frame: int | None, faces: int, images: int) -> Iterator[str]:
     """Paths of the written images of an input with this number of faces."""
     if images & ANNOTATED:
         yield annotated_path(name, frame)
@@ -128,14 +128,24 @@ def image_paths(name: str, frame: int, faces: int, images: int) -> Iterator[str]
         yield from (crop_path(name, frame, face) for face in range(faces))
 
 
-def remove_images(out: Path, name: str, frame: int) -> None:
-    """Remove the copies and the crops of an input, and folders that become empty."""
-    remove_crops(out, name, frame, first=0)
-    for path in image_paths(name, frame, 0, ANNOTATED):
+def remove_images(out: Path, name: str) -> None:
+    """Remove the copy and the crops of a photo, and folders that become empty."""
+    remove_crops(out, name, None, first=0)
+    for path in image_paths(name, None, 0, ANNOTATED):
         _remove(out, path)
 
 
-def remove_crops(out: Path, name: str, frame: int, *, first: int) -> None:
+def remove_frames(out: Path, name: str) -> None:
+    """Remove the copies and the crops of the frames of a video, and folders that become empty."""
+    for folder in (ANNOTATED_DIR, CROPS_DIR):
+        path = f"{folder}/{annotated_name(name, 0).rpartition('/')[0]}"
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for entry in os.listdir(out / path):
+                if _FRAME.fullmatch(entry):
+                    _remove(out, f"{path}/{entry}")
+
+
+def remove_crops(out: Path, name: str, frame: int | None, *, first: int) -> None:
     """Remove the crops of an input from face number `first` on; the last one first, so that no gap remains."""
     last = first
     while os.path.lexists(out / crop_path(name, frame, last)):

@@ -1,501 +1,451 @@
-"""Journal of an output folder: inputs of the scan and their results, in a SQLite file that survives a kill.
+"""Journal of an output folder: its inputs and their results, in a SQLite file that survives a kill.
 
-Only the main thread of a run writes it. Before a batch of images is labeled, its rows are marked; therefore the journal
-knows every image file that it has written or begun to write. Outputs and the review read it: results by name and frame,
-each with its faces, streamed, so that memory does not depend on the number of images.
+An input is one row: name, size, time, and its result as JSON, which is missing until it is labeled. The labeled frames
+of a video are rows, too. Only the process of the run writes; outputs and the review stream the results by name and
+frame, so that memory does not depend on their number.
 """
 
+import bisect
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from mien.app.inference.records import Face
-from mien.app.labeling.files import STATE_DIR, DamagedJournal, ForeignFile, LabelingError, OutputRefused, foreign
-from mien.app.labeling.images import image_paths, remove_images
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.reading import LIVE_PHOTOS, LIVE_VIDEO
-from mien.app.labeling.records import STILL, Failure, Input, Result
-from mien.app.labeling.schema import (
-    COLUMNS,
-    DONE,
-    FACE_COLUMN,
-    IMAGES,
-    REMAINING,
-    SCHEMA,
-    UPSERT_CHILD,
-    UPSERT_INPUT,
-    VERSION,
-    pack_face,
+from mien.app.labeling.files import (
+    JOURNAL,
+    STATE_DIR,
+    DamagedJournal,
+    ForeignFile,
+    LabelingError,
+    OutputRefused,
+    foreign,
     sqlite_uri,
-    unpack_face,
 )
+from mien.app.labeling.images import THUMBS, image_paths, remove_frames, remove_images
+from mien.app.labeling.inputs import LIVE_PHOTOS, LIVE_VIDEO, STILL, Failure, Item, Status, is_video
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.store import is_url
+from mien.app.wording import counted
 from mien.data.contract import LABELS
 
-JOURNAL_NAME: Final = "journal.sqlite3"
-_PAGE: Final = 512
+_VERSION: Final = 5  # of the tables
 _BATCH: Final = 2_000
+_PAGE: Final = 512
+# frame: -1 for a photo or a video itself; result: missing until it is labeled; copies: bit mask of the pictures that
+# may exist in the output folder.
+_SCHEMA: Final = f"""
+PRAGMA user_version={_VERSION};
+CREATE TABLE IF NOT EXISTS settings(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS items(
+  name TEXT NOT NULL, frame INTEGER NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL, mtime TEXT NOT NULL,
+  copies INTEGER NOT NULL, result TEXT, PRIMARY KEY(name, frame)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS thumbs(
+  name TEXT NOT NULL, frame INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL,
+  PRIMARY KEY(name, frame, face)) WITHOUT ROWID;
+"""
+_FOUND: Final = """
+CREATE TEMP TABLE found(name TEXT PRIMARY KEY, path BLOB, size INTEGER, mtime TEXT, failure TEXT, is_folder INTEGER)
+"""
+_FACES: Final = TypeAdapter(tuple[Face, ...])
+_UNSTORED: Final = {"crop_rgb": None, "thumb": b"", "crop": None, "explanation": None}
 
 
 class NoJournal(LabelingError):
     """A folder that was not written by `mien label`."""
 
 
+class InputsGone(LabelingError):
+    """Inputs of the earlier run whose results would be removed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """Result of a photo, of a frame of a video, or of a video as a whole.
+
+    Attributes:
+        name, path: of the file.
+        frame: number of a frame in its video; None for all others.
+        time_s: time of the frame; until_s: time until which it stands for the video: the next labeled frame, a cut, or
+            the end; scene: number of cuts before it.
+        width, height: of the upright image, pixels.
+        notes: codes of `NOTES`.
+        timings_ms: per stage; not stored.
+    """
+
+    name: str
+    path: bytes
+    status: Status
+    frame: int | None = None
+    time_s: float | None = None
+    until_s: float | None = None
+    scene: int = 0
+    reason: str | None = None
+    error: str | None = None
+    sha256: str | None = None
+    width: int | None = None
+    height: int | None = None
+    notes: tuple[str, ...] = ()
+    faces: tuple[Face, ...] = ()
+    timings_ms: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def failed(cls, item: Item, failure: Failure, sha256: str | None = None) -> "Result":
+        """The result of an input that cannot be labeled."""
+        reason, message, status = failure.reason, failure.message, failure.status
+        return cls(item.name, item.path, status, reason=reason, error=message, sha256=sha256)
+
+    @property
+    def is_image(self) -> bool:
+        """Return whether it is listed in outputs: a photo, a frame, or a video that failed."""
+        return self.frame is not None or self.status in ("error", "skipped") or not is_video(self.name)
+
+    def to_json(self) -> str:
+        """Everything but its name, path, frame and pictures; numbers are not rounded."""
+        values = {name: getattr(self, name) for name in _STORED}
+        values["faces"] = [dataclasses.asdict(dataclasses.replace(face, **_UNSTORED)) for face in self.faces]
+        for face in values["faces"]:
+            for name in _UNSTORED:
+                del face[name]
+        return json.dumps({name: value for name, value in values.items() if value}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, name: str, frame: int, path: bytes, text: str) -> "Result":
+        """The result in a row of the journal."""
+        values = json.loads(text)
+        values |= {"faces": _FACES.validate_python(values.get("faces", ())), "notes": tuple(values.get("notes", ()))}
+        if frame != STILL:
+            values.setdefault("time_s", 0.0)
+        return cls(name, path, frame=None if frame == STILL else frame, **values)
+
+
+_KEY: Final = ("name", "path", "frame", "timings_ms")
+_STORED: Final = [item.name for item in dataclasses.fields(Result) if item.name not in _KEY]
+
+
 class Journal:
     """The journal of a run; `open_journal` opens one for reading."""
 
     def __init__(self, out: Path, *, readonly: bool = False) -> None:
-        """Open it, and create it unless `readonly`. Raises: sqlite3.Error.
-
-        Args:
-            out: the output folder.
-            readonly: whether it must exist, and is not changed.
-        """
-        self.out, self.path = out, out / STATE_DIR / JOURNAL_NAME
+        """Open it, and create it unless `readonly`. Raises: sqlite3.Error, OutputRefused."""
+        self.out, self.path = out, out / STATE_DIR / JOURNAL
         mode = "ro" if readonly else "rwc"
         if readonly and not os.access(self.path.parent, os.W_OK) and not os.path.exists(f"{self.path}-wal"):
             mode = "ro&immutable=1"  # otherwise, SQLite creates files beside the journal to read it
         address = f"{sqlite_uri(self.path.absolute())}?mode={mode}"
-        # The review page and the workers read in several threads. Since Python 3.12, two threads that execute the same
-        # cached statement at once can get each other's rows.
+        # The review reads in several threads. Since Python 3.12, two threads that execute the same cached statement at
+        # once can get each other's rows.
         self._db = sqlite3.connect(
             address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False, cached_statements=0
         )
         try:
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version != _VERSION and self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise OutputRefused(f"{out} was labeled by another version of Mien. Choose another --out.")
             if not readonly:
-                self._create()
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
+                self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # readers find all tables, or none
             self.refresh()
         except (sqlite3.Error, LabelingError):  # such as a full disk; an unclosed connection keeps the folder busy
             self.close()
             raise
 
-    def check_version(self) -> None:
-        """Check that the tables are those of this version. Raises: OutputRefused."""
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version != VERSION and self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
-            raise OutputRefused(f"{self.out} was labeled by an earlier version of Mien. Choose another --out.")
-
-    def _create(self) -> None:
-        """Create missing tables. Raises: OutputRefused."""
-        self.check_version()
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
-        self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")  # readers find all of its tables, or none
-
-    def refresh(self) -> None:
-        """Show the last session, if a run has begun one since the journal was opened."""
-        self.session = int(self.get("session") or 0)
-        # everything that the results depend on; empty before the first run
-        self.facts: dict[str, str] = json.loads(self.get("facts") or "{}")
-        self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
-        self.precision = self.facts.get("precision", "")
-        self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
-        recorded = json.loads(self.get("options") or "{}")
-        self.options = LabelOptions(**{name: recorded[name] for name in LabelOptions().recorded if name in recorded})
-
     def close(self) -> None:
         """Close the connection; the last one merges the write-ahead log into the file."""
         self._db.close()
 
-    def get(self, key: str) -> str | None:
-        """A value about the run, or None."""
-        row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+    # Settings
 
-    def images(self, *, after: tuple[str, int] | None = None) -> Iterator[Result]:
-        """Results of the last session, by name and frame, from the first one after a name and a frame."""
-        if after is None:
-            return self._results(IMAGES)
-        return self._results(f"{IMAGES} AND (i.name, i.frame) > (:name, :frame)", name=after[0], frame=after[1])
+    def refresh(self) -> None:
+        """Read the settings of the last run, if one has begun since the journal was opened."""
+        self.settings: dict[str, Any] = {
+            key: json.loads(value) for key, value in self._db.execute("SELECT key, value FROM settings")
+        }
+        # everything that the results depend on; empty before the first run
+        self.facts: dict[str, str] = self.settings.get("facts", {})
+        self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
+        self.precision = self.facts.get("precision", "")
+        self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
+        recorded = self.settings.get("options", {})
+        self.options = LabelOptions(**{name: recorded[name] for name in LabelOptions().recorded if name in recorded})
 
-    def frames(self, name: str) -> Iterator[Result]:
-        """Results of the frames of a video, in order, with all faces, so that people keep their numbers."""
-        where = "i.name=:name AND i.frame>=0 AND i.found=:session AND i.status IS NOT NULL"
-        return self._results(where, name=name)
-
-    def videos(self) -> list[str]:
-        """Names of the videos with labeled frames."""
-        sql = (
-            "SELECT DISTINCT name FROM items WHERE kind='video' AND frame>=0 AND found=? AND status IS NOT NULL "
-            "ORDER BY name"
-        )
-        return [name for (name,) in self._db.execute(sql, (self.session,))]
-
-    def image_of(self, sha256: str, frame: int) -> Result | None:
-        """The first image, by name, with these bytes; None if there is none."""
-        where = "i.sha256=:sha256 AND i.frame=:frame AND i.found=:session AND i.status='ok'"
-        return next(self._results(where, sha256=sha256, frame=frame), None)
-
-    def image(self, name: str, frame: int) -> Result | None:
-        """One image by name and frame; None if it does not exist."""
-        where = "i.name=:name AND i.frame=:frame AND i.found=:session AND i.status IS NOT NULL"
-        return next(self._results(where, name=name, frame=frame), None)
-
-    def image_in(self, row: int) -> Result | None:
-        """One image by its key; None if the last session did not find it."""
-        return next(self._results("i.id=:row AND i.found=:session", row=row), None)
-
-    def failures(self) -> Iterator[Result]:
-        """Images with an error, and skipped files, by name and frame."""
-        return self._results(f"{IMAGES} AND i.reason IS NOT NULL")
-
-    def _results(self, where: str, *, order: str = "i.name, i.frame, f.face", **values: Any) -> Iterator[Result]:
-        cursor = self._db.execute(
-            f"SELECT {COLUMNS} FROM items i LEFT JOIN faces f ON f.item=i.id "  # noqa: S608  # constants
-            f"WHERE {where} ORDER BY {order}",
-            {"session": self.session} | values,
-        )
-        for _, group in groupby(cursor, key=itemgetter(0)):
-            rows = list(group)
-            row, name, kind, path, size, parent, frame, time_s, scene, *result = rows[0][:FACE_COLUMN]
-            faces = tuple(
-                unpack_face(row[FACE_COLUMN:], self.expressions) for row in rows if row[FACE_COLUMN] is not None
-            )
-            image = Input(name, kind, path, size, row=row, parent=parent, frame=frame)
-            image = replace(image, time_s=time_s, scene=scene)
-            status, reason, error, sha256, width, height, notes = result
-            yield Result(image, status, reason, error, sha256, width, height, faces, tuple(notes.split()))
-
-    def thumb(self, row: int, face: int) -> bytes | None:
-        """JPEG thumbnail of a face, or None if there is none."""
-        thumbs = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
-        return None if thumbs is None else bytes(thumbs[0])
-
-    def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[tuple[Result, Face]]:
-        """Faces with a label of the model and a reason for doubt ("" for any), least confident first.
-
-        The image of a face may lack its other faces.
-        """
-        where = (
-            "i.found=:session AND i.status='ok' AND f.face IS NOT NULL AND :label IN ('', f.label) "
-            "AND (:reason='' OR instr(' ' || f.reasons || ' ', ' ' || :reason || ' '))"
-        )
-        label = label if label in self.expressions else ""
-        order = "f.confidence, i.name, i.frame, f.face LIMIT :limit"
-        images = self._results(where, order=order, label=label, reason=reason, limit=limit)
-        return ((image, face) for image in images for face in image.faces)
-
-    def _count_images(self, value: str, where: str = "1") -> Counter[str]:
-        """Images per value of an SQL expression."""
-        sql = f"SELECT {value}, COUNT(*) FROM items i WHERE {IMAGES} AND {where} GROUP BY 1"  # noqa: S608
-        return Counter(dict(self._db.execute(sql, {"session": self.session})))
-
-    def counts(self) -> Counter[str]:
-        """Images per status."""
-        return self._count_images("i.status")
-
-    def notes(self) -> Counter[str]:
-        """Images per note; an image can have several."""
-        return _by_word(self._count_images("i.notes", "i.notes != ''"))
-
-    def unsupported(self) -> Counter[str]:
-        """Files of formats that are not read, by the message that says what to do."""
-        return self._count_images("i.error", "i.reason='unsupported'")
-
-    def skipped(self) -> Counter[str]:
-        """Skipped files per reason."""
-        return self._count_images("i.reason", "i.status='skipped'")
-
-    def _count(self, value: str) -> Counter[Any]:
-        """Faces per value of an SQL expression."""
-        sql = (
-            f"SELECT {value}, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "  # noqa: S608
-            f"WHERE i.found=? AND i.status='ok' GROUP BY 1"
-        )
-        return Counter(dict(self._db.execute(sql, (self.session,))))
-
-    def labels(self) -> Counter[str]:
-        """Faces per label."""
-        return self._count("f.label")
-
-    def uncertain(self) -> int:
-        """Number of uncertain faces."""
-        return self._count("f.uncertain")[1]
-
-    def confidences(self) -> Counter[int]:
-        """Faces per tenth of confidence, 0 to 9."""
-        return self._count("MIN(9, CAST(10 * f.confidence AS INTEGER))")
-
-    def reasons(self) -> Counter[str]:
-        """Faces per reason for doubt; a face can have several."""
-        return _by_word(self._count("f.reasons"))
-
-    def _has(self, where: str, *values: Any) -> bool:
-        """Return whether an input meets a condition."""
-        return self._db.execute(f"SELECT 1 FROM items WHERE {where} LIMIT 1", values).fetchone() is not None  # noqa: S608
-
-    def is_labeled(self, item: Input, images: int) -> bool:
-        """Return whether an input of a new scan is unchanged, and neither labeled again nor for these images."""
-        sql = (
-            f"SELECT 1 FROM items i WHERE name=:name AND frame=:frame AND path=:path AND signature=:signature "  # noqa: S608
-            f"AND {DONE} AND status != 'error'"
-        )
-        values = {"name": item.name, "frame": item.frame, "path": item.path, "signature": item.signature}
-        return self._db.execute(sql, values | {"images": images}).fetchone() is not None
-
-    def remaining(self, images: int = 0) -> int:
-        """Number of unlabeled inputs and frames of the last session; an unread video counts as one.
-
-        images: a bit mask; those without a copy or crop that is to be written count, too.
-        """
-        sql = (
-            f"SELECT COUNT(*) FROM items WHERE found=:session AND {REMAINING} AND "  # noqa: S608
-            "(status IS NULL OR kind != 'video' OR parent IS NOT NULL)"
-        )
-        return int(self._db.execute(sql, {"session": self.session, "images": images}).fetchone()[0])
-
-    def has_images(self, images: int) -> bool:
-        """Return whether copies or crops, a bit mask, were written for any input."""
-        return self._has("products & ?", images)
-
-    # Writing
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        if self._db.in_transaction:  # of the caller
-            yield
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        with self._db:  # commits, or rolls back
-            yield
-
-    def put(self, key: str, value: str) -> None:
-        """Store a value about the run, such as its settings."""
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))
-
-    def put_run(self, facts: dict[str, str], options: LabelOptions) -> None:
-        """Store everything that the results and outputs depend on."""
-        self.put("facts", json.dumps(facts))
-        self.put("options", json.dumps(options.recorded))
+    def put(self, **settings: Any) -> None:
+        """Store values about the run."""
+        rows = [(key, json.dumps(value)) for key, value in settings.items()]
+        self._db.executemany("INSERT OR REPLACE INTO settings VALUES(?, ?)", rows)
         self.refresh()
 
-    # The scan
+    # Inputs
 
-    def scan(self, inputs: Iterable[Input], scanned: Callable[[int], None]) -> None:
-        """Store the inputs of a scan as a new session; `scanned` is called with their number so far.
+    def sync(
+        self,
+        items: Iterable[Item],
+        copies: int,
+        scanned: Callable[[int], None] = lambda _: None,
+        *,
+        keep: Callable[[bytes], bool] = lambda _: False,
+        replace: bool = False,
+    ) -> int:
+        """Store the inputs of a run, and forget the results of those that are changed or gone, with their pictures.
 
-        Uses one transaction: if the scan fails or is killed, the inputs of the last session remain. Files with an error
-        are labeled again, unless the last run is not finished. Raises: LabelingError.
+        Errors are forgotten, too, unless the last run is not finished. One transaction: if it fails or is killed, the
+        journal remains as it was.
+
+        Args:
+            copies: bit mask of the pictures that the run writes; an input that lacks one is labeled again.
+            scanned: called with the number of inputs so far.
+            keep: whether an input that was not found is kept, by its path.
+            replace: whether all inputs may be gone.
+        Returns: number of inputs that are gone. Raises: LabelingError, ForeignFile, OSError.
         """
-        is_finished, before, self.session = not self.remaining(), self.session, self.session + 1
-        count, iterator = 0, iter(inputs)
-        try:
-            with self._transaction():
-                while batch := list(itertools.islice(iterator, _BATCH)):
-                    self._add(batch)
-                    count += len(batch)
-                    scanned(count)
-                self._reconcile(before, retry=is_finished)
-                self.put("session", str(self.session))
-        except BaseException:
-            self.session = before
-            raise
+        retry = not self._one("SELECT EXISTS(SELECT 1 FROM items WHERE frame=? AND result IS NULL)", STILL)
+        count, iterator = 0, iter(items)
+        self._db.execute("DROP TABLE IF EXISTS temp.found")
+        self._db.execute(_FOUND)
+        with self._transaction():
+            while batch := list(itertools.islice(iterator, _BATCH)):
+                self._add_found(batch)
+                count += len(batch)
+                scanned(count)
+            self._mark_live_photos()
+            gone = [row for row in self._gone() if not keep(row[1])]
+            if not replace:
+                self._check_gone(gone)
+            for name, _, mask in gone:
+                self._remove_pictures(name, mask)
+                self._forget(name)
+            self._update(copies, retry=retry)
+        return len(gone)
 
-    def _add(self, batch: list[Input]) -> None:
+    def _add_found(self, batch: list[Item]) -> None:
+        sql = "INSERT OR IGNORE INTO found VALUES(?, ?, ?, ?, ?, ?)"
+        failures = (item.failure and Result.failed(item, item.failure).to_json() for item in batch)
         rows = [
-            (
-                item.name, item.kind, item.path, item.size, item.signature, self.session,
-                *((item.failure.status, item.failure.reason, item.failure.message) if item.failure else (None,) * 3),
-            )
-            for item in batch
-        ]  # fmt: skip
-        if self._db.executemany(UPSERT_INPUT, rows).rowcount == len(batch):
+            (item.name, item.path, item.size, item.mtime, failure, item.is_folder)
+            for item, failure in zip(batch, failures, strict=True)
+        ]
+        if self._db.executemany(sql, rows).rowcount == len(batch):
             return
         for item in batch:
-            (other,) = self._db.execute("SELECT path FROM items WHERE name=? AND frame=-1", (item.name,)).fetchone()
+            other = self._one("SELECT path FROM found WHERE name=?", item.name)
             if other != item.path:  # such as addresses that differ in their query only
                 paths = f"{other!r} and {item.path!r}"
                 raise LabelingError(f"two inputs have the name {item.name}: {paths}. Use two output folders.")
 
-    def _reconcile(self, before: int, *, retry: bool) -> None:
-        """Forget the results of changed inputs; with `retry`, also errors, which may be temporary."""
-        now = self.session
-        self._forget_frames("SELECT id FROM items WHERE status IS NULL AND signature != COALESCE(opened, signature)")
-        self._db.execute(
-            "UPDATE items SET found=? WHERE found != 0 AND "
-            "parent IN (SELECT id FROM items WHERE found=? AND kind='video')",
-            (now, now),
-        )
-        # Inputs in a folder that currently cannot be read keep their rows.
-        unreadable = self._db.execute("SELECT name FROM items WHERE kind='folder' AND found=?", (now,)).fetchall()
-        self._db.executemany(
-            "UPDATE items SET found=? WHERE found=? AND name > ? AND name < ?",
-            [(now, before, f"{name}/", f"{name}0") for (name,) in unreadable],
-        )
-        # The photo of a Live Photo may be gone.
-        retried = "(status='error' OR reason='live_photo')" if retry else "reason='live_photo'"
-        self._relabel(f"{retried} AND kind NOT IN ('none', 'folder') AND found=?", [(now,)])
-        for table in ("faces", "thumbs"):
-            self._db.execute(
-                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IN ('ok', 'no_face'))"  # noqa: S608
+    def _mark_live_photos(self) -> None:
+        videos = self._db.execute("SELECT name FROM found WHERE name LIKE ? AND failure IS NULL", (f"%{LIVE_VIDEO}",))
+        for (name,) in videos.fetchall():
+            photos = (name[: -len(LIVE_VIDEO)] + suffix for suffix in LIVE_PHOTOS)
+            photo = next((photo for photo in photos if self._one("SELECT 1 FROM found WHERE name=?", photo)), None)
+            if photo is not None:
+                failure = Failure("live_photo", f"the video of the Live Photo {photo}", "skipped")
+                result = Result.failed(Item(name, b""), failure).to_json()
+                self._db.execute("UPDATE found SET failure=? WHERE name=?", (result, name))
+
+    def _gone(self) -> list[tuple[str, bytes, int]]:
+        """Name, path and pictures of the inputs that were not found; those in a folder that cannot be read are kept."""
+        gone: list[tuple[str, bytes, int]] = self._db.execute(
+            "SELECT name, path, copies FROM items WHERE frame=? AND name NOT IN (SELECT name FROM found)", (STILL,)
+        ).fetchall()
+        unreadable = [f"{name}/" for (name,) in self._db.execute("SELECT name FROM found WHERE is_folder")]
+        return [row for row in gone if not row[0].startswith(tuple(unreadable))]
+
+    def _check_gone(self, gone: list[tuple[str, bytes, int]]) -> None:
+        """Reject inputs without those of the last run, or with a folder that became empty. Raises: InputsGone."""
+        if not gone:
+            return
+        if len(gone) == self._one("SELECT COUNT(*) FROM items WHERE frame=?", STILL):
+            raise InputsGone(
+                f"{self.out} has the results of {counted(len(gone), 'file')}, none of which was found: "
+                f"{gone[0][0]}{', ...' if len(gone) > 1 else ''}. If a disk is not mounted, mount it. Add --add to "
+                "keep these results, --replace to remove them, or choose another --out."
             )
+        folders = sorted({os.path.dirname(path) for (path,) in self._db.execute("SELECT path FROM found")})
+        for folder in sorted({os.path.dirname(path) for _, path, _ in gone if not is_url(path)}):
+            position = bisect.bisect_left(folders, folder)
+            has_inputs = position < len(folders) and (folders[position] + b"/").startswith(folder + b"/")
+            if not has_inputs and os.path.isdir(folder):
+                raise InputsGone(
+                    f"No files found in {os.fsdecode(folder)}, which had files in the last run. If it is on an "
+                    "external disk, check that it is mounted. If it is empty on purpose, add --replace to remove its "
+                    "results."
+                )
 
-    def _forget_frames(self, videos: str) -> None:
-        """Forget the frames of videos, given by a query; their rows are kept to remove written images."""
-        sql = f"UPDATE items SET sha256=NULL, reason=NULL, status=NULL, found=0 WHERE parent IN ({videos})"  # noqa: S608
-        self._db.execute(sql)
-
-    def has_input(self, name: str) -> bool:
-        """Return whether the last session has an input with this name."""
-        return self._has("name=? AND found=?", name, self.session)
-
-    def had_inputs(self, prefix: str) -> bool:
-        """Return whether the last session had inputs with this prefix."""
-        last = int(self.get("session") or 0)
-        return self._has("found=? AND substr(name, 1, ?)=?", last, len(prefix), prefix)
-
-    def live_photo(self, name: str) -> str | None:
-        """Name of the photo with the same name as a video of a phone, among the inputs of the last session."""
-        stem, suffix = os.path.splitext(name)
-        if suffix.lower() != LIVE_VIDEO:
-            return None
-        photos = [stem + photo for photo in LIVE_PHOTOS]
-        return next((photo for photo in photos if self.has_input(photo)), None)
-
-    def _relabel(self, where: str, values: list[tuple[int | str]]) -> int:
-        with self._transaction():
-            sql = f"UPDATE items SET status=NULL, reason=NULL, sha256=NULL WHERE {where}"  # noqa: S608  # constants
-            return self._db.executemany(sql, values).rowcount
-
-    def relabel_deleted(self, images: int) -> None:
-        """Label images again of which a written copy or crop was deleted."""
+    def _update(self, copies: int, *, retry: bool) -> None:
+        """Forget the results of changed inputs and of those without a picture. Raises: ForeignFile."""
         rows = self._db.execute(
-            "SELECT id, name, frame, (SELECT COUNT(*) FROM faces WHERE item=id), products & ? FROM items WHERE "
-            "found=? AND products & ? AND status IN ('ok', 'no_face')",
-            (images, self.session, images),
-        )
-        deleted = [row for row, *image in rows if not all(map(os.path.lexists, self._paths(*image)))]
-        self._relabel("id=?", [(row,) for row in deleted])
+            "SELECT f.name, f.path, f.size, f.mtime, f.failure, i.path, i.size, i.mtime, i.copies, "
+            "json_extract(i.result, '$.status'), json_extract(i.result, '$.reason'), "
+            "json_array_length(i.result, '$.faces') "
+            "FROM found f LEFT JOIN items i ON i.name=f.name AND i.frame=?",
+            (STILL,),
+        ).fetchall()
+        changed = []
+        for name, path, size, mtime, failure, *before, on_disk, status, reason, faces in rows:
+            on_disk = on_disk or 0  # noqa: PLW2901
+            is_same = before == [path, size, mtime]
+            if failure is not None:
+                if on_disk:
+                    self._remove_pictures(name, on_disk)
+                if not is_same or status is not None:
+                    self._forget(name)
+                changed.append((name, STILL, path, size, mtime, 0, failure))
+                continue
+            wanted = on_disk | copies
+            is_done = is_same and status is not None and not (retry and status == "error") and reason != "live_photo"
+            has_pictures = is_done and on_disk & copies == copies and self._exist(name, faces, copies)
+            if is_done and (status in ("error", "skipped") or has_pictures):
+                continue
+            for picture in image_paths(name, 0 if is_video(name) else None, 1, wanted & ~on_disk):
+                shown = self.out / (os.path.dirname(picture) if is_video(name) else picture)
+                if os.path.lexists(shown):
+                    raise ForeignFile(foreign(shown))
+            if is_video(name) and not is_same and before[0] is not None:  # its frames may be others
+                self._remove_pictures(name, on_disk)
+                self._forget(name)
+            changed.append((name, STILL, path, size, mtime, wanted, None))
+        self._db.executemany("INSERT OR REPLACE INTO items VALUES(?, ?, ?, ?, ?, ?, ?)", changed)
 
-    def _paths(self, name: str, frame: int, faces: int, images: int) -> Iterator[Path]:
-        return (self.out / path for path in image_paths(name, frame, faces, images))
+    def _exist(self, name: str, faces: int | None, copies: int) -> bool:
+        """Return whether the pictures of an input exist."""
+        images = [(None, faces or 0)]
+        if is_video(name):
+            sql = "SELECT frame, json_array_length(result, '$.faces') FROM items WHERE name=? AND frame>=0"
+            images = [(frame, count or 0) for frame, count in self._db.execute(sql, (name,))]
+        paths = (path for frame, count in images for path in image_paths(name, frame, count, copies))
+        return all(os.path.lexists(self.out / path) for path in paths)
 
-    # Work to do
+    def _remove_pictures(self, name: str, copies: int) -> None:
+        if copies & ~THUMBS:
+            (remove_frames if is_video(name) else remove_images)(self.out, name)
 
-    def todo(self, images: int) -> Iterator[tuple[Input, bool]]:
-        """Every input of this session, sorted by name, and whether it is done; `images` are those to write."""
-        sql = (
-            f"SELECT id, name, kind, path, size, products, {DONE} "  # noqa: S608
-            "FROM items i WHERE found=:session AND frame=:frame AND parent IS NULL AND name > :last ORDER BY name "
-            f"LIMIT {_PAGE}"
-        )
-        values: dict[str, Any] = {"session": self.session, "images": images, "frame": STILL, "last": ""}
-        while rows := self._db.execute(sql, values).fetchall():
-            for row, name, kind, path, size, on_disk, done in rows:
-                yield Input(name, kind, path, size, row=row, images=images, on_disk=on_disk), bool(done)
-            values["last"] = rows[-1][1]
-
-    def is_done(self, child: Input) -> bool:
-        """Return whether a frame of a video is labeled and written."""
-        sql = f"SELECT 1 FROM items WHERE name=:name AND frame=:frame AND NOT {REMAINING}"  # noqa: S608
-        values = {"name": child.name, "frame": child.frame, "images": child.images}
-        return self._db.execute(sql, values).fetchone() is not None
+    def _forget(self, name: str) -> None:
+        for table in ("items", "thumbs"):
+            self._db.execute(f"DELETE FROM {table} WHERE name=?", (name,))  # noqa: S608
 
     def progress(self) -> tuple[int, int]:
-        """Number of known images of this session, and of labeled ones."""
-        total, done = self._db.execute(
-            "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND kind NOT IN ('none', 'folder') AND "
-            "(kind != 'video' OR parent IS NOT NULL)",
-            (self.session,),
-        ).fetchone()
+        """Numbers of photos and videos, and of those that are done."""
+        sql = "SELECT COUNT(*), COUNT(result) FROM items WHERE frame=?"
+        total, done = self._db.execute(sql, (STILL,)).fetchone()
         return total, done
+
+    def is_labeled(self, item: Item) -> bool:
+        """Return whether an input has a result and is unchanged."""
+        sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND size=? AND mtime=? AND result IS NOT NULL"
+        return self._one(sql, item.name, STILL, item.path, item.size, item.mtime) is not None
+
+    def todo(self) -> Iterator[tuple[Item, int]]:
+        """Inputs without a result, by name, and a bit mask of the pictures to write."""
+        sql = (
+            "SELECT name, path, size, mtime, copies FROM items WHERE frame=? AND result IS NULL AND name > ? "
+            "ORDER BY name LIMIT ?"
+        )
+        last = ""
+        while rows := self._db.execute(sql, (STILL, last, _PAGE)).fetchall():
+            yield from ((Item(name, path, size, mtime), copies) for name, path, size, mtime, copies in rows)
+            last = rows[-1][0]
+
+    def save(self, results: Sequence[Result]) -> None:
+        """Store results in one transaction; of failed inputs, earlier pictures are removed."""
+        with self._transaction():
+            for result in results:
+                key = result.name, STILL if result.frame is None else result.frame
+                self._db.execute("DELETE FROM thumbs WHERE name=? AND frame=?", key)
+                if result.frame is not None:
+                    row = (*key, result.path, 0, "", 0, result.to_json())
+                    self._db.execute("INSERT OR REPLACE INTO items VALUES(?, ?, ?, ?, ?, ?, ?)", row)
+                else:
+                    self._db.execute("UPDATE items SET result=? WHERE name=? AND frame=?", (result.to_json(), *key))
+                thumbs = [(*key, face.index, face.thumb) for face in result.faces if face.thumb]
+                self._db.executemany("INSERT INTO thumbs VALUES(?, ?, ?, ?)", thumbs)
+                if result.status in ("error", "skipped") and not is_video(result.name):
+                    copies = self._one("SELECT copies FROM items WHERE name=? AND frame=?", *key)
+                    self._remove_pictures(result.name, copies)
+                    self._db.execute("UPDATE items SET copies=0 WHERE name=? AND frame=?", key)
 
     # Results
 
-    def open_container(self, container: Input) -> None:
-        """Store the signature of a video before its frames are labeled."""
-        self._db.execute("UPDATE items SET opened=signature WHERE id=?", (container.row,))
+    def results(self, name: str | None = None) -> Iterator[Result]:
+        """Results of photos and of frames, by name and frame; of a video itself only if it failed.
 
-    def begin(self, batch: Sequence[Input]) -> list[Input]:
-        """Mark images as being labeled and written, those on the disk again; returns them with their rows.
-
-        Raises: ForeignFile, if a file that no run has written is in the way.
+        name: of this file only.
         """
-        begun = []
-        with self._transaction():
-            for item in batch:
-                on_disk, row = item.on_disk, item.row
-                if item.parent is not None:
-                    sql = "SELECT products FROM items WHERE name=? AND frame=?"
-                    (on_disk,) = self._db.execute(sql, (item.name, item.frame)).fetchone() or (0,)
-                images = item.images | on_disk
-                for path in self._paths(item.name, item.frame, 1, images & ~on_disk):
-                    if os.path.lexists(path):
-                        raise ForeignFile(foreign(path))
-                if item.parent is None:
-                    sql = "UPDATE items SET status=NULL, sha256=NULL, products=? WHERE id=?"
-                    self._db.execute(sql, (images, row))
-                else:
-                    values = (
-                        item.name, item.frame, item.parent, item.kind, item.path, item.size,
-                        self.session, item.time_s, item.scene, images,
-                    )  # fmt: skip
-                    (row,) = self._db.execute(UPSERT_CHILD, values).fetchall()[0]
-                begun.append(replace(item, row=row, images=images, on_disk=on_disk))
-        return begun
+        where = "result IS NOT NULL" if name is None else "result IS NOT NULL AND name=:name"
+        sql = f"SELECT name, frame, path, result FROM items WHERE {where} ORDER BY name, frame"  # noqa: S608
+        for row in self._db.execute(sql, {"name": name}):
+            result = Result.from_json(*row)
+            if result.is_image:
+                yield result
 
-    def save(self, results: Iterable[Result]) -> None:
-        """Store the results of a batch and their faces in one transaction."""
-        results = list(results)
-        rows = [
-            (
-                result.status, result.reason, result.error, result.sha256, result.width, result.height,
-                " ".join(result.notes), result.input.row,
-            )
-            for result in results
-        ]  # fmt: skip
-        faces = [(result.input.row, face) for result in results for face in result.faces]
-        thumbs = [(row, face.index, face.thumb) for row, face in faces if face.thumb]
-        with self._transaction():
-            sql = "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=?, notes=? WHERE id=?"
-            self._db.executemany(sql, rows)
-            for table in ("faces", "thumbs"):
-                self._db.executemany(f"DELETE FROM {table} WHERE item=?", [row[-1:] for row in rows])  # noqa: S608
-            values = [pack_face(row, face) for row, face in faces]
-            self._db.executemany("INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)", values)
-            self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
+    def result(self, name: str, frame: int | None) -> Result | None:
+        """The result of a photo or a frame; None if there is none."""
+        sql = "SELECT name, frame, path, result FROM items WHERE name=? AND frame=? AND result IS NOT NULL"
+        row = self._db.execute(sql, (name, STILL if frame is None else frame)).fetchone()
+        return None if row is None else Result.from_json(*row)
 
-    def close_container(self, container: Input, failure: Failure | None, sha256: str) -> None:
-        """Record that a video was read to its end or up to a failure."""
-        result = (failure.status, failure.reason, failure.message) if failure else ("ok", None, None)
-        with self._transaction():
-            sql = "UPDATE items SET status=?, reason=?, error=?, sha256=? WHERE id=?"
-            self._db.execute(sql, (*result, sha256 or None, container.row))
-            sql = "UPDATE items SET found=? WHERE parent=? AND status IS NOT NULL"
-            self._db.execute(sql, (self.session, container.row))
+    def videos(self) -> list[str]:
+        """Names of the videos with labeled frames."""
+        return [name for (name,) in self._db.execute("SELECT DISTINCT name FROM items WHERE frame>=0 ORDER BY name")]
 
-    def remove_stale(self) -> None:
-        """Remove the written images of inputs that are gone or failed, and their rows."""
-        stale = "products != 0 AND (found != ? OR status IN ('error', 'skipped'))"
-        for name, frame in self._db.execute(f"SELECT name, frame FROM items WHERE {stale}", (self.session,)):  # noqa: S608
-            remove_images(self.out, name, frame)
-        with self._transaction():
-            self._db.execute(f"UPDATE items SET products=0 WHERE {stale}", (self.session,))  # noqa: S608
-            gone = "found != :session AND status IS NULL"
-            unlabeled = f"SELECT parent FROM items WHERE {gone} AND found != 0"  # noqa: S608
-            for sql in (
-                # a video that is gone, and has frames without a result, is read anew if it comes back
-                f"UPDATE items SET status=NULL WHERE found != :session AND id IN ({unlabeled})",  # noqa: S608
-                f"DELETE FROM items WHERE parent IN (SELECT id FROM items WHERE {gone})",  # noqa: S608
-                f"DELETE FROM items WHERE {gone}",  # noqa: S608
-            ):
-                self._db.execute(sql, {"session": self.session})
+    def thumb(self, name: str, frame: int | None, face: int) -> bytes | None:
+        """JPEG thumbnail of a face, or None if there is none."""
+        key = (name, STILL if frame is None else frame, face)
+        return self._one("SELECT jpeg FROM thumbs WHERE name=? AND frame=? AND face=?", *key)
 
+    def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[tuple[Result, Face]]:
+        """Faces with a label of the model and a reason for doubt ("" for any), least confident first."""
+        sql = (
+            "SELECT i.name, i.frame, i.path, i.result, f.key FROM items i, json_each(i.result, '$.faces') f "
+            "WHERE i.result IS NOT NULL AND :label IN ('', json_extract(f.value, '$.label')) "
+            "AND (:reason='' OR EXISTS(SELECT 1 FROM json_each(f.value, '$.reasons') WHERE value=:reason)) "
+            "ORDER BY json_extract(f.value, '$.confidence'), i.name, i.frame, f.key LIMIT :limit"
+        )
+        label = label if label in self.expressions else ""
+        for *row, face in self._db.execute(sql, {"label": label, "reason": reason, "limit": limit}):
+            result = Result.from_json(*row)
+            yield result, result.faces[face]
 
-def _by_word(counts: Counter[str]) -> Counter[str]:
-    """Counts per word of texts."""
-    words = Counter[str]()
-    for text, count in counts.items():
-        words.update(dict.fromkeys(text.split(), count))
-    return words
+    def count(self) -> dict[str, Any]:
+        """Numbers of images and faces, which all outputs and messages have."""
+        counts: dict[str, Any] = {
+            name: Counter[str]()
+            for name in ("images", "skipped", "errors", "unsupported", "faces", "reasons", "notes", "confidences")
+        }
+        counts |= {"videos": len(self.videos()), "frames": 0, "uncertain": 0}
+        for result in self.results():
+            counts["images"][result.status] += 1
+            counts["frames"] += result.frame is not None
+            counts["notes"].update(result.notes)
+            if result.status in ("error", "skipped"):
+                counts["skipped" if result.status == "skipped" else "errors"][result.reason or ""] += 1
+            if result.reason == "unsupported":
+                counts["unsupported"][result.error or ""] += 1
+            for face in result.faces:
+                counts["faces"][face.label] += 1
+                counts["uncertain"] += face.uncertain
+                counts["reasons"].update(face.reasons)
+                counts["confidences"][str(min(9, int(10 * face.confidence)))] += 1
+        return counts
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:  # commits, or rolls back
+            yield
+
+    def _one(self, sql: str, *values: Any) -> Any:
+        row = self._db.execute(sql, values).fetchone()
+        return None if row is None else row[0]
 
 
 def open_journal(out: Path) -> Journal:
@@ -504,16 +454,10 @@ def open_journal(out: Path) -> Journal:
     Raises: NoJournal, if `out` contains no labeled run; OutputRefused; DamagedJournal.
     """
     try:
-        journal = Journal(out, readonly=True)
+        return Journal(out, readonly=True)
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR and (out / STATE_DIR / JOURNAL_NAME).exists():
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR and (out / STATE_DIR / JOURNAL).exists():
             raise OutputRefused(f"journal in {out / STATE_DIR}: {error}. Check that you may read it.") from error
         raise NoJournal(f"{out} has no journal of `mien label`.") from error
     except sqlite3.DatabaseError as error:
         raise DamagedJournal(out, error) from error
-    try:
-        journal.check_version()
-    except LabelingError:
-        journal.close()
-        raise
-    return journal

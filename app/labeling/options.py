@@ -14,7 +14,8 @@ FRAMES_PER_S: Final = 2.0  # of a video, by default
 SAMPLED: Final = f"Videos: {FRAMES_PER_S:g} frames per second are labeled. Add --every 1 to label all of them."
 # Neither results nor outputs depend on them.
 _NOT_RECORDED: Final = (
-    "inputs", "out", "files_from", "null", "outputs", "dry_run", "workers", "quiet", "engine", "ray_address",
+    "inputs", "out", "files_from", "null", "outputs", "dry_run", "add", "replace", "workers", "quiet", "engine",
+    "ray_address",
 )  # fmt: skip
 
 
@@ -42,6 +43,8 @@ class LabelOptions:
 
     limit: int | None = None
     dry_run: bool = False
+    add: bool = False
+    replace: bool = False
     workers: int = 0
 
     quiet: bool = False

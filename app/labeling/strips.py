@@ -7,14 +7,16 @@ from typing import Final
 import numpy as np
 
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.people import moments
 from mien.data.contract import Array
 from mien.data.contract.palette import hex_color
 
 VIDEOS: Final = 50
 PEOPLE: Final = 8
 _POINTS: Final = 200
+_TOGETHER_S: Final = 0.002  # times are rounded to milliseconds
 _WIDTH, _HEIGHT = 1000, 100
+
+Spell = tuple[float, float, Array]  # begin and end of a frame, probabilities (K,)
 
 
 def render_strips(journal: Journal) -> str:
@@ -25,12 +27,14 @@ def render_strips(journal: Journal) -> str:
 
 
 def _strip(journal: Journal, name: str) -> str:
-    people: dict[int, list[tuple[float, float, Array]]] = defaultdict(list)  # time, allowed gap, probabilities (K,)
+    people: dict[int, list[Spell]] = defaultdict(list)
     end_s = 0.0
-    for image, gap_s in moments(journal, name):
-        end_s = image.input.time_s or 0.0
+    for image in journal.results(name):
+        if image.frame is None:
+            continue
+        begin_s, end_s = image.time_s or 0.0, image.until_s or 0.0
         for face in image.faces:
-            people[face.person or 0].append((end_s, gap_s, np.array(list(face.probabilities.values()))))
+            people[face.person or 0].append((begin_s, end_s, np.array(list(face.probabilities.values()))))
     longest = sorted(sorted(people, key=lambda person: -len(people[person]))[:PEOPLE])
     rows = "".join(
         f"<tr><th>person {person}<td>{_picture(people[person], end_s, journal.expressions)}" for person in longest
@@ -41,12 +45,12 @@ def _strip(journal: Journal, name: str) -> str:
     return f"<h3>{escape(name)}</h3><table class=strip>{rows}<tr><th><td class=axis>{ticks}</table>{more}"
 
 
-def _picture(seen: list[tuple[float, float, Array]], end_s: float, labels: tuple[str, ...]) -> str:
+def _picture(seen: list[Spell], end_s: float, labels: tuple[str, ...]) -> str:
     """Stacked probabilities of one person, with a break wherever the person is away."""
-    times_s, gaps_s, probabilities = (np.array(values) for values in zip(*seen, strict=True))
-    breaks = np.flatnonzero(np.diff(times_s) > gaps_s[1:]) + 1
-    spells = zip(np.split(times_s, breaks), np.split(probabilities, breaks), strict=True)
-    areas = "".join(_areas(times, shares, end_s, labels) for times, shares in spells)
+    begins_s, ends_s, probabilities = (np.array(values) for values in zip(*seen, strict=True))
+    breaks = np.flatnonzero(begins_s[1:] - ends_s[:-1] > _TOGETHER_S) + 1
+    spells = zip(*(np.split(values, breaks) for values in (begins_s, ends_s, probabilities)), strict=True)
+    areas = "".join(_areas(begins, ends, shares, end_s, labels) for begins, ends, shares in spells)
     mean = probabilities.mean(axis=0)
     most = ", ".join(f"{labels[index]} {mean[index]:.0%}" for index in np.argsort(-mean)[:3])
     return (
@@ -55,17 +59,17 @@ def _picture(seen: list[tuple[float, float, Array]], end_s: float, labels: tuple
     )
 
 
-def _areas(times_s: Array, probabilities: Array, end_s: float, labels: tuple[str, ...]) -> str:
+def _areas(begins_s: Array, ends_s: Array, probabilities: Array, end_s: float, labels: tuple[str, ...]) -> str:
     """One area per expression from the bottom to its upper edge, the highest first, so that the lower ones cover it.
 
     Args:
-        times_s: (n,); probabilities: (n, K).
+        begins_s, ends_s: (n,), of the frames of a person who is there all the time; probabilities: (n, K).
     """
-    bins = np.array_split(np.arange(len(times_s)), min(len(times_s), _POINTS))
-    x = _WIDTH * np.array([times_s[[part[0], part[-1]]].mean() for part in bins]) / max(end_s, 1e-9)
+    bins = np.array_split(np.arange(len(begins_s)), min(len(begins_s), _POINTS))
+    middles_s = [(begins_s[part[0]] + ends_s[part[-1]]) / 2 for part in bins]
+    x = _WIDTH * np.array([begins_s[0], *middles_s, ends_s[-1]]) / max(end_s, 1e-9)
     edges = np.cumsum([probabilities[part].mean(axis=0) for part in bins], axis=1).clip(0, 1)
-    if len(x) == 1:
-        x, edges = np.array([x[0] - 1, x[0] + 1]), np.repeat(edges, 2, axis=0)
+    edges = edges[[0, *range(len(edges)), -1]]
     areas = ""
     for label, upper in reversed(list(zip(labels, edges.T, strict=True))):
         points = " ".join(f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, upper, strict=True))

@@ -27,7 +27,7 @@ from mien.app.inference.detector import create_detector
 from mien.app.labeling.journal import NoJournal, open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.review.server import create_review_app
-from mien.app.labeling.summary import Outcome
+from mien.app.labeling.run import Run
 from mien.app.settings import Settings
 from mien.data import quality
 from tests.support import ROOT, encoded, environment_of, gradient_image
@@ -142,7 +142,7 @@ def tree(out: Path) -> dict[str, str]:
 def labeled(out: Path) -> int:
     """Number of images whose results are committed."""
     with suppress(NoJournal), closing(open_journal(out)) as journal:
-        return journal.counts().total()
+        return journal.progress()[1]
     return 0
 
 
@@ -166,12 +166,12 @@ def resize(disk: Path, size: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Labeled:
-    """A finished run: inputs, outputs and outcome."""
+    """A finished run: inputs, outputs and record."""
 
     photos: Path
     out: Path
     settings: Settings
-    outcome: Outcome
+    run: Run
 
 
 @pytest.fixture(scope="session")
@@ -193,7 +193,7 @@ def own(finished: Labeled, tmp_path: Path) -> Labeled:
     photos, out = (
         shutil.copytree(folder, tmp_path / folder.name, symlinks=True) for folder in (finished.photos, finished.out)
     )
-    return Labeled(photos, out, finished.settings, finished.outcome)
+    return Labeled(photos, out, finished.settings, finished.run)
 
 
 def opened(app: FastAPI) -> TestClient:

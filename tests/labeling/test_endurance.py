@@ -11,7 +11,7 @@ import pytest
 from benchmarks.labeling import make_photos
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Photo
-from mien.app.inference.video import VideoFrame
+from mien.app.video.reader import VideoFrame
 from mien.data.contract import Array
 from tests.labeling.conftest import Mien
 from tests.support import ROOT

@@ -130,7 +130,7 @@ def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path) -> None:
         assert done.exit_code == 0, done.stderr
         return [" ".join(line.split()) for line in done.stdout.splitlines()[:-1]]
 
-    assert planned() == ["5 files", "1 video", "1 unreadable: unsupported"]
+    assert planned() == ["5 photos", "1 video", "1 unreadable: unsupported"]
     assert not mien.out.exists()
     mien.label(*command, "--limit", "2", exit_code=3)
     assert planned()[-1] == "2 of these are labeled already"

@@ -72,9 +72,12 @@ def test_a_file_in_the_place_of_an_output_or_a_new_image_is_reported_and_kept(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("the only copy")
         refused = mien.run(photos, "--write", PICTURES)
+        reported = reported.parent if "mp4" in name else reported  # of a video, its folder
         assert (refused.exit_code, str(reported) in refused.stderr.replace("\n", "")) == (1, True)
         assert path.read_text() == "the only copy"
         path.unlink()
+        if "mp4" in name:
+            path.parent.rmdir()
     for out in (mien.out, tmp_path / "fresh"):
         mien.label(photos, "--write", f"{first},{PICTURES}", out=out)
     assert tree(mien.out) == tree(tmp_path / "fresh")
@@ -86,9 +89,38 @@ def test_a_file_in_the_place_of_an_output_or_a_new_image_is_reported_and_kept(
 def test_two_folders_in_turn_into_one_output_end_as_if_labeled_alone(mien: Mien, photos: Path, tmp_path: Path) -> None:
     other = write_photos(tmp_path / "other", "b.jpg", "z.jpg", first=5)
     for folder in (photos, other, photos):
-        mien.label(folder, "--write", PICTURES)
+        mien.label(folder, "--write", PICTURES, "--replace")
     mien.label(photos, "--write", PICTURES, out=tmp_path / "alone")
     assert tree(mien.out) == tree(tmp_path / "alone")
+
+
+def test_another_folder_is_rejected_added_or_replaces(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    other = write_photos(tmp_path / "other", "b.jpg", "z.jpg", first=5)
+    mien.label(photos, "--write", PICTURES)
+    before = tree(mien.out)
+    refused = mien.run(other, "--write", PICTURES)
+    assert (refused.exit_code, f"has the results of {photos}" in refused.stderr) == (1, True)
+    assert tree(mien.out) == before
+    both = ["a.jpg", "b.jpg", "c.jpg", "other/b.jpg", "other/z.jpg"]
+    assert names_of(mien.label(other, "--add", "--write", PICTURES)) == both
+    assert "5 of 5 files already labeled" in mien.run(photos, other, "--write", PICTURES).stderr
+    (other / "z.jpg").unlink()
+    assert names_of(mien.label(other, "--add", "--write", PICTURES)) == both[:4]
+    assert (mien.out / "annotated" / "a.jpg").exists()
+    assert names_of(mien.label(other, "--replace", "--write", PICTURES)) == ["b.jpg"]
+    mien.label(other, "--write", PICTURES, out=tmp_path / "alone")
+    assert tree(mien.out) == tree(tmp_path / "alone")
+
+
+def test_a_folder_that_became_empty_is_rejected_and_photos_that_left_are_counted(mien: Mien, photos: Path) -> None:
+    write_photos(photos, "deep/d.jpg")
+    mien.label(photos, "--write", PICTURES)
+    (photos / "a.jpg").unlink()
+    assert "1 file of the earlier run is gone" in mien.run(photos, "--write", PICTURES).stdout
+    (photos / "deep" / "d.jpg").unlink()
+    refused = mien.run(photos, "--write", PICTURES)
+    assert (refused.exit_code, f"No files found in {photos / 'deep'}" in refused.stderr.replace("\n", "")) == (1, True)
+    assert names_of(mien.label(photos, "--replace", "--write", PICTURES)) == ["b.jpg", "c.jpg"]
 
 
 def test_an_empty_source_is_rejected_and_nothing_changes(mien: Mien, photos: Path, tmp_path: Path) -> None:
@@ -97,14 +129,13 @@ def test_an_empty_source_is_rejected_and_nothing_changes(mien: Mien, photos: Pat
     before = tree(mien.out)
     photos.rename(tmp_path / "unmounted")
     photos.mkdir()
-    for given in (sources, [photos]):
-        refused = mien.run(*given)
-        assert refused.exit_code == 1
-        assert f"No files found in {photos}" in refused.stderr.replace("\n", "")
-        assert tree(mien.out) == before
+    refused = mien.run(*sources)
+    assert refused.exit_code == 1
+    assert f"No files found in {photos}" in refused.stderr.replace("\n", "")
+    assert tree(mien.out) == before
     photos.rmdir()
     (tmp_path / "unmounted").rename(photos)
-    assert "4 of 4 images already labeled" in mien.run(*sources).stderr
+    assert "4 of 4 files already labeled" in mien.run(*sources).stderr
 
 
 def test_rows_of_a_folder_that_became_unreadable_are_kept(
@@ -119,7 +150,7 @@ def test_rows_of_a_folder_that_became_unreadable_are_kept(
             raise OSError(5, "Input/output error")
         return real(path)
 
-    monkeypatch.setattr("mien.app.labeling.scan.os.scandir", failing)
+    monkeypatch.setattr("mien.app.labeling.inputs.os.scandir", failing)
     statuses = by_file(mien.label(photos, exit_code=3), "status")
     assert (statuses["deep/d.jpg"], statuses["deep"]) == ("ok", "error")
     assert (mien.out / "annotated" / "deep" / "d.jpg").exists()
@@ -132,7 +163,7 @@ def test_a_list_or_expanded_pattern_does_not_label_the_output(
     for _ in range(2):
         given = b"".join(bytes(path) + b"\n" for path in Path().rglob("*") if path.is_file())
         assert names_of(mien.label("--files-from", "-", out=Path("out"), given=given)) == NAMES
-    assert names_of(mien.label(*NAMES, "out", out=Path("out"))) == NAMES, "as the shell expands *"
+    assert names_of(mien.label(*NAMES, "out", "--replace", out=Path("out"))) == NAMES, "as the shell expands *"
 
 
 def test_errors_are_tried_again_by_a_rerun_of_a_finished_run_and_do_not_hold_up_an_unfinished_one(
@@ -260,4 +291,4 @@ def test_another_model_or_setting_is_rejected_and_nothing_changes(mien: Mien, ph
         assert (refused.exit_code, change in refused.stderr) == (1, True), refused.stderr
         assert "choose another --out" in refused.stderr
         assert tree(mien.out) == before
-    assert "3 of 3 images already labeled" in mien.run(photos).stderr
+    assert "3 of 3 files already labeled" in mien.run(photos).stderr

@@ -16,13 +16,13 @@ from PIL import Image, ImageCms
 from rich.console import Console
 
 from mien.app.inference.records import Landmarks, flat
-from mien.app.inference.video import Sound, Video
 from mien.app.labeling.columns import FACE_COLUMNS
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Lines, reporter
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.summary import print_summary
 from mien.app.settings import Settings
+from mien.app.video.reader import Sound, Video
 from mien.data.contract import LABELS, decode
 from tests.labeling.conftest import Labeled, Mien
 from tests.support import face_of
@@ -130,7 +130,7 @@ def test_the_report_escapes_markup_needs_no_network_and_names_no_folder_of_the_u
 def test_the_report_counts_like_the_terminal(finished: Labeled) -> None:
     report = (finished.out / "report.html").read_text(encoding="utf-8")
     console = Console(file=io.StringIO(), width=200)
-    print_summary(finished.outcome, console)
+    print_summary(finished.run, console, finished.out)
     said = " ".join(console.file.getvalue().split())
     assert f"mien review {finished.out}" in said
     tiles = {name: count for count, name in re.findall(r"<div class=tile><b>([\d,]+)</b>([\w ]+)</div>", report)}
@@ -138,7 +138,7 @@ def test_the_report_counts_like_the_terminal(finished: Labeled) -> None:
         (count,) = re.findall(rf"([\d,]+) {words}", said)
         assert tiles[words.removesuffix(" in").removesuffix(";")] == count, words
     assert "7 of 7 faces are small" in said
-    for label, count in finished.outcome.labels.items():
+    for label, count in finished.run["faces"].items():
         assert f" {label} {count} " in said
         assert f"<option value={label}>{label} ({count})" in report
 

@@ -6,15 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import cv2
+import numpy as np
 import pytest
 
 from mien.app.inference.records import Face
-from mien.app.labeling.people import people_of
-from mien.app.labeling.records import Input, Result
+from mien.app.labeling.journal import Result
 from mien.app.labeling.strips import PEOPLE, render_strips
 from mien.app.settings import Settings, load_settings
 from mien.data.contract import LABELS, decode
-from tests.support import encoded, face_of, sample_photo
+from tests.labeling.conftest import Mien
+from tests.support import face_of, sample_photo
 from tests.support.albums import face_photo, label_folder, rows_of, write_video
 
 LEFT, RIGHT = (0.0, 0.0, 50.0, 50.0), (200.0, 0.0, 40.0, 40.0)
@@ -22,68 +23,81 @@ RATE = 8.0
 HAPPY, SAD = LABELS.index("happiness"), LABELS.index("sadness")
 
 
-def face(number: int, box: tuple[float, float, float, float], label: int) -> Face:
+def face(number: int, box: tuple[float, float, float, float], label: int, *, person: int) -> Face:
     probabilities = dict.fromkeys(LABELS, 0.02) | {LABELS[label]: 0.88}
-    return face_of(probabilities, box=box, index=number)
+    return replace(face_of(probabilities, box=box, index=number), person=person)
 
 
-def image(frame: int, time_s: float, *faces: Face, name: str = "clip.mp4") -> Result:
-    item = Input(name, "video", f"/{name}".encode(), 1, parent=1, frame=frame, time_s=time_s)
-    return Result(item, "ok" if faces else "no_face", sha256=name, width=400, height=300, faces=faces)
+def image(frame: int, time_s: float, until_s: float, *faces: Face, name: str = "clip.mp4") -> Result:
+    known = {"time_s": time_s, "until_s": until_s, "sha256": name, "width": 400, "height": 300}
+    return Result(name, f"/{name}".encode(), "ok" if faces else "no_face", frame=frame, faces=faces, **known)
 
 
 def journal_of(*images: Result) -> Any:
     return SimpleNamespace(
-        videos=lambda: sorted({image.input.name for image in images}),
-        frames=lambda name: (image for image in images if image.input.name == name),
-        thumb=lambda *_: None,
+        videos=lambda: sorted({image.name for image in images}),
+        results=lambda name: (image for image in images if image.name == name),
         expressions=LABELS,
-        facts={"confidence_threshold": "0.5"},
     )
 
 
-def test_people_keep_their_number_and_a_video_begins_with_person_1() -> None:
-    images = [image(frame, frame / 10, face(0, LEFT, HAPPY), face(1, RIGHT, SAD)) for frame in range(5)]
-    images += [image(frame, frame / 10, face(0, RIGHT, SAD), name="other.mp4") for frame in range(2)]
-    journal = journal_of(*images)
-    assert people_of(journal, "clip.mp4") == {(frame, number): number + 1 for frame in range(5) for number in range(2)}
-    assert people_of(journal, "other.mp4") == {(0, 0): 1, (1, 0): 1}
-
-
-def test_a_strip_has_the_share_of_each_expression_where_its_person_is_there() -> None:
-    crop = decode(encoded(face_photo(), "PNG"))
-    images = [
+def test_a_strip_has_the_share_of_each_expression_only_where_its_person_is_there() -> None:
+    seen = [
         image(
             second,
             float(second),
-            face(0, RIGHT, SAD),
-            *([replace(face(1, LEFT, HAPPY), crop_rgb=crop)] if second not in range(4, 9) else []),
+            second + 1.0,
+            face(0, RIGHT, SAD, person=1),
+            *([face(1, LEFT, HAPPY, person=2)] if second not in range(4, 9) else []),
             name="<b>.mp4",
         )
-        for second in range(11)
+        for second in range(10)
     ]
-    html = render_strips(journal_of(*images))
+    html = render_strips(journal_of(*seen))
     assert "<h3>&lt;b&gt;.mp4</h3>" in html
     sad, happy = html.split("<svg ")[1:]
     assert "person 1" in html.split("<svg ")[0]
-    for picture, label, spells in ((sad, "sadness", ["0.0"]), (happy, "happiness", ["0.0", "900.0"])):
+    for picture, label, spells in ((sad, "sadness", [(0, 1000)]), (happy, "happiness", [(0, 400), (900, 1000)])):
         assert f"on average {label} 88%" in picture
         areas = [area for area in picture.split("<polygon ") if f"<title>{label}</title>" in area]
-        assert [area.split('points="')[1].split(",")[0] for area in areas] == spells, "one area per spell"
+        corners = [[float(point.split(",")[0]) for point in points_of(area)] for area in areas]
+        assert [(min(x), max(x)) for x in corners] == spells, "one area per spell"
     (first, *_) = [area for area in sad.split("<polygon ") if "<title>sadness</title>" in area]
-    heights = [100 - float(point.split(",")[1]) for point in first.split('points="')[1].split('"')[0].split()]
+    heights = [100 - float(point.split(",")[1]) for point in points_of(first)]
     assert heights[:3] == pytest.approx([88 + 2 * SAD] * 3, abs=0.1), "stacked on the expressions below"
+
+
+def points_of(area: str) -> list[str]:
+    return area.split('points="')[1].split('"', maxsplit=1)[0].split()
 
 
 def test_a_strip_shows_the_people_who_are_seen_most_and_counts_the_others() -> None:
     boxes = [(100.0 * number, 0.0, 50.0, 50.0) for number in range(PEOPLE + 2)]
-    images = [
-        image(frame, frame / 10, *(face(index, box, HAPPY) for index, box in enumerate(boxes[: 2 + 4 * frame])))
+    seen = [
+        image(
+            frame,
+            frame / 10,
+            (frame + 1) / 10,
+            *(face(index, box, HAPPY, person=index + 1) for index, box in enumerate(boxes[: 2 + 4 * frame])),
+        )
         for frame in range(4)
     ]
-    html = render_strips(journal_of(*images))
+    html = render_strips(journal_of(*seen))
     assert html.count("<svg ") == PEOPLE
     assert "2 more, who are in fewer frames" in html
+
+
+def test_people_keep_their_number_in_a_video_and_every_video_begins_with_person_1(mien: Mien, folder: Path) -> None:
+    one, other = face_photo(variant=0), face_photo(variant=1)
+    for name, pair in (("a.avi", (one, other)), ("b.avi", (other, one))):
+        write_video(folder / name, images=[np.hstack(pair)] * 4)
+    rows = mien.label(folder, "--write", "csv")
+    people = {(row["file"], row["frame"]): [] for row in rows}
+    for row in sorted(rows, key=lambda row: float(row["x"])):
+        people[row["file"], row["frame"]].append(row["person"])
+    assert all(sorted(numbers) == ["1", "2"] for numbers in people.values())
+    for name in ("a.avi", "b.avi"):
+        assert len({tuple(people[name, str(frame)]) for frame in range(4)}) == 1, "from left to right"
 
 
 @pytest.fixture(scope="module")

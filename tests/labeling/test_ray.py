@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.labeling.cluster import NotReady, label_on_worker, open_on_worker
+from mien.app.labeling.cluster import label_on_worker, open_on_worker
+from mien.app.labeling.executors import NotReady, Setup
 from mien.app.labeling.images import ANNOTATED
+from mien.app.labeling.inputs import Item
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.records import Input
 from mien.app.settings import Settings
 from tests.labeling.conftest import Mien, labeled, tree
 from tests.support import eventually
@@ -58,10 +59,10 @@ def test_a_killed_worker_leaves_the_files_of_a_local_run(mien: Mien, tmp_path: P
 def test_a_machine_without_the_output_folder_or_with_another_precision_is_reported(
     settings: Settings, tmp_path: Path
 ) -> None:
-    setup = pickle.dumps((LabelOptions(inputs=[str(tmp_path)], out=tmp_path), settings))
+    setup = pickle.dumps(Setup(settings, LabelOptions(inputs=[str(tmp_path)], out=tmp_path)))
     facts = open_on_worker(setup)
-    drawn = Input("a.jpg", "file", b"/a.jpg", 1, row=1, images=ANNOTATED)
+    task = [(Item("a.jpg", b"/a.jpg", 1), ANNOTATED)]
     with pytest.raises(NotReady, match=r"differs: precision fp32 instead of int8"):
-        label_on_worker(setup, facts | {"precision": "int8"}, [drawn], "this")
+        label_on_worker(setup, facts | {"precision": "int8"}, task, "this")
     with pytest.raises(NotReady, match="cannot find the output folder"):
-        label_on_worker(setup, facts, [drawn], "this")
+        label_on_worker(setup, facts, task, "this")

@@ -18,7 +18,8 @@ from fastapi.testclient import TestClient
 from mien.app.inference.records import Box
 from mien.app.labeling.corrections import Correction, Corrections
 from mien.app.labeling.files import CORRECTIONS
-from mien.app.labeling.journal import Journal
+from mien.app.labeling.inputs import Item
+from mien.app.labeling.journal import Journal, Result
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import serve_review
 from mien.data.contract import decode
@@ -31,9 +32,9 @@ def faces_of(page: TestClient, **query: str) -> list[dict[str, Any]]:
     return faces
 
 
-def add_larger_face(journal: Journal, file: str, frame: int) -> None:
+def add_larger_face(journal: Journal, file: str) -> None:
     """Give an image a larger face, which comes first, as another detector might."""
-    image = journal.image(file, frame)
+    image = journal.result(file, None)
     assert image is not None
     (face,) = image.faces
     x, y, width, height = face.box
@@ -46,7 +47,7 @@ def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> 
     faces = faces_of(page)
     assert [face["confidence"] for face in faces] == sorted(face["confidence"] for face in faces)
     assert (len(faces), len(faces_of(page, reason="small")), faces_of(page, reason="dark")) == (7, 7, [])
-    thumb = page.get(f"/api/thumb/{faces[0]['row']}/{faces[0]['face']}")
+    thumb = page.get("/api/thumb", params={name: faces[0][name] for name in ("file", "frame", "face")})
     assert decode(thumb.content).shape == (96, 96, 3)
     assert thumb.headers["cache-control"] == "no-store", "the next run has the same addresses"
     assert decode(page.get("/api/photo", params={"file": "0.jpg", "face": 0}).content).shape == (112, 112, 3)
@@ -89,8 +90,8 @@ def test_tables_report_and_summary_have_the_decisions_when_the_page_is_stopped(
     lines = [json.loads(line) for line in (own.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["corrected"] or "" for line in lines] == [row["corrected"] for row in rows]
     assert "<b>3</b>reviewed" in (own.out / "report.html").read_text(encoding="utf-8")
-    outcome = label_folder(own.photos, own.out, own.settings, "csv")
-    assert (outcome.reviewed, outcome.corrected) == (3, 2)
+    run = label_folder(own.photos, own.out, own.settings, "csv", replace=True)
+    assert (run["reviewed"], run["corrected"]) == (3, 2)
 
 
 def test_pages_of_other_sites_can_neither_read_nor_write(page: TestClient, own: Labeled) -> None:
@@ -123,8 +124,8 @@ def test_a_correction_stays_with_its_face_when_another_detector_numbers_it_diffe
     decide(page, "0.jpg", "anger")
     decide(page, "1.jpg", "fear")
     with closing(Journal(own.out)) as journal:
-        add_larger_face(journal, "0.jpg", -1)
-        image = journal.image("1.jpg", -1)
+        add_larger_face(journal, "0.jpg")
+        image = journal.result("1.jpg", None)
         assert image is not None
         journal.save([replace(image, faces=(replace(image.faces[0], box=Box(500.0, 500.0, 50.0, 50.0)),))])
     said = write_export(own.out, tmp_path / "faces", everything=False)
@@ -139,7 +140,7 @@ def test_a_page_that_was_loaded_before_a_rerun_decides_about_no_other_face(page:
     (shown,) = (face for face in faces_of(page) if face["file"] == "0.jpg")
     assert decide(page, "0.jpg", "anger", box=shown["box"]) == 200
     with closing(Journal(own.out)) as journal:
-        add_larger_face(journal, "0.jpg", -1)
+        add_larger_face(journal, "0.jpg")
     assert decide(page, "0.jpg", "fear", box=shown["box"]) == 409
     assert [(correction.face, correction.label) for correction in Corrections(own.out)] == [(0, "anger")]
 
@@ -147,7 +148,7 @@ def test_a_page_that_was_loaded_before_a_rerun_decides_about_no_other_face(page:
 def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own: Labeled, tmp_path: Path) -> None:
     decide(page, "0.jpg", "anger")
     (own.photos / "0.jpg").rename(own.photos / "renamed.jpg")
-    label_folder(own.photos, own.out, own.settings, "csv")
+    label_folder(own.photos, own.out, own.settings, "csv", replace=True)
     reviewed = faces_of(page, state="reviewed")
     assert [face["file"] for face in reviewed] == ["renamed.jpg"], "the open page shows the rerun"
     write_export(own.out, tmp_path / "faces", everything=False)
@@ -163,14 +164,17 @@ def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pyt
     assert len(Corrections(tmp_path)) == 300
 
 
-def test_threads_that_read_a_journal_at_once_get_their_own_rows(own: Labeled) -> None:
-    with closing(Journal(own.out)) as journal, ThreadPoolExecutor(4) as threads:
-        for number in range(500):
-            journal.put(f"key {number}", f"value {number}")
+def test_threads_that_read_a_journal_at_once_get_their_own_rows(tmp_path: Path) -> None:
+    (tmp_path / ".mien").mkdir()
+    with closing(Journal(tmp_path)) as journal, ThreadPoolExecutor(4) as threads:
+        names = [f"{number}.jpg" for number in range(500)]
+        journal.sync((Item(name, b"/", 1, "1") for name in names), 0)
+        journal.save([Result(name, b"/", "no_face", sha256=name) for name in names])
 
         def wrong_values(first: int) -> int:
-            numbers = [(31 * first + 7 * step) % 500 for step in range(5_000)]
-            return sum(journal.get(f"key {number}") != f"value {number}" for number in numbers)
+            chosen = [names[(31 * first + 7 * step) % 500] for step in range(5_000)]
+            results = (journal.result(name, None) for name in chosen)
+            return sum(result is None or result.sha256 != name for name, result in zip(chosen, results, strict=True))
 
         assert sum(threads.map(wrong_values, range(4))) == 0
 

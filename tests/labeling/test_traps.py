@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mien.app.labeling.batch import Threads
+from mien.app.labeling.executors import Here
 from mien.data.contract.decode import formats
 from tests.labeling.conftest import Mien, resize
 from tests.support import encoded
@@ -68,14 +68,14 @@ def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
 ) -> None:
     path = photos / name
     path.write_bytes(jpeg(2))
-    real = Threads.map
+    real = Here.run
 
     def swapped(*arguments: Any) -> Any:
         path.unlink()
         os.mkfifo(path)
         return real(*arguments)
 
-    monkeypatch.setattr(Threads, "map", swapped)
+    monkeypatch.setattr(Here, "run", swapped)
     assert by_file(mien.label(photos), "status", "reason")[name] == ("skipped", "special_file")
 
 

@@ -19,9 +19,9 @@ from PIL import Image
 
 from mien.app.inference.records import Face
 from mien.app.inference.tracking import Tracker, descriptor
-from mien.app.inference.video import Cuts
 from mien.app.main import create_app
 from mien.app.settings import Settings
+from mien.app.video.reader import Cuts
 from mien.data.contract import CROP_PX, LABELS, Array, DegenerateLandmarks, align
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW, measure, soften

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from benchmarks.serving import free_port
-from mien.app.labeling import images, pages, scan
+from mien.app.labeling import images, inputs, pages
 from mien.app.labeling.options import LabelOptions
 from mien.data import atomic
 from tests.support import ROOT, output_of, sample_photo
@@ -101,8 +101,8 @@ def test_a_written_name_is_valid_on_windows_and_unique(name: str, monkeypatch: p
 
 
 def test_names_in_tables_have_forward_slashes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "os", SimpleNamespace(sep="\\", fsencode=os.fsencode))
-    assert scan.printable("photos\\xab\\1.jpg") == "photos/xab/1.jpg"
+    monkeypatch.setattr(inputs, "os", SimpleNamespace(sep="\\", fsencode=os.fsencode))
+    assert inputs.printable("photos\\xab\\1.jpg") == "photos/xab/1.jpg"
 
 
 def test_a_file_that_is_open_elsewhere_is_replaced_once_it_is_closed_or_named(
@@ -135,5 +135,5 @@ def test_inputs_and_output_on_different_drives_have_no_links_and_long_names(
     assert pages.relative_link(b"D:\\photos\\a.jpg", tmp_path) == ""
     for folder in ("one", "two"):
         (tmp_path / folder / "photos").mkdir(parents=True)
-    inputs = tuple(str(tmp_path / folder / "photos") for folder in ("one", "two"))
-    assert list(scan._roots(LabelOptions(inputs=inputs, out=tmp_path / "out")).values()) == list(inputs)
+    given = [str(tmp_path / folder / "photos") for folder in ("one", "two")]
+    assert list(inputs.roots(LabelOptions(inputs=given, out=tmp_path / "out"), {}).values()) == given

@@ -18,8 +18,7 @@ from PIL import Image
 
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.run import label
-from mien.app.labeling.summary import Outcome
+from mien.app.labeling.run import Run, label
 from mien.app.settings import Settings
 from mien.data.contract import Array
 from tests.support import encoded, gradient_image, sample_photo
@@ -68,7 +67,7 @@ def write_photos(folder: Path, *names: str, count: int = 0, first: int = 0) -> P
     return folder
 
 
-def label_folder(photos: Path, out: Path, settings: Settings, *outputs: str, **options: Any) -> Outcome:
+def label_folder(photos: Path, out: Path, settings: Settings, *outputs: str, **options: Any) -> Run:
     """Label a folder on one thread, in this process and without messages."""
     chosen = LabelOptions(inputs=[str(photos)], out=out, outputs=list(outputs), workers=1, **options)
     return label(chosen, settings, Reporter())

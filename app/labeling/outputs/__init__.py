@@ -6,10 +6,8 @@ written during labeling; these are listed in `IMAGES`.
 
 import contextlib
 import importlib.util
-import json
 import os
 import pkgutil
-import sqlite3
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import reduce
@@ -18,9 +16,6 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from mien.app.labeling.files import (
-    CORRECTIONS,
-    RUN_FILE,
-    STATE_DIR,
     ForeignFile,
     LabelingError,
     disk_errors,
@@ -28,7 +23,6 @@ from mien.app.labeling.files import (
     output_lock,
     parts_dir,
 )
-from mien.app.labeling.images import CROPS, CROPS_DIR
 from mien.app.labeling.journal import Journal
 from mien.data.atomic import atomic_file
 
@@ -99,23 +93,18 @@ def targets_of(names: Iterable[str]) -> set[str]:
     return {target for name in names if name in output_names() for target in load_output(name).TARGETS}
 
 
-def _written(journal: Journal) -> set[str]:
-    """Files and folders of the outputs of earlier runs, and the crops that some of them needed."""
-    return targets_of(json.loads(journal.get("outputs") or "[]")) | (
-        {CROPS_DIR} if journal.has_images(CROPS) else set()
-    )
-
-
-def record_outputs(names: list[str], journal: Journal) -> list[str]:
-    """Outputs that this folder has or gets, so that they are known as its own.
+def record_outputs(names: list[str], journal: Journal) -> None:
+    """Store the outputs that this folder gets, so that they are known as its own.
 
     Raises: ForeignFile, if a file that no run has written has the name of an output.
     """
-    for target in sorted(targets_of(names) - _written(journal)):
+    targets: list[str] = journal.settings.get("targets", [])
+    for target in sorted(targets_of(names).difference(targets)):
         path = journal.out / target
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
             raise ForeignFile(foreign(path))
-    return list(dict.fromkeys([*json.loads(journal.get("outputs") or "[]"), *names]))
+    outputs = dict.fromkeys([*journal.settings.get("outputs", []), *names])
+    journal.put(outputs=list(outputs), targets=sorted(targets_of(names).union(targets)))
 
 
 def update_outputs(out: Path, *names: str) -> list[Path]:
@@ -125,21 +114,15 @@ def update_outputs(out: Path, *names: str) -> list[Path]:
     """
     # like a run, which keeps files of others
     with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
-        outputs = record_outputs(list(names), journal)
-        journal.put("outputs", json.dumps(outputs))
-        existing = (name for name in outputs if any((out / target).exists() for target in targets_of([name])))
+        record_outputs(list(names), journal)
+        existing = (
+            name
+            for name in journal.settings["outputs"]
+            if any((out / target).exists() for target in targets_of([name]))
+        )
         chosen = names or [
             name
             for name in existing
             if getattr(load_output(name), "REVIEWED", False) and unavailable_reason(name) is None
         ]
         return [path for name in chosen for path in write_output(name, journal)]
-
-
-def owned_names(folder: Path) -> set[str]:
-    """Names of the entries of a folder that runs of `mien label` have written there."""
-    names = {STATE_DIR}
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(Journal(folder, readonly=True)) as journal:
-        names |= {RUN_FILE, CORRECTIONS}
-        names |= {target.split("/")[0] for target in _written(journal)}
-    return names

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from mien.app.inference.records import Face, flat
-from mien.app.labeling.journal import Journal
+from mien.app.labeling.journal import Journal, Result
 from mien.app.labeling.outputs import open_output, write_entries
-from mien.app.labeling.records import Result
 from mien.data.contract import LANDMARKS
 
 HELP: Final = "coco.json: COCO detection and keypoints"
@@ -32,12 +31,12 @@ def render(journal: Journal) -> None:
 
 
 def _labeled(journal: Journal) -> Iterator[tuple[int, Result]]:
-    return enumerate((image for image in journal.images() if image.status not in ("error", "skipped")), start=1)
+    return enumerate((image for image in journal.results() if image.status not in ("error", "skipped")), start=1)
 
 
 def _image(number: int, image: Result) -> str:
-    entry = {"id": number, "file_name": image.input.name, "width": image.width, "height": image.height}
-    frame = {} if image.frame is None else {"frame": image.frame, "time_s": image.input.time_s}
+    entry = {"id": number, "file_name": image.name, "width": image.width, "height": image.height}
+    frame = {} if image.frame is None else {"frame": image.frame, "time_s": image.time_s}
     return json.dumps(entry | frame, ensure_ascii=False)
 
 

@@ -1,29 +1,24 @@
 """`episodes.csv`: from when to when each person in a video shows which expression."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
-from mien.app.inference.episodes import Episode, Episodes, values_of
 from mien.app.labeling.columns import Column, Row
-from mien.app.labeling.images import THUMBS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.outputs.csv import write_csv
-from mien.app.labeling.people import RULES, moments
+from mien.app.video.episodes import Moment, episodes_of, values_of
 
 HELP: Final = "episodes.csv: when each person in a video shows what"
-IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("episodes.csv",)
-_RULES: Final = replace(RULES, smoothing_s=0)  # which would delay the onsets; hysteresis is enough
 
 COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the video"),
     Column("person", "integer", "", "number of the person in the video, from 1, as tracked"),
     Column("label", "text", "", "expression"),
     Column("onset_s", "number", "s", "time of the first frame with a probability of at least 0.6"),
-    Column("offset_s", "number", "s", "time of the first frame below 0.4, or when the person is gone"),
-    Column("duration_s", "number", "s", "from onset to offset; at least 0.2"),
+    Column("offset_s", "number", "s", "end of the last frame of at least 0.4; a cut ends it, too"),
+    Column("duration_s", "number", "s", "time of the frames with the face, from onset to offset; at least 0.2"),
     Column("peak", "number", "0..1", "highest probability"),
     Column("peak_s", "number", "s", "when it was reached first"),
     Column("agreement", "number", "0..1", "mean expected share of people who would choose `label`"),
@@ -37,9 +32,6 @@ def render(journal: Journal) -> None:
 
 
 def _rows(journal: Journal, name: str) -> Iterator[Row]:
-    tracked, episodes = Episodes(), list[Episode]()
-    for image, gap_s in moments(journal, name, _RULES):
-        episodes += tracked.update(image.faces, image.input.time_s or 0.0, gap_s=gap_s)
-    episodes += tracked.close()
-    for episode in sorted(episodes, key=lambda episode: (episode.person, episode.onset_s)):
-        yield {"file": name} | values_of(episode)
+    frames = (image for image in journal.results(name) if image.frame is not None)
+    moments = (Moment(image.time_s or 0.0, image.until_s or 0.0, image.scene, image.faces) for image in frames)
+    yield from ({"file": name} | values_of(episode) for episode in episodes_of(moments))

@@ -20,10 +20,9 @@ from mien.app.inference.face_text import agreement_text
 from mien.app.inference.records import Face
 from mien.app.labeling.corrections import Corrections
 from mien.app.labeling.images import THUMBS, annotated_path
-from mien.app.labeling.journal import Journal
+from mien.app.labeling.journal import Journal, Result
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.pages import load_page, relative_link
-from mien.app.labeling.records import Result
 from mien.app.labeling.strips import render_strips
 from mien.app.wording import counted
 from mien.data.contract.palette import hex_color
@@ -46,11 +45,12 @@ def render(journal: Journal) -> None:
 
 def render_page(journal: Journal) -> str:
     """Render the page."""
-    labels, reasons = journal.labels(), journal.reasons()
+    counts = journal.count()
+    labels, reasons = counts["faces"], counts["reasons"]
     least = itertools.chain.from_iterable(
         journal.least_confident(label, limit=PER_LABEL) for label in journal.expressions
     )
-    shown = sorted(least, key=lambda pair: (round(pair[1].confidence, 4), pair[0].input.name, pair[0].input.frame))
+    shown = sorted(least, key=lambda pair: (round(pair[1].confidence, 4), pair[0].name, pair[0].frame or 0))
     corrections = Corrections(journal.out)
     data = {
         "colors": {label: hex_color(label, journal.expressions) for label in journal.expressions},
@@ -60,16 +60,14 @@ def render_page(journal: Journal) -> str:
         model=escape(journal.model),
         precision=escape(journal.precision),
         detector=escape(journal.detector),
-        inputs=escape(
-            ", ".join(os.path.basename(path.rstrip("/")) for path in json.loads(journal.get("inputs") or "[]"))
-        ),
+        inputs=escape(", ".join(os.path.basename(path.rstrip("/")) for path in journal.settings.get("inputs", {}))),
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="minutes"),
         partial="<p class=note>The run is not complete: this page shows the results so far.</p>"
-        if journal.remaining()
+        if len(set(journal.progress())) > 1
         else "",
-        tiles=_tiles(journal, labels.total(), corrections.count(journal)[0]),
+        tiles=_tiles(counts, corrections.count(journal)[0]),
         labels=_label_bars(labels, journal.expressions),
-        histogram=_histogram(journal.confidences()),
+        histogram=_histogram(counts["confidences"]),
         options="".join(f"<option value={label}>{label} ({labels[label]:,})" for label in journal.expressions),
         doubts="".join(
             f"<option value={reason}>{reason} ({reasons[reason]:,})" for reason in REASONS if reasons[reason]
@@ -85,9 +83,9 @@ def render_page(journal: Journal) -> str:
 
 def _card(journal: Journal, corrections: Corrections, image: Result, face: Face) -> dict[str, Any]:
     decision = corrections.of_face(journal, image, face)
-    where = f"face {face.index}" if image.frame is None else f"frame {image.frame}, {image.input.time_s} s"
+    where = f"face {face.index}" if image.frame is None else f"frame {image.frame}, {image.time_s} s"
     return {
-        "file": image.input.name,
+        "file": image.name,
         "where": where,
         "link": _link(journal, image),
         "label": face.label,
@@ -96,24 +94,24 @@ def _card(journal: Journal, corrections: Corrections, image: Result, face: Face)
         "uncertain": face.uncertain,
         "reasons": face.reasons,
         "corrected": decision.label if decision else "",
-        "thumb": base64.b64encode(journal.thumb(image.input.row or 0, face.index) or b"").decode(),
+        "thumb": base64.b64encode(journal.thumb(image.name, image.frame, face.index) or b"").decode(),
     }
 
 
 def _link(journal: Journal, image: Result) -> str:
     """URL of the photo, relative to the report; otherwise of the annotated copy, if there is one."""
-    if image.input.kind == "file" and (link := relative_link(image.input.path, journal.out)):
+    if image.frame is None and (link := relative_link(image.path, journal.out)):
         return link
-    copy = annotated_path(image.input.name, image.input.frame)
+    copy = annotated_path(image.name, image.frame)
     return quote(copy) if os.path.exists(journal.out / copy) else ""
 
 
-def _tiles(journal: Journal, faces: int, reviewed: int) -> str:
-    statuses = journal.counts()
+def _tiles(counts: dict[str, Any], reviewed: int) -> str:
+    statuses = counts["images"]
     tiles = [
         counted(statuses.total() - statuses["skipped"], "image"),
-        counted(faces, "face"),
-        f"{journal.uncertain():,} uncertain",
+        counted(counts["faces"].total(), "face"),
+        f"{counts['uncertain']:,} uncertain",
         f"{reviewed:,} reviewed",
         f"{statuses['no_face']:,} without a face",
         f"{statuses['error']:,} with an error",
@@ -135,10 +133,10 @@ def _label_bars(labels: Counter[str], expressions: tuple[str, ...]) -> str:
     return rows
 
 
-def _histogram(confidences: Counter[int]) -> str:
+def _histogram(confidences: Counter[str]) -> str:
     most, bars = max(confidences.values(), default=0), ""
     for tenth in range(10) if most else ():
-        count = confidences[tenth]
+        count = confidences[str(tenth)]
         title = f"{tenth * 10} to {tenth * 10 + 10} %: {counted(count, 'face')}"
         bars += f'<span title="{title}"><i style="height:{100 * count / most:.1f}%"></i>{tenth * 10}</span>'
     return bars
@@ -146,10 +144,12 @@ def _histogram(confidences: Counter[int]) -> str:
 
 def _errors(journal: Journal) -> str:
     reasons, rows = Counter[str](), ""
-    for image in journal.failures():
+    for image in journal.results():
+        if image.reason is None:
+            continue
         reasons[image.reason or ""] += 1
         if reasons.total() <= ERRORS:
-            cells = (image.input.name, image.status, image.reason or "", image.error or "")
+            cells = (image.name, image.status, image.reason or "", image.error or "")
             rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
     if not rows:
         return "<p>None.</p>"

@@ -5,10 +5,10 @@ other, and the label is that of the nearer one.
 """
 
 import hashlib
-import json
 import logging
 import math
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,18 +18,15 @@ import av
 
 from mien.app.inference.drawing import annotate
 from mien.app.inference.records import Box, Face, Photo
-from mien.app.inference.video import Cuts, Video, VideoError
-from mien.app.inference.video_writer import VideoWriter
 from mien.app.labeling.files import FULL, parts_dir
-from mien.app.labeling.images import THUMBS, video_path
-from mien.app.labeling.journal import Journal
-from mien.app.labeling.people import moments
-from mien.app.labeling.reading import file_sha256, local_file
-from mien.app.labeling.records import Result
+from mien.app.labeling.images import video_path
+from mien.app.labeling.inputs import file_sha256, local_file
+from mien.app.labeling.journal import Journal, Result
+from mien.app.video.reader import Cuts, Video, VideoError
+from mien.app.video.writer import VideoWriter
 from mien.data.atomic import atomic_path
 
 HELP: Final = "video/: videos as MP4 with boxes, labels and sound"
-IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("video",)
 _WRITTEN: Final = "video_files"  # in the journal: what each file was written from
 _HELD_S: Final = 0.5  # for which a face is shown before and after its labeled frame
@@ -38,7 +35,7 @@ _log: Final = logging.getLogger(__name__)
 
 def render(journal: Journal) -> None:
     """Write the videos whose faces have changed, and remove those of videos that are gone."""
-    earlier: dict[str, str] = json.loads(journal.get(_WRITTEN) or "{}")
+    earlier: dict[str, str] = journal.settings.get(_WRITTEN, {})
     written: dict[str, str] = {}
     for name in journal.videos():
         path, state = video_path(name), _state(journal, name)
@@ -54,23 +51,23 @@ def render(journal: Journal) -> None:
     for path in set(earlier).difference(written):
         with suppress(OSError):
             os.unlink(journal.out / path)
-    journal.put(_WRITTEN, json.dumps(written))
+    journal.put(**{_WRITTEN: written})
 
 
 def _state(journal: Journal, name: str) -> str:
     """Hash of everything that a written video shows."""
     state = hashlib.sha256(str((journal.options.start, journal.options.end)).encode())
-    for image, _ in moments(journal, name):
+    for image in _frames(journal, name):
         faces = [(face.person, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
-        state.update(repr((image.sha256, image.input.time_s, image.input.scene, faces)).encode())
+        state.update(repr((image.sha256, image.time_s, image.scene, faces)).encode())
     return state.hexdigest()
 
 
 def _write(journal: Journal, name: str, path: Path) -> None:
     """Write one video. Raises: VideoError, FFmpegError, OSError."""
-    labeled, start_s, end_s = next(journal.frames(name)), journal.options.start, journal.options.end
+    labeled, start_s, end_s = next(_frames(journal, name)), journal.options.start, journal.options.end
     with ExitStack() as cleanup:
-        source = cleanup.enter_context(local_file(labeled.input.path))
+        source = cleanup.enter_context(local_file(labeled.path))
         if file_sha256(source) != labeled.sha256:
             raise VideoError("it is not the video that was labeled")
         part = cleanup.enter_context(atomic_path(path, staging=parts_dir(journal.out)))
@@ -90,11 +87,15 @@ def _write(journal: Journal, name: str, path: Path) -> None:
                     written.add(annotate(pixels, Photo(pixels.shape[1], pixels.shape[0], faces=faces)), time_s)
 
 
+def _frames(journal: Journal, name: str) -> Iterator[Result]:
+    return (image for image in journal.results(name) if image.frame is not None)
+
+
 class _Shown:
     """The faces to show, between the labeled frames around a time."""
 
     def __init__(self, journal: Journal, name: str) -> None:
-        self._moments = (image for image, _ in moments(journal, name))
+        self._moments = _frames(journal, name)
         self._before: Result | None = None
         self._after = next(self._moments, None)
         self._has_cut = False  # since the labeled frame before
@@ -105,7 +106,7 @@ class _Shown:
         while self._after is not None and _time(self._after) <= time_s:
             self._before, self._after, self._has_cut = self._after, next(self._moments, None), False
         before, after = self._before, self._after
-        if before is not None and after is not None and before.input.scene != after.input.scene:
+        if before is not None and after is not None and before.scene != after.scene:
             before, after = (None, after) if self._has_cut else (before, None)
         passed_s = math.inf if before is None else time_s - _time(before)
         left_s = math.inf if after is None else _time(after) - time_s
@@ -120,7 +121,7 @@ class _Shown:
 
 
 def _time(image: Result) -> float:
-    return image.input.time_s or 0.0
+    return image.time_s or 0.0
 
 
 def _people(image: Result | None) -> dict[int, Face]:

@@ -12,8 +12,8 @@ from typing import Final
 from mien.app.inference.records import Face
 from mien.app.labeling.files import ForeignFile
 from mien.app.labeling.images import flat_crop_name
+from mien.app.labeling.journal import Result
 from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
-from mien.app.labeling.records import Result
 
 SPLIT: Final = "train"
 MANIFEST: Final = "manifest.csv"
@@ -30,12 +30,11 @@ class Crop:
     label: str
     reviewed: bool
     source: Path | bytes
-    person: int | None = None  # number in the video
 
     @property
     def path(self) -> str:
         """Path in the data set."""
-        return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.index)}"
+        return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.name, self.image.frame, self.face.index)}"
 
 
 def write_class_folders(target: Path, crops: Iterable[Crop], *, spreadsheet_safe: bool = False) -> tuple[int, int]:
@@ -63,7 +62,7 @@ def write_class_folders(target: Path, crops: Iterable[Crop], *, spreadsheet_safe
                     path.write_bytes(crop.source)
                 else:
                     shutil.copyfile(crop.source, path)
-                where = (text(crop.image.input.name), crop.image.frame, crop.face.index, crop.person)
+                where = (text(crop.image.name), crop.image.frame, crop.face.index, crop.face.person)
                 table.writerow((crop.path, crop.label, crop.face.label, str(crop.reviewed).lower(), *where))
                 count, reviewed = count + 1, reviewed + crop.reviewed
         if target.exists():

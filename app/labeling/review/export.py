@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from mien.app.labeling.corrections import NOT_A_FACE, Correction, Corrections
-from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, quoted
+from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, owned_names, quoted
 from mien.app.labeling.images import crop_path, encode_png
+from mien.app.labeling.inputs import Sources
 from mien.app.labeling.journal import Journal, open_journal
-from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.people import people_of
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
-from mien.app.labeling.review.sources import SourceReader
 from mien.app.wording import counted
 from mien.data import contract
 
@@ -71,13 +69,10 @@ def _crops(
     everything: bool,
 ) -> Iterator[Crop]:
     """Crops to export; decisions are removed from `unmatched`, and messages about photos added to `unreadable`."""
-    exported = set[tuple[str | None, int]]()
-    video, people = "", dict[tuple[int, int], int]()
-    with SourceReader() as reader:
-        for image in journal.images():
-            name, frame = image.input.name, image.input.frame
-            if image.input.is_frame and image.input.kind == "video" and name != video:
-                video, people = name, people_of(journal, name)
+    exported = set[tuple[str | None, int | None]]()
+    with Sources() as sources:
+        for image in journal.results():
+            name, frame = image.name, image.frame
             decided = corrections.of(image)
             for correction in decided.values():
                 unmatched.pop(id(correction), None)
@@ -91,10 +86,9 @@ def _crops(
                         continue
                     source: Path | bytes = journal.out / crop_path(name, frame, face.index)
                     if isinstance(source, Path) and not source.exists():
-                        pixels = reader.pixels(image) if pixels is None else pixels
+                        pixels = sources.open_pixels(image) if pixels is None else pixels
                         source = encode_png(contract.align(pixels, face.landmarks_px))
-                    person = people.get((frame, face.index)) if name == video else None
-                    yield Crop(image, face, label, face.index in decided, source, person)
+                    yield Crop(image, face, label, face.index in decided, source)
                 exported.add((image.sha256, frame))
             except LabelingError as error:
                 unreadable.append(str(error))

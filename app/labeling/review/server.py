@@ -22,12 +22,10 @@ from mien.app.inference.records import Face, Photo
 from mien.app.labeling.corrections import UNDONE, Correction, Corrections, decision, face_of
 from mien.app.labeling.files import CORRECTIONS, LabelingError
 from mien.app.labeling.images import encode_jpeg, thumbnail
-from mien.app.labeling.journal import Journal, open_journal
+from mien.app.labeling.inputs import STILL, Sources, printable
+from mien.app.labeling.journal import Journal, Result, open_journal
 from mien.app.labeling.outputs import update_outputs
 from mien.app.labeling.pages import load_page
-from mien.app.labeling.records import STILL, Result
-from mien.app.labeling.review.sources import SourceReader
-from mien.app.labeling.scan import printable
 from mien.data.contract import align
 from mien.data.contract.palette import hex_color
 from mien.data.quality import REASONS
@@ -113,7 +111,8 @@ def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections) -> None
 
     @app.get("/api/run")
     def run() -> dict[str, Any]:
-        labels, reasons = journal.labels(), journal.reasons()
+        counts = journal.count()
+        labels, reasons = counts["faces"], counts["reasons"]
         return {
             "folder": printable(str(journal.out.absolute())),
             "file": corrections.path.relative_to(journal.out).as_posix(),
@@ -139,9 +138,9 @@ def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections) -> None
         cards = list(itertools.islice(shown, PAGE))
         return {"faces": cards, "reviewed": len(corrections), "more": len(cards) == PAGE}
 
-    @app.get("/api/thumb/{row}/{face}")
-    def thumb(row: int, face: int) -> Response:
-        jpeg = journal.thumb(row, face) or _thumb_of_source(journal, row, face)
+    @app.get("/api/thumb")
+    def thumb(file: str, face: int, frame: int = STILL) -> Response:
+        jpeg = journal.thumb(file, _number(frame), face) or _thumb_of_source(journal, file, frame, face)
         if jpeg is None:
             return Response(status_code=404)
         return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
@@ -149,8 +148,8 @@ def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections) -> None
     @app.get("/api/photo")
     def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
         image = _image(journal, file, frame)
-        with SourceReader() as reader:
-            pixels = reader.pixels(image)
+        with Sources() as sources:
+            pixels = sources.open_pixels(image)
         chosen = image.faces if face is None else image.faces[face : face + 1]
         size = image.width or 1, image.height or 1
         drawn = annotate(reduced(pixels, _VIEW_PX), Photo(*size, faces=chosen))
@@ -172,7 +171,7 @@ def _add_faces(app: FastAPI, journal: Journal, corrections: Corrections) -> None
 
 
 def _image(journal: Journal, file: str, frame: int) -> Result:
-    image = journal.image(file, frame)
+    image = journal.result(file, _number(frame))
     if image is None:
         raise HTTPException(404, f"{file} is not in the last run, reload the page")
     return image
@@ -186,22 +185,25 @@ def _shown(journal: Journal, body: Decision) -> Result:
     return image
 
 
-def _thumb_of_source(journal: Journal, row: int, face: int) -> bytes | None:
+def _number(frame: int) -> int | None:
+    return None if frame == STILL else frame
+
+
+def _thumb_of_source(journal: Journal, file: str, frame: int, face: int) -> bytes | None:
     """A thumbnail for a run without a report, which has none."""
-    image = journal.image_in(row)
+    image = journal.result(file, _number(frame))
     if image is None or face >= len(image.faces):
         return None
-    with SourceReader() as reader:
-        return thumbnail(align(reader.pixels(image), image.faces[face].landmarks_px))
+    with Sources() as sources:
+        return thumbnail(align(sources.open_pixels(image), image.faces[face].landmarks_px))
 
 
 def _card(image: Result, face: Face, correction: Correction | None) -> dict[str, Any]:
     """A face for the page."""
     return {
-        "row": image.input.row,
         "face": face.index,
-        "file": image.input.name,
-        "frame": image.input.frame,
+        "file": image.name,
+        "frame": STILL if image.frame is None else image.frame,
         "box": [*face.box],
         "decision": correction.label if correction else None,
         "predicted": face.label,

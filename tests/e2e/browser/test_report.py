@@ -11,9 +11,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from mien.app.labeling.journal import Journal
+from mien.app.labeling.inputs import Item
+from mien.app.labeling.journal import Journal, Result
 from mien.app.labeling.outputs.report import PER_LABEL, render_page
-from mien.app.labeling.records import Input, Result
 from mien.data.contract import LABELS
 from tests.support import encoded, gradient_image, labeled_face
 
@@ -29,13 +29,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     thumb = encoded(gradient_image(96, 96), "JPEG", quality=85)
     (base / "out" / ".mien").mkdir(parents=True)
     with closing(Journal(base / "out")) as journal:
-        journal.scan((Input(name, "file", bytes(base / name), 1, "1:1") for name in names), lambda _count: None)
-        items = journal.begin([item for item, _ in journal.todo(0)])
+        journal.sync((Item(name, bytes(base / name), 1, "1") for name in names), 0)
         shares = [(LEAST + number * 7 % (MOST - LEAST + 1)) / 100 for number in range(COUNT)]
         labeled = [labeled_face(**{LABELS[number % 7]: share}) for number, share in enumerate(shares)]
         faces = [replace(face, thumb=thumb) for face in labeled]
+        known = {"status": "ok", "sha256": "0" * 64, "width": 99, "height": 99}
         journal.save(
-            Result(item, "ok", None, None, "0" * 64, 99, 99, (face,)) for item, face in zip(items, faces, strict=True)
+            [Result(name, bytes(base / name), faces=(face,), **known) for name, face in zip(names, faces, strict=True)]
         )
         (base / "out" / "report.html").write_text(render_page(journal), encoding="utf-8")
     return base / "out" / "report.html"

@@ -22,8 +22,8 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("review")
     photos = write_photos(base / "photos", count=FACES)
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    outcome = label_folder(photos, base / "out", settings, "report")
-    assert sum(outcome.labels.values()) == FACES
+    run = label_folder(photos, base / "out", settings, "report")
+    assert sum(run["faces"].values()) == FACES
     return base / "out"
 
 

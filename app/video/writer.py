@@ -9,7 +9,7 @@ from typing import Any, Final
 import av
 import cv2
 
-from mien.app.inference.video import Sound
+from mien.app.video.reader import Sound
 from mien.data.contract import Array
 
 _CLOCK: Final = 90_000  # ticks per second

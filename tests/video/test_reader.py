@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.video import Sound, Video, VideoError
-from mien.app.inference.video_writer import VideoWriter
+from mien.app.video.reader import Sound, Video, VideoError
+from mien.app.video.writer import VideoWriter
 from mien.data.contract import Array
 
 pytest.importorskip("imageio_ffmpeg")

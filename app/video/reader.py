@@ -4,11 +4,12 @@ OpenCV's video reader is not used: for interlaced video it returns the buffer of
 file, and it ignores pixel aspect ratios, mirroring and edit lists.
 """
 
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,7 @@ from av.sidedata.sidedata import Type as SideData
 from av.stream import Disposition
 
 from mien.app.inference.tracking import CUT_CHANGE
-from mien.data.contract import Array
+from mien.data.contract import Array, EmptyImage
 from mien.data.errors import MienError
 
 _DEFAULT_FPS: Final = 25.0
@@ -30,6 +31,9 @@ _MAX_FPS: Final = 240.0
 # FFmpeg's -dts_delta_threshold: a larger step is the seam of two recordings, as in joined transport streams
 _SEAM_S: Final = 10.0
 _WITH_SEAMS: Final = frozenset(("mpegts", "mpeg", "rtsp", "rtp"))
+# A video is truncated if more than this share of its stated length, and more than this many seconds, are missing.
+_MISSING_SHARE: Final = 0.1
+_MISSING_S: Final = 0.5
 
 
 class VideoError(MienError):
@@ -38,10 +42,26 @@ class VideoError(MienError):
     code = "corrupt"
 
 
-class NoVideo(VideoError):
+class Skipped(VideoError):
+    """A file without anything to label, which is not an error."""
+
+
+class NoVideo(Skipped):
     """A file with only sound, a cover picture or other data."""
 
     code = "no_video"
+
+
+class NotAVideo(Skipped):
+    """A file with the name of a video and another content, such as TypeScript."""
+
+    code = "not_an_image"
+
+
+class OutsidePart(Skipped):
+    """A video without a frame in the chosen part."""
+
+    code = "outside_part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +115,98 @@ class Cuts:
             return False
         last, self._last = self._last, hsv
         return last is not None and bool(cv2.absdiff(hsv, last).mean() >= CUT_CHANGE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """A frame to label.
+
+    Attributes:
+        until_s: time until which it stands for the video: the next sample, a cut, or the end.
+        scene: number of cuts before it.
+        pixels: (H, W, 3) uint8 RGB, or the error of a damaged frame.
+    """
+
+    number: int
+    time_s: float
+    until_s: float
+    scene: int
+    pixels: "Array | VideoError"
+
+
+def samples(
+    path: bytes, *, per_second: float | None, every: int = 1, start_s: float = 0.0, end_s: float | None = None
+) -> Generator[Sample, None, None]:
+    """The frames of a file to label: at most one per slot of time, even if the frame rate varies, or every n-th one.
+
+    Raises: VideoError, also if the file ends early; Skipped; EmptyImage.
+    """
+    with _open_file(path) as video:
+        cuts, scene, slot, count, time_s = Cuts(), 0, 0, 0, 0.0
+        pending: Sample | None = None
+        error: VideoError | None = None
+        try:
+            for frame in video:
+                count, time_s = frame.number + 1, round(frame.time_s, 3)
+                if end_s is not None and time_s >= end_s:
+                    break
+                if time_s < start_s:
+                    continue
+                is_cut = cuts.is_cut(frame)
+                scene += is_cut
+                due = math.floor(time_s * per_second + 1e-6) if per_second else frame.number // every
+                if pending is not None and (is_cut or due >= slot):
+                    yield replace(pending, until_s=time_s)
+                    pending = None
+                if due >= slot:
+                    slot = due + 1
+                    pending = Sample(frame.number, time_s, time_s, scene, _pixels_or_error(frame))
+            else:
+                error = video.missing_end(count, time_s)
+        except VideoError as ending:
+            error = VideoError(f"video {ending}. Earlier frames are labeled")
+        if pending is not None:
+            yield replace(pending, until_s=video.end_s(time_s) if end_s is None else min(end_s, video.end_s(time_s)))
+        if error is not None:
+            raise error
+        if not slot:
+            raise OutsidePart(f"no frame between --start and --end: the last one that was read is at {time_s:g} s")
+
+
+def expected_samples(
+    path: bytes, *, per_second: float | None, every: int = 1, start_s: float = 0.0, end_s: float | None = None
+) -> int:
+    """Approximate number of samples, from the header of a file; 0 if unknown."""
+    try:
+        with Video(path) as video:
+            seconds, rate = video.duration_s or 0.0, video.fps
+    except VideoError:
+        return 0
+    seconds = max(0.0, min(seconds, end_s or seconds) - start_s)
+    return round(seconds * min(per_second, rate) if per_second else seconds * rate / every)
+
+
+def _open_file(path: bytes) -> "Video":
+    """Open a file. Raises: VideoError, NotAVideo, EmptyImage."""
+    name = Path(os.fsdecode(path))
+    if not name.stat().st_size:
+        raise EmptyImage("empty file: no bytes to read")
+    try:
+        return Video(path)
+    except Skipped:
+        raise
+    except VideoError as error:
+        with name.open("rb") as file:
+            if name.suffix.lower() == ".ts" and file.read(1) != b"\x47":  # the first byte of a transport stream
+                raise NotAVideo("a source file of TypeScript, or another file that is not a video") from error
+        raise VideoError(f"video {error}") from error
+
+
+def _pixels_or_error(frame: VideoFrame) -> "Array | VideoError":
+    try:
+        return frame.pixels()
+    except VideoError as error:
+        return error
 
 
 def _turned(pixels: Array, decoded: Any) -> Array:
@@ -158,6 +270,25 @@ class Video:
         if self._container.duration and is_only:  # otherwise, maybe that of the sound
             return self._container.duration / av.time_base - start_s
         return None
+
+    def end_s(self, last_s: float) -> float:
+        """Time at which the last frame ends, from the time at which it begins."""
+        end_s = last_s + 1 / self.fps
+        return end_s if self.duration_s is None or self.duration_s <= last_s else min(end_s, self.duration_s)
+
+    def missing_end(self, frames: int, last_s: float) -> VideoError | None:
+        """Compare what was read with the stated length of the video stream; None if it is whole."""
+        if frames == 0:
+            return VideoError("no frame of the video can be decoded")
+        if self.duration_s is None:
+            return None
+        stated_s, read_s = self.duration_s, max(last_s, self.repeated_s) + 1 / self.fps
+        # Check both: some formats estimate the number of frames from the length, others the length from the frame rate.
+        lacks_frames = frames < stated_s * self.fps * (1 - _MISSING_SHARE)
+        if not (lacks_frames and stated_s - read_s > max(_MISSING_S, stated_s * _MISSING_SHARE)):
+            return None
+        ends = f"video ends after {read_s:.1f} of {stated_s:.1f} s"
+        return VideoError(f"{ends}: truncated or damaged. Earlier frames are labeled")
 
     @property
     def is_live(self) -> bool:

@@ -1,0 +1,551 @@
+"""Labeling of photos and videos in this process, in one process per core, or on the machines of a Ray cluster.
+
+Each of them calls `label_batch`; the caller owns the inputs, the journal and the outputs. Copies and crops are written
+where they are made. A process opens its models once; a worker that dies costs a repeat of what it labeled.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import multiprocessing
+import pickle
+import queue
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import cv2
+from PIL import Image
+
+from mien.app import VERSION
+from mien.app.cpu_count import cores
+from mien.app.inference.classifier import CPU
+from mien.app.inference.drawing import annotate, reduced
+from mien.app.inference.labeler import Labeler, timed
+from mien.app.inference.records import Photo
+from mien.app.inference.tracking import Tracker, TrackingRules
+from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
+from mien.app.labeling.images import (
+    ANNOTATED,
+    CROPS,
+    THUMBS,
+    annotated_path,
+    crop_path,
+    encode_jpeg,
+    encode_png,
+    remove_crops,
+    thumbnail,
+)
+from mien.app.labeling.inputs import Failure, Item, failure_of, file_sha256, local_file, read_file
+from mien.app.labeling.journal import Result
+from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions
+from mien.app.settings import InferenceSettings
+from mien.app.video.reader import Sample, samples
+from mien.data.atomic import write_atomic
+from mien.data.contract import contract_id
+from mien.data.contract.decode import icc_profile
+
+Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
+BATCH: Final = 16
+_FRAMES: Final = 4  # decoded frames stay in memory until they are labeled
+_RULES: Final = TrackingRules(confirmed_s=0)  # every face of a frame has its row
+# With sparse sampling, a person may be missed in this many frames.
+_MISSED_FRAMES: Final = 2.5
+# What a process is worth starting for: it takes about as long to open its models as to label so many photos.
+_PER_PROCESS: Final = 200
+_PROCESS_BYTES: Final = 300_000_000
+_ATTEMPTS: Final = 3  # of a batch whose process dies
+_POLL_S: Final = 0.2
+_AHEAD: Final = 2  # tasks of a process, of which one waits
+_PART: Final = 64  # results that a process sends together
+
+S = TypeVar("S", bound=InferenceSettings)
+Task = Sequence[tuple[Item, int]]  # photos or a video, each with a bit mask of the pictures to write
+Results = Generator[list[Result], None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process needs to label: settings of the models, and options of the run; `threads` label one video."""
+
+    settings: InferenceSettings
+    options: LabelOptions
+    threads: int = 1
+
+
+class Executor(Protocol):
+    """Labels the tasks of a run."""
+
+    workers: int
+
+    def run(self, tasks: Iterable[Task]) -> Results:
+        """Results as they are ready; a task is taken from the iterator when a worker will soon be free."""
+        ...
+
+
+class NotReady(LabelingError):
+    """A worker or a machine that cannot run the task; the message says what to change."""
+
+
+# One batch
+
+
+@lru_cache(maxsize=1)
+def open_labeler(settings: InferenceSettings) -> Labeler:
+    """The models of this process, with one thread per inference: workers use all cores."""
+    cv2.setNumThreads(1)
+    return Labeler.open(settings.model_copy(update={"threads": 1}))
+
+
+def label_batch(setup: Setup, task: Task) -> Iterator[Result]:
+    """Label photos, whose faces are classified together, or one video; what fails becomes a result with a reason.
+
+    Yields: results of the photos; of a video, those of its frames, and last its own.
+    Raises: LabelingError, if no photo can be classified, or pictures cannot be written.
+    """
+    ((item, copies), *_) = task
+    if item.is_video:
+        yield from _label_video(setup, item, copies)
+        return
+    labeler, options = open_labeler(setup.settings), setup.options
+    prepared = [_prepare(labeler, options, item, copies) for item, copies in task]
+    photos = iter(_classify(labeler, [photo for _, photo in prepared if not isinstance(photo, Failure)]))
+    for (item, copies), (sha256, outcome) in zip(task, prepared, strict=True):
+        photo = outcome if isinstance(outcome, Failure) else next(photos)
+        if isinstance(photo, Photo):
+            photo = _result(setup, Result(item.name, item.path, "ok", sha256=sha256), photo, copies)
+        if isinstance(photo, Exception):
+            photo = failure_of(photo, item.name)
+        yield photo if isinstance(photo, Result) else Result.failed(item, photo, sha256)
+
+
+def _prepare(labeler: Labeler, options: LabelOptions, item: Item, copies: int) -> tuple[str | None, Photo | Failure]:
+    """SHA-256 of a photo, and its faces; the photo is kept at the size of its annotated copy."""
+    sha256, payload, timings_ms = None, None, dict[str, float]()
+    try:
+        with timed(timings_ms, "read"):
+            payload = read_file(item.path, labeler.settings.max_bytes)
+        sha256 = hashlib.sha256(payload).hexdigest()
+        photo = labeler.prepare(payload, whole=options.whole, keep_pixels=bool(copies & ANNOTATED))
+        if photo.pixels is not None:
+            pixels = reduced(photo.pixels, options.annotated_px)
+            photo = replace(photo, pixels=pixels, icc_profile=icc_profile(payload))
+        return sha256, replace(photo, timings_ms=timings_ms | photo.timings_ms)
+    except Exception as error:  # noqa: BLE001  # one poisoned photo must not end a run over a million others
+        return sha256, failure_of(error, item.name, payload)
+
+
+def _classify(labeler: Labeler, photos: Sequence[Photo]) -> list[Photo | Exception]:
+    """Classify all faces at once, or photo by photo if this fails, as when memory is short.
+
+    Raises: LabelingError, if it fails for every one of several photos.
+    """
+    try:
+        return [*labeler.classify(photos)]
+    except Exception as error:  # as in `_prepare`
+        if len(photos) == 1:
+            return [error]
+        labeled = [_classify(labeler, [photo])[0] for photo in photos]
+        failed = sum(isinstance(photo, Exception) for photo in labeled)
+        if 1 < failed == sum(len(photo.detections) > 0 for photo in photos):
+            raise LabelingError(f"the model cannot run: {error}. Rerun the same command to resume.") from error
+        return labeled
+
+
+def _result(setup: Setup, result: Result, photo: Photo, copies: int) -> Result | Exception:
+    """Write the pictures of a photo; its result, or the error of a stage that failed. Raises: LabelingError."""
+    timings_ms = dict(photo.timings_ms)
+    try:
+        with timed(timings_ms, "write"), disk_errors(setup.options.out):
+            _write_pictures(setup.options.out, result, photo, copies)
+        thumbs = [thumbnail(crop) if copies & THUMBS else b"" for crop in photo.crops]
+        faces = tuple(
+            replace(face, thumb=thumb, crop_rgb=None) for face, thumb in zip(photo.faces, thumbs, strict=True)
+        )
+    except LabelingError:  # the disk is full, or the folder is gone
+        raise
+    except Exception as error:  # noqa: BLE001  # as in `_prepare`: a photo that is too large for a JPEG
+        return error
+    known = {"width": photo.width, "height": photo.height, "notes": photo.notes, "timings_ms": timings_ms}
+    return replace(result, status="ok" if faces else "no_face", faces=faces, **known)
+
+
+def _write_pictures(out: Path, result: Result, photo: Photo, copies: int) -> None:
+    """Write the annotated copy and the crops of a photo.
+
+    They are not synced to the disk individually, because this would take longer than labeling.
+    """
+    name, frame, staging = result.name, result.frame, parts_dir(out)
+    if photo.pixels is not None and copies & ANNOTATED:
+        copy = encode_jpeg(annotate(photo.pixels, photo), icc_profile=photo.icc_profile)
+        write_atomic(out / annotated_path(name, frame), copy, staging=staging, durable=False)
+    if copies & CROPS:
+        for face in photo.faces:
+            png = encode_png(photo.crops[face.index])
+            write_atomic(out / crop_path(name, frame, face.index), png, staging=staging, durable=False)
+        remove_crops(out, name, frame, first=len(photo.faces))
+
+
+# Videos
+
+
+def _label_video(setup: Setup, item: Item, copies: int) -> Iterator[Result]:
+    """Label the frames of a video, decoded by a thread beside this one; people keep their numbers."""
+    whole = Result(item.name, item.path, "ok")
+    try:
+        with local_file(item.path) as path:
+            whole = replace(whole, sha256=file_sha256(path))
+            options = setup.options
+            part = {"start_s": options.start, "end_s": options.end}
+            with _ahead(samples(path, per_second=options.frames_per_s, every=options.every or 1, **part)) as decoded:
+                yield from _label_samples(setup, whole, decoded, copies)
+        yield whole
+    except LabelingError:
+        raise
+    except Exception as error:  # noqa: BLE001  # one poisoned video must not end a run
+        yield Result.failed(item, failure_of(error, item.name), whole.sha256)
+
+
+def _label_samples(setup: Setup, whole: Result, decoded: Iterator[Sample], copies: int) -> Iterator[Result]:
+    labeler, last_s, scene = open_labeler(setup.settings), 0.0, 0
+    tracker = Tracker(labeler.threshold(), _RULES)
+    keep = bool(copies & ANNOTATED)
+
+    def prepare(sample: Sample) -> Photo | Exception:
+        try:
+            if isinstance(sample.pixels, Exception):
+                return sample.pixels
+            photo = labeler.prepare(sample.pixels, whole=setup.options.whole, keep_pixels=keep)
+            return replace(
+                photo, pixels=None if photo.pixels is None else reduced(photo.pixels, setup.options.annotated_px)
+            )
+        except Exception as error:  # noqa: BLE001  # as of photos
+            return error
+
+    with ThreadPoolExecutor(setup.threads, thread_name_prefix="frame") as pool:
+        for batch in _batches(decoded):
+            prepared = list(pool.map(prepare, batch))
+            photos = iter(_classify(labeler, [photo for photo in prepared if not isinstance(photo, Exception)]))
+            for sample, outcome in zip(batch, prepared, strict=True):
+                photo = outcome if isinstance(outcome, Exception) else next(photos)
+                times = {"time_s": sample.time_s, "until_s": sample.until_s, "scene": sample.scene}
+                result: Result | Exception = replace(whole, frame=sample.number, **times)
+                if isinstance(photo, Photo):
+                    gap_s = max(_RULES.lost_s, _MISSED_FRAMES * (sample.time_s - last_s))
+                    tracker.rules = replace(_RULES, lost_s=gap_s, slow_s=gap_s)
+                    tracked = tracker.update(photo.faces, sample.time_s, cut=sample.scene != scene)
+                    people = {face.index: face.person for face in tracked}
+                    faces = tuple(replace(face, person=people[face.index]) for face in photo.faces)
+                    photo = _result(setup, result, replace(photo, faces=faces), copies)
+                    last_s, scene = sample.time_s, sample.scene
+                if isinstance(photo, Exception):
+                    failure = failure_of(photo, whole.name)
+                    photo = replace(result, status=failure.status, reason=failure.reason, error=failure.message)
+                yield photo
+
+
+def _batches(decoded: Iterator[Sample]) -> Iterator[list[Sample]]:
+    """A few frames at a time; those before an error come before it."""
+    error: Exception | None = None
+    while error is None:
+        batch: list[Sample] = []
+        try:
+            batch.extend(islice(decoded, 1))
+            while batch and len(batch) < _FRAMES and (more := next(decoded, None)) is not None:
+                batch.append(more)
+        except Exception as ending:  # noqa: BLE001  # raised below
+            error = ending
+        if batch:
+            yield batch
+        elif error is None:
+            return
+    raise error
+
+
+@contextlib.contextmanager
+def _ahead(decoded: Generator[Sample, None, None]) -> Iterator[Iterator[Sample]]:
+    """Frames that another thread decodes in advance."""
+    ready: queue.Queue[Sample | Exception | None] = queue.Queue(_FRAMES)
+    stopped = threading.Event()
+
+    def put(entry: Sample | Exception | None) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(entry, timeout=_POLL_S)
+                return
+
+    def decode() -> None:
+        try:
+            with contextlib.closing(decoded):
+                for sample in decoded:
+                    put(sample)
+                    if stopped.is_set():
+                        return
+            put(None)
+        except Exception as error:  # noqa: BLE001  # raised where the frames are taken
+            put(error)
+
+    def take() -> Iterator[Sample]:
+        while (entry := ready.get()) is not None:
+            if isinstance(entry, Exception):
+                raise entry
+            yield entry
+
+    thread = threading.Thread(target=decode, name="decode", daemon=True)
+    thread.start()
+    try:
+        yield take()
+    finally:
+        stopped.set()
+        thread.join()
+
+
+# This process
+
+
+class Here:
+    """Threads of this process over one pipeline, for few photos, one video, or a GPU."""
+
+    def __init__(self, setup: Setup, workers: int) -> None:
+        self._setup, self.workers = replace(setup, threads=workers), workers
+
+    def run(self, tasks: Iterable[Task]) -> Results:
+        """Label tasks in order."""
+        pending = deque[Future[list[Result]]]()
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="label")
+        try:
+            for task in tasks:
+                if task[0][0].is_video:
+                    yield from (labeled.result() for labeled in _drained(pending))
+                    yield from _parts(label_batch(self._setup, task))
+                else:
+                    pending.append(pool.submit(lambda task=task: list(label_batch(self._setup, task))))
+                if len(pending) > self.workers + 2:
+                    yield pending.popleft().result()
+            yield from (labeled.result() for labeled in _drained(pending))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _drained(pending: deque[Future[list[Result]]]) -> Iterator[Future[list[Result]]]:
+    while pending:
+        yield pending.popleft()
+
+
+def _parts(results: Iterator[Result]) -> Results:
+    with contextlib.closing(results) as labeled:  # type: ignore[type-var]  # a generator
+        while part := list(islice(labeled, _FRAMES)):
+            yield part
+
+
+# Processes of this machine
+
+
+@dataclass(eq=False, slots=True)
+class _Attempt:
+    task: Task
+    number: int = 0  # of deaths
+
+
+@dataclass(eq=False, slots=True)
+class _Worker:
+    """A process, and what it has to label: the first task now, the others next."""
+
+    process: Any
+    connection: Connection
+    attempts: deque[_Attempt]
+    is_ready: bool = False
+
+
+class Processes:
+    """One process per core, each with its own models.
+
+    A process that dies is replaced, and its task is repeated; at the second death, its photos are labeled one by one,
+    and a photo or a video at which three processes died is an error.
+    """
+
+    def __init__(self, setup: Setup, workers: int) -> None:
+        self._setup, self.workers = setup, workers
+        self._context = multiprocessing.get_context("spawn")
+        self._tasks: Iterator[Task] = iter(())
+        self._repeated = deque[_Attempt]()
+        self._running: list[_Worker] = []
+
+    def run(self, tasks: Iterable[Task]) -> Results:
+        """Label tasks; their results come as they are ready, and [] from time to time, for signals."""
+        self._tasks, is_open = iter(tasks), True
+        self._running = [self._start() for _ in range(self.workers)]
+        try:
+            while is_open or any(worker.attempts for worker in self._running):
+                is_open = self._give()
+                ready = wait([worker.connection for worker in self._running], timeout=_POLL_S)
+                yield []
+                for worker in [worker for worker in self._running if worker.connection in ready]:
+                    yield self._receive(worker)
+        finally:
+            for worker in self._running:
+                worker.process.terminate()
+                worker.connection.close()
+            for worker in self._running:
+                worker.process.join()
+
+    def _give(self) -> bool:
+        """Send tasks to the processes that will soon be free; returns whether more may follow."""
+        for worker in self._running:
+            while worker.is_ready and len(worker.attempts) < _AHEAD:
+                if not self._repeated:
+                    task = next(self._tasks, None)
+                    if task is None:
+                        return False
+                    self._repeated.append(_Attempt(task))
+                worker.attempts.append(self._repeated.popleft())
+                with contextlib.suppress(OSError):  # it is dead, which is noticed when it is read
+                    worker.connection.send(worker.attempts[-1].task)
+        return True
+
+    def _receive(self, worker: _Worker) -> list[Result]:
+        """Results of a process, if that is what it sends. Raises: its error."""
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError):
+            self._running.remove(worker)
+            results = self._repeat(worker)
+            self._running.append(self._start())
+            return results
+        if isinstance(message, Exception):
+            raise message
+        if isinstance(message, list):
+            return message
+        if worker.is_ready:
+            worker.attempts.popleft()
+        worker.is_ready = True
+        return []
+
+    def _start(self) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_work, args=(theirs, self._setup), daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(process, ours, deque())
+
+    def _repeat(self, worker: _Worker) -> list[Result]:
+        """Repeat the tasks of a process that died; returns errors for its photo or video at the last death."""
+        worker.connection.close()
+        worker.process.join()
+        code = worker.process.exitcode
+        if not worker.is_ready:
+            raise NotReady(
+                f"a worker process ended while it started (exit code {code}). A script that labels needs "
+                '`if __name__ == "__main__":`. --workers 1 labels without processes.'
+            )
+        if not worker.attempts:
+            return []
+        current, *others = worker.attempts
+        number = current.number + 1
+        again = [_Attempt(current.task, number)]
+        if number == _ATTEMPTS - 1:
+            again = [_Attempt([entry], number) for entry in current.task]
+        elif number >= _ATTEMPTS:
+            again = []
+        self._repeated.extendleft(reversed([*again, *others]))
+        failure = Failure("failed", f"{_ATTEMPTS} worker processes died while they labeled it (exit code {code})")
+        return [] if again else [Result.failed(item, failure) for item, _ in current.task]
+
+
+def _work(connection: Connection, setup: Setup) -> None:
+    """Label the tasks that are received, until the run ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
+    try:
+        open_labeler(setup.settings)
+        connection.send(None)  # ready
+        while True:
+            task = connection.recv()
+            results = label_batch(setup, task)
+            while part := list(islice(results, _PART)):
+                connection.send(part)
+            connection.send(None)  # done
+    except (EOFError, BrokenPipeError):
+        return  # the parent is gone
+    except Exception as error:  # noqa: BLE001  # raised by the parent
+        with contextlib.suppress(OSError):
+            connection.send(_sendable(error))
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or one with its message if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  # made here
+    except Exception:  # noqa: BLE001  # whatever pickle raises
+        return LabelingError(str(error))
+    return error
+
+
+def local_executor(setup: Setup, facts: dict[str, str], videos: int, photos: int) -> "Here | Processes":
+    """Processes for many photos or several videos; threads of this process for few, and on a GPU."""
+    workers = setup.options.workers or min(cores(), max(1, _free_bytes() // _PROCESS_BYTES))
+    useful = min(workers, videos + math.ceil(photos / _PER_PROCESS))
+    if useful <= 1 or facts["provider"] != CPU:
+        return Here(setup, workers)
+    return Processes(setup, useful)
+
+
+def _free_bytes() -> int:
+    """Memory that is left for processes: of the machine, and of the control group."""
+    free = [sys.maxsize]
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with contextlib.suppress(OSError, ValueError):
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
+        free.append(int(limit) - int(used))
+    return min(free)
+
+
+# Facts of the models
+
+
+def with_limits(settings: S) -> S:
+    """Settings with raised limits: the default ones are for untrusted uploads. Limits that are set are kept."""
+    raised = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS, "detection_tiles": "wide"}
+    limits = {name: value for name, value in raised.items() if name not in settings.model_fields_set}
+    return settings.model_copy(update=limits)
+
+
+def facts_of(labeler: Labeler, options: LabelOptions) -> dict[str, str]:
+    """Everything except the photo that results and copies depend on; if one changes, a run cannot be resumed."""
+    settings, manifest, classifier = labeler.settings, labeler.classifier.manifest, labeler.classifier
+    graphs = json.dumps({name: graph.sha256 for name, graph in sorted(manifest.graphs.items())})
+    agreement = manifest.agreement
+    return {
+        "version": VERSION,
+        "model": manifest.name,
+        "graphs": hashlib.sha256(graphs.encode()).hexdigest()[:16],
+        "temperature": f"{manifest.temperature:.6g}",
+        "prior": classifier.prior,
+        "prior_correction": " ".join(f"{offset:.6g}" for offset in manifest.prior_correction),
+        "confidence_threshold": f"{manifest.confidence_threshold:.6g}",
+        "agreement": " ".join(f"{value:.6g}" for value in (agreement.temperature, *agreement.offsets))
+        if agreement
+        else "",
+        "labels": " ".join(manifest.labels),
+        "precision": classifier.precision,
+        "provider": classifier.provider,
+        "contract": contract_id(),
+        "detector": "none" if options.whole else labeler.detector.name,
+        "sampling": options.sampling,
+        "annotated_px": str(options.annotated_px),
+        "detector_file": getattr(labeler.detector, "sha256", "")[:16],
+        "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
+        f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode} "
+        f"{settings.detection_tiles}",
+    }

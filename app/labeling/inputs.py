@@ -1,0 +1,494 @@
+"""Inputs of labeling: photos and videos of folders, lists, object stores and web servers; their names and their pixels.
+
+`walk` finds them without opening files; `open_pixels` reads a labeled image again, for the review. A pipe, a device, a
+dangling link, or a file of a kind that is not read is an item with a failure. Names are unique.
+"""
+
+import codecs
+import hashlib
+import io
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from mien.app.labeling.files import LabelingError, NoInput, owned_names
+from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions
+from mien.app.labeling.store import check_store, download, is_url, is_web, objects
+from mien.app.video.reader import Skipped, Video, VideoError, VideoFrame
+from mien.data.contract import Array, DecodeError, EmptyImage, ImageTooLarge, UnsupportedImage, decode
+from mien.data.errors import MienError
+
+if TYPE_CHECKING:
+    from mien.app.labeling.journal import Result
+
+Status = Literal["ok", "no_face", "error", "skipped"]
+STILL: Final = -1  # frame number of photos
+
+_RAW: Final = frozenset(
+    (
+        *(".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".raf", ".orf", ".rw2", ".pef"),
+        *(".srw", ".x3f", ".raw", ".rwl", ".iiq", ".3fr", ".kdc", ".dcr", ".mrw", ".erf", ".mef", ".mos"),
+    )
+)
+# A file with one of these names is an error if it cannot be read.
+IMAGE_EXTENSIONS: Final = _RAW | frozenset(
+    (
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".mpo"),
+        *(".apng", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".j2c", ".jpc", ".jpx", ".psd"),
+        *(".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
+    )
+)
+VIDEOS: Final = frozenset(
+    (
+        *(".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts", ".m2ts", ".ogv"),
+        *(".ts", ".flv", ".vob", ".asf", ".mp4v", ".qt", ".3g2", ".f4v", ".m2v", ".mpe", ".mxf", ".dv", ".divx"),
+    )
+)
+# A Live Photo is a photo, and a video of the same name in its folder.
+LIVE_VIDEO: Final = ".mov"
+LIVE_PHOTOS: Final = (".heic", ".HEIC", ".heif", ".HEIF", ".jpg", ".JPG", ".jpeg", ".JPEG")
+_ZIPS: Final = (".zip", ".cbz")
+_ARCHIVES: Final = (".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".cbt", ".rar", ".cbr", ".7z", ".cb7")
+_COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+# Files that operating systems create in folders
+_LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
+_ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
+_HINT: Final = "If it is on an external disk, check that it is mounted."
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an input has no faces: a stable code, and a message."""
+
+    reason: str
+    message: str
+    status: Status = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A photo, a video, or an entry that cannot be labeled.
+
+    Attributes:
+        name: unique name in all outputs, with forward slashes.
+        path: path or URL, as bytes.
+        mtime: time of the last change, or the version of an object.
+        failure: why it cannot be labeled, if that is known without opening it.
+        is_folder: whether it is a folder that cannot be read.
+    """
+
+    name: str
+    path: bytes
+    size: int = 0
+    mtime: str = ""
+    failure: Failure | None = None
+    is_folder: bool = False
+
+    @property
+    def is_video(self) -> bool:
+        """Return whether it is a video, by its name."""
+        return is_video(self.name)
+
+
+class NotAFile(MienError, OSError):
+    """A pipe, socket or device that replaced a file after the walk."""
+
+
+def is_video(name: str) -> bool:
+    """Return whether a file is a video, by its name."""
+    return os.path.splitext(name)[1].lower() in VIDEOS
+
+
+def _unread(name: str) -> Failure | None:
+    """What to use for a file of a kind that is not read, by its name; None for all others."""
+    stem, suffix = os.path.splitext(name.lower())
+    inner = os.path.splitext(stem)[1]
+    if suffix in _ZIPS:
+        return Failure("unsupported", "an archive: unzip it first")
+    if suffix in _ARCHIVES or (suffix in _COMPRESSED and inner in {".tar"} | IMAGE_EXTENSIONS | VIDEOS):
+        return Failure("unsupported", "an archive or a compressed file: unpack it first")
+    if suffix in _RAW:
+        return Failure("unsupported", "camera raw: extract its preview with exiftool, or convert it with ImageMagick")
+    return Failure("unsupported", "TGA: convert it with ImageMagick") if suffix == ".tga" else None
+
+
+# Finding
+
+
+def walk(options: LabelOptions, prefixes: Mapping[str, str] | None = None) -> Iterator[Item]:
+    """Every input of a run, unsorted.
+
+    Args:
+        prefixes: what the names of the files of an input begin with, as of an earlier run, by its full path.
+    Raises: NoInput, if an input does not exist or there is nothing to label.
+    """
+    empty = True
+    for item in _from_list(options) if options.files_from is not None else _from_arguments(options, prefixes or {}):
+        empty = False
+        yield item
+    if empty:
+        where = options.files_from or ", ".join(map(printable, options.inputs))
+        ignored = "Check --ignore. " if options.ignore else ""
+        raise NoInput(f"No files found in {where}. {ignored}{_HINT}")
+
+
+def roots(options: LabelOptions, prefixes: Mapping[str, str]) -> dict[str, str]:
+    """What the names of each input begin with, by its full path; the files of a single folder have no prefix.
+
+    Inputs in `prefixes` keep theirs; beside these, others have one. Raises: NoInput.
+    """
+    paths: dict[str, str] = {}
+    for path in options.inputs:
+        if not (is_url(path) or os.path.lexists(path)):
+            raise NoInput(f"Input {printable(path) or '(empty)'} does not exist.")
+        paths.setdefault(_identity(path), path)
+    if len(paths) == 1 and not set(prefixes) - set(paths):
+        ((identity, path),) = paths.items()
+        is_folder = os.path.isdir(path) or is_url(path)
+        return {identity: prefixes.get(identity, "" if is_folder else printable(os.path.basename(path)))}
+    # the last part of each path if these are unique, else the part in which the paths differ
+    names = [os.path.basename(identity) for identity in paths]
+    taken = {prefix for identity, prefix in prefixes.items() if identity not in paths}
+    is_ambiguous = len(set(names)) < len(names) or not taken.isdisjoint(names)
+    if any(map(is_url, paths)):
+        names = list(paths) if is_ambiguous else names
+    elif is_ambiguous or not (taken or any(os.path.isdir(path) for path in paths)):
+        names = list(paths)
+        if not taken:
+            with suppress(ValueError):  # two drives of Windows
+                common = os.path.commonpath([os.path.dirname(identity) for identity in paths])
+                names = [os.path.relpath(identity, common) for identity in paths]
+    named = zip(paths, map(printable, names), strict=True)
+    return {identity: prefixes.get(identity, name) for identity, name in named}
+
+
+def _from_arguments(options: LabelOptions, prefixes: Mapping[str, str]) -> Iterator[Item]:
+    names = roots(options, prefixes)
+    owned, visited = owned_names(options.out), {_file_id(str(options.out))}
+    folders = [path for path in names if is_url(path) or os.path.isdir(path)]
+    files = set(names).difference(folders)
+    for path in folders:
+        prefix = f"{names[path]}/" if names[path] else ""
+        if is_url(path):
+            found = iter([_unlisted_object(path)]) if is_web(path) else _objects(path, prefix, options)
+        else:
+            found = _folder(path, prefix, options, visited)
+        for item in found:
+            if files:
+                files.discard(_identity(os.fsdecode(item.path)))
+            yield item
+    for path in names:
+        if path in files and not _is_output(path, options.out, owned):  # in none of the folders
+            yield _file(path, names[path])
+
+
+def _from_list(options: LabelOptions) -> Iterator[Item]:
+    """Inputs of a list, named as in the list."""
+    owned, visited = owned_names(options.out), {_file_id(str(options.out))}
+    for path in _paths(options.files_from or "-", null=options.null):
+        if is_url(path):
+            check_store(path)
+            if not _is_ignored(path, options):
+                yield _unlisted_object(path)
+            continue
+        parts = [part for part in printable(path).split("/") if part not in ("", ".")]
+        name = ("/" if path.startswith("/") else "") + "/".join(parts)
+        if _is_ignored(name, options) or _is_output(path, options.out, owned):
+            continue
+        if os.path.isdir(path):
+            yield from _folder(path, f"{name}/" if name else "", options, visited)
+        else:
+            yield _file(path, name)
+
+
+def _paths(source: str, *, null: bool) -> Iterator[str]:
+    """Paths from a file or standard input; on POSIX, bytes that are not UTF-8 are preserved. Raises: NoInput."""
+    try:
+        stream = sys.stdin.buffer if source == "-" else Path(source).open("rb")  # noqa: SIM115  # closed below
+    except OSError as error:
+        raise NoInput(f"--files-from {source}: {error.strerror}.") from error
+    ending = b"\0" if null else b"\n"
+    with stream:
+        rest = stream.read(1 << 16).removeprefix(codecs.BOM_UTF8)
+        if rest.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # `>` of PowerShell 5, Notepad
+            raise NoInput(f"--files-from {source} is UTF-16. Save the list as UTF-8.")
+        while rest:
+            if not null and b"\0" in rest:
+                raise NoInput(f"--files-from {source} contains NUL characters: add --null.")
+            *names, rest = rest.split(ending)
+            block = stream.read(1 << 16)
+            if not block:
+                names.append(rest)
+            rest = rest + block if block else b""
+            for name in filter(None, (name.removesuffix(b"\r") for name in names)):
+                try:
+                    yield os.fsdecode(name) if null else _unquoted(os.fsdecode(name))
+                except UnicodeDecodeError as error:
+                    raise NoInput(f"--files-from {source}: {name!r} is not UTF-8. Save the list as UTF-8.") from error
+
+
+def _unquoted(name: str) -> str:
+    """A path without the quotes of "Copy as path" in Windows, unless they are part of an existing name."""
+    is_quoted = len(name) > 2 and name.startswith('"') and name.endswith('"')
+    return name[1:-1] if is_quoted and not os.path.lexists(name) else name
+
+
+def _unlisted_object(url: str) -> Item:
+    """An object without a request to its server; a query, such as a signature, is not part of its name."""
+    name = url.split("?", maxsplit=1)[0].split("#", maxsplit=1)[0] if is_web(url) else url
+    return _named(printable(name), os.fsencode(url), 0, "")
+
+
+def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Item]:
+    """Objects of a store below a prefix, or one object."""
+    for key, size, version in objects(url):
+        name = prefix + printable(key) if key else prefix.rstrip("/") or printable(url.rsplit("/", 1)[-1])
+        parts = [part for part in key.split("/") if part]
+        hidden = any(_is_hidden(part, options) for part in parts) or key.endswith("/")
+        if hidden or _is_ignored(key, options) or (len(parts) > 1 and not options.recursive):
+            continue
+        yield _named(name, os.fsencode(f"{url.rstrip('/')}/{key}" if key else url), size, version)
+
+
+def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[int, int] | str]) -> Iterator[Item]:
+    """Walk a folder without recursion, so that its depth is not limited; each folder is entered once."""
+    waiting = [(os.path.abspath(path), "")] if _file_id(path) not in visited else []
+    visited.add(_file_id(path))
+    while waiting:
+        folder, below = waiting.pop()
+        try:
+            with os.scandir(folder) as opened:
+                entries = list(opened)
+        except OSError as error:
+            if not below:
+                raise NoInput(f"{printable(path)} cannot be read: {error.strerror or error}.") from error
+            name = printable(prefix + below).rstrip("/")
+            yield Item(name, os.fsencode(folder), failure=_unreadable(error, "folder"), is_folder=True)
+            continue
+        owned = owned_names(Path(folder))
+        for entry in entries:
+            inner = f"{below}{entry.name}"
+            if entry.name in owned or _is_hidden(entry.name, options) or _is_ignored(printable(inner), options):
+                continue
+            if options.recursive and _is_folder(entry, follow=False):
+                file_id = _file_id(entry.path)
+                if file_id not in visited:
+                    visited.add(file_id)
+                    waiting.append((entry.path, f"{inner}/"))
+            elif not _is_folder(entry, follow=True):
+                yield _file(entry.path, printable(prefix + inner))
+
+
+def _file(path: str, name: str) -> Item:
+    raw = os.fsencode(_full(path))
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        return Item(name, raw, failure=_unreadable(error, "link" if os.path.islink(path) else "file"))
+    if not stat.S_ISREG(status.st_mode):
+        return Item(name, raw, failure=Failure("special_file", "a pipe, socket or device: never opened", "skipped"))
+    return _named(name, raw, status.st_size, str(status.st_mtime_ns))
+
+
+def _named(name: str, path: bytes, size: int, mtime: str) -> Item:
+    return Item(name, path, size, mtime, _unread(name))
+
+
+def printable(path: str | bytes) -> str:
+    r"""A path as text for outputs: bytes that are not UTF-8 become `\xNN`.
+
+    A backslash that could be confused with such an escape becomes `\x5c`, so different paths have different texts.
+    """
+    raw = os.fsencode(path)
+    raw = _ENCODED.sub(rb"\\x5c", raw) if os.sep == "/" else raw.replace(os.fsencode(os.sep), b"/")
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _is_hidden(name: str, options: LabelOptions) -> bool:
+    """Return whether an entry is hidden or a file of the operating system, and is left out."""
+    return name in _LITTER or (name.startswith(".") and not options.hidden)
+
+
+def _is_ignored(name: str, options: LabelOptions) -> bool:
+    """Return whether a pattern of `--ignore` matches a path, a part of it, or one of its parent folders."""
+    if not options.ignore:
+        return False
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    parents = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    return any(fnmatchcase(path, pattern.rstrip("/")) for pattern in options.ignore for path in (*parts, *parents))
+
+
+def _is_output(path: str, out_folder: Path, owned: set[str]) -> bool:
+    """Return whether a file is in the output folder and written by `mien label`."""
+    identity, out = _identity(path), _identity(str(out_folder))
+    return identity.startswith(out + os.sep) and os.path.relpath(identity, out).split(os.sep)[0] in owned
+
+
+def _identity(path: str) -> str:
+    """The path with resolved parent links, which is the same for all spellings of an entry."""
+    if is_url(path):
+        return path.rstrip("/")
+    head, tail = os.path.split(_full(path))
+    return os.path.join(_real_folder(head), tail)
+
+
+def _full(path: str) -> str:
+    return os.path.abspath(path) if os.pardir not in path.split(os.sep) else os.path.realpath(path)
+
+
+@lru_cache(maxsize=4096)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=follow)
+    except OSError:  # a link to itself or through an unreadable folder: it gets its own row
+        return False
+
+
+def _file_id(path: str) -> tuple[int, int] | str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path
+    return (status.st_dev, status.st_ino)
+
+
+# Reading
+
+
+def _open_file(path: str | bytes) -> io.BufferedReader:
+    """Open a regular file without blocking on a pipe that replaced it after the walk. Raises: NotAFile, OSError."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotAFile("not a regular file, but a folder, pipe, socket or device")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_file(path: bytes, max_bytes: int) -> bytes:
+    """Read a file or an object of a store, after checking its size. Raises: OSError, ImageTooLarge."""
+    if is_url(path):
+        download(os.fsdecode(path), payload := io.BytesIO(), max_bytes + 1)
+        if payload.tell() > max_bytes:
+            raise ImageTooLarge(f"more bytes than the limit of {max_bytes:,} (MIEN_MAX_BYTES)")
+        return payload.getvalue()
+    with _open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise ImageTooLarge(f"{size:,} bytes, the limit is {max_bytes:,} (MIEN_MAX_BYTES)")
+        return file.read(max_bytes + 1)
+
+
+@contextmanager
+def local_file(path: bytes) -> Iterator[bytes]:
+    """A path that can be opened: an object of a store is downloaded to the temporary folder. Raises: OSError."""
+    if not is_url(path):
+        _open_file(path).close()
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="mien-") as folder:
+        copy = os.path.join(os.fsencode(folder), os.path.basename(path.split(b"?")[0])[-100:] or b"file")
+        with open(copy, "wb") as file:
+            download(os.fsdecode(path), file)
+        yield copy
+
+
+def file_sha256(path: bytes) -> str:
+    """SHA-256 of a file, 64 hexadecimal digits. Raises: OSError."""
+    with local_file(path) as local, _open_file(local) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Failure:
+    """Reason for an error during reading or decoding; a file without the name and the content of an image is skipped.
+
+    payload: the file's bytes, if it could be read.
+    """
+    if isinstance(error, OSError):
+        return _unreadable(error, "file")
+    if isinstance(error, MemoryError):
+        error = ImageTooLarge(str(error) or "out of memory")
+    if isinstance(error, Skipped):
+        return Failure(error.code, str(error), "skipped")
+    if not isinstance(error, MienError):
+        return Failure("failed", f"{type(error).__name__}: {error}")
+    is_image = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS | VIDEOS
+    if isinstance(error, UnsupportedImage) and not is_image:
+        return Failure("not_an_image", str(error), "skipped")
+    is_image |= payload is not None and not isinstance(error, EmptyImage)  # a decoder knows its format
+    return Failure(error.code, str(error), "error" if is_image else "skipped")
+
+
+def _unreadable(error: Exception, what: str) -> Failure:
+    """Reason why a file, a folder or a link cannot be opened."""
+    match error:
+        case NotAFile():
+            return Failure("special_file", str(error), "skipped")
+        case PermissionError():
+            return Failure("permission_denied", f"no permission to read this {what}")
+        case FileNotFoundError():
+            missing = "the link points to nothing" if what == "link" else f"this {what} no longer exists"
+            return Failure("not_found", missing)
+    return Failure("unreadable", f"{what}: {getattr(error, 'strerror', None) or error}")
+
+
+class Sources(ExitStack):
+    """Reads labeled images again; the frames of a video are decoded once if they are read in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frames: Iterator[VideoFrame] = iter(())
+        self._path, self._next_frame, self._sha256 = b"", 0, ""
+
+    def open_pixels(self, image: "Result") -> Array:
+        """The pixels of an image, (H, W, 3) uint8 RGB. Raises: LabelingError, if its source is gone or was changed."""
+        try:
+            pixels, sha256 = self._read(image)
+        except (OSError, VideoError, DecodeError) as error:
+            reason = getattr(error, "strerror", None) or error  # an OSError also names its path, as bytes
+            raise LabelingError(f"{image.name} can no longer be read ({reason}): label the folder again.") from error
+        if sha256 != image.sha256:
+            raise LabelingError(f"{image.name} is not the image that was labeled: label the folder again.")
+        return pixels
+
+    def _read(self, image: "Result") -> tuple[Array, str]:
+        """The pixels, and the SHA-256 of the file."""
+        if image.frame is not None:
+            return self._frame(image.path, image.frame), self._sha256
+        payload = read_file(image.path, MAX_BYTES)
+        return decode(payload, max_pixels=MAX_PIXELS), hashlib.sha256(payload).hexdigest()
+
+    def _frame(self, source: bytes, number: int) -> Array:
+        if self._path != source or self._next_frame > number:
+            self.close()
+            self._path, self._next_frame = source, 0
+            path = self.enter_context(local_file(source))
+            self._sha256, self._frames = _sha256(path), iter(self.enter_context(Video(path)))
+        for frame in self._frames:
+            self._next_frame = frame.number + 1
+            if frame.number == number:
+                return frame.pixels()
+        raise VideoError(f"frame {number} cannot be read")
+
+
+def _sha256(path: bytes) -> str:
+    """SHA-256 of a file; a local one is read again only after a change, because a video has many frames to show."""
+    status = os.stat(path)
+    return _hashed(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=256)
+def _hashed(path: bytes, _size: int, _mtime_ns: int, _ctime_ns: int) -> str:
+    return file_sha256(path)

@@ -1,0 +1,1 @@
+"""Video files: reading, writing, and what people show over time."""
