@@ -24,7 +24,7 @@ from mien.training.release import export, graphs
 from mien.training.release.export import finish
 from mien.training.release.graphs import ReleasedEnsemble
 from mien.training.run import load_best, read_facts
-from mien.training.weights import load_network, round_weights
+from mien.training.weights import load_network
 from tests.support import random_crops
 from tests.support.training import drawn_faces, small_recipe, valid_faces
 from tests.training.conftest import Trained
@@ -57,25 +57,11 @@ def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
     assert {path.name for path in trained.artifact.iterdir()} == names
 
 
-def test_rounded_weights_keep_the_function_of_a_network_also_in_training(trained: Trained, crops: Array) -> None:
-    network, rounded = (load_best(trained.student)[0] for _ in range(2))
-    round_weights(rounded)
-    for training in (False, True):
-        logits = []
-        for variant in (network, rounded):
-            torch.manual_seed(0)  # of dropped paths
-            logits.append(variant.train(training)(torch.from_numpy(crops)).class_logits)
-        torch.testing.assert_close(*(each.softmax(-1) for each in logits), atol=5e-3, rtol=0)
-    kernels = [value for value in rounded.state_dict().values() if value.is_floating_point() and value.ndim > 1]
-    assert all(torch.equal(value, value.half().float()) for value in kernels)
-
-
 @pytest.mark.parametrize(("precision", "difference"), [("fp32", 1e-4), ("fp16", 1e-2)])
 def test_released_graphs_equal_the_weights_of_run_and_release_for_any_batch_and_color_and_have_an_attention_map(
     trained: Trained, crops: Array, precision: Literal["fp32", "fp16"], difference: float
 ) -> None:
     network, state = load_best(trained.student)
-    round_weights(network)
     released, manifest = load_network(trained.artifact)
     assert manifest.head == state["head"]
     session = evaluate.open_graph(trained.artifact / manifest.graph(precision).file)

@@ -56,14 +56,13 @@ from mien.training.release.graphs import (
     ReleasedNetwork,
     check_fp16,
     check_fp32,
-    store_weights_in_half,
     tinted,
     torch_logits,
     write_graph,
 )
 from mien.training.release.operating_point import fit_operating_point
 from mien.training.run import add_learned, parameters, read_facts, read_run, recorded, trained_commit
-from mien.training.weights import WEIGHTS_NAME, load_trained, round_weights, save_weights
+from mien.training.weights import WEIGHTS_NAME, load_trained, save_weights
 
 logger = logging.getLogger("mien.training")
 
@@ -92,12 +91,11 @@ class Member:
 
 
 def read_member(folder: Path, head: Head | None = None) -> Member:
-    """Read a run or an artifact, and round its weights; `head` replaces the one of a run that validation selected.
+    """Read a run or an artifact; `head` replaces the one of a run that validation selected.
 
     Raises: ExportError, if the run did not train this head; RunError, ArtifactError.
     """
     network, selected, labels = load_trained(folder)
-    round_weights(network)
     if (folder / MANIFEST_NAME).exists():
         if head is not None:
             raise ExportError(f"--head is for runs; {folder} is an artifact")
@@ -210,16 +208,12 @@ def _other_splits(also: tuple[str, ...], labels: tuple[str, ...]) -> list[Split]
 def _write_and_check(released: Released, folder: Path, crops: Array) -> None:
     """Write the graphs, and compare them with torch on real and tinted crops.
 
-    The fp32 graph stores its weights in fp16. A mean of several networks has no fp16 graph beside it: too large.
-
-    Args:
-        released: with weights that fp16 can represent.
+    A mean of several networks has no fp16 graph beside it: too large.
     """
     both = np.concatenate([crops, tinted(crops[:512])])
     expected = torch_logits(released, both)
     graph = folder / _GRAPHS["fp32"]
     write_graph(released, graph)
-    store_weights_in_half(graph)
     fp32 = run_graph(open_graph(graph), both)
     logger.info("fp32 graph against torch: largest difference of a probability %.1e", check_fp32(expected, fp32))
     if isinstance(released, ReleasedNetwork):

@@ -20,8 +20,6 @@ OPSET: Final = 20
 MAX_FP32_DIFFERENCE: Final = 1e-4  # largest difference of a probability
 MIN_FP16_AGREEMENT: Final = 0.999  # share of faces with the same top label
 _TIE: Final = 0.01  # labels are the same if their fp32 probabilities differ by less
-_HALF: Final = ".fp16"
-_ROUNDING: Final = 1e-6  # relative, of the product with the scale of a BatchNorm, which is 1
 
 
 class ExportError(MienError):
@@ -120,41 +118,6 @@ def write_graph(released: Released, path: Path) -> None:
     _remove_traces(model)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, str(path))
-
-
-def store_weights_in_half(path: Path) -> None:
-    """Store the matrices and kernels of an fp32 graph that fp16 can represent in fp16; it still computes in fp32.
-
-    After `round_weights`, these are all, and the file is half as large. ONNX Runtime converts them once, when it opens
-    the graph.
-    """
-    model = onnx.load(str(path))
-    for tensor in [*model.graph.initializer]:
-        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1:
-            weights = onnx.numpy_helper.to_array(tensor)
-            with np.errstate(over="ignore"):
-                rounded = weights.astype(np.float16)
-            if not np.allclose(rounded.astype(np.float32), weights, rtol=_ROUNDING, atol=0):
-                continue
-            half = onnx.numpy_helper.from_array(rounded)
-            half.name = tensor.name + _HALF
-            cast_node = onnx.helper.make_node("Cast", [half.name], [tensor.name], to=onnx.TensorProto.FLOAT)
-            model.graph.node.insert(0, cast_node)
-            tensor.CopyFrom(half)
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, str(path))
-
-
-def with_fp32_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Undo `store_weights_in_half`, for tools that look for constant weights."""
-    stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    for node in [*model.graph.node]:
-        if node.op_type == "Cast" and node.input[0].endswith(_HALF) and node.input[0] in stored:
-            tensor = stored[node.input[0]]
-            values = onnx.numpy_helper.to_array(tensor).astype(np.float32)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(values, node.output[0]))
-            model.graph.node.remove(node)
-    return model
 
 
 def _remove_traces(model: onnx.ModelProto) -> None:

@@ -29,7 +29,6 @@ from mien.training.data import read_split
 from mien.training.evaluate import Model, Scores, evaluate_model, open_graph, run_graph
 from mien.training.evaluate import compare as compare_faces
 from mien.training.release.export import finish
-from mien.training.release.graphs import with_fp32_weights
 from mien.training.wording import interval, percent, print_table, scores_table, title_of
 
 GRAPH_NAME: Final = "model.int8.onnx"
@@ -90,7 +89,7 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
     Args:
         crops: (N, 112, 112, 3) uint8 RGB, to measure the ranges of activations.
     """
-    model = with_fp32_weights(onnx.load(str(source)))
+    model = onnx.load(str(source))
     quantize_static(
         model,
         str(target),
