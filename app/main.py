@@ -14,11 +14,11 @@ from starlette.middleware import Middleware
 from mien.app import VERSION
 from mien.app.access import ANY, Guard, host_check, is_address, origin_check
 from mien.app.inference.labeler import Labeler
-from mien.app.service import problems
+from mien.app.service import page, problems
 from mien.app.service.keys import DESCRIBED_KEYS, key_check
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import REQUEST_ID, CloseUnread, Cors, Envelope
-from mien.app.service.routes import expressions, health, models, page, stream
+from mien.app.service.routes import expressions, health, models, stream
 from mien.app.service.state import Service
 from mien.app.settings import Settings, load_settings
 

@@ -6,7 +6,7 @@ import fs from "node:fs";
 import { createRequire } from "node:module";
 import os from "node:os";
 import path from "node:path";
-import { Pipeline } from "../app/static/page/core/pipeline.js";
+import { Pipeline } from "../app/static/page/local/pipeline.js";
 import { measure } from "./neighbors_loop.cjs";
 
 const [factsFile, home, folder] = process.argv.slice(2);

@@ -17,7 +17,7 @@ def page(
 ) -> None:
     """Write the page as a folder of static files that labels in the browser, for any web server."""
     with printed_errors():
-        from mien.app.service.static_page import write_page
+        from mien.app.service.page import write_page
         from mien.app.settings import load_settings
 
         write_page(folder, load_settings(model=model, prior=prior))

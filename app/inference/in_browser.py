@@ -1,6 +1,6 @@
 """The facts that program and page share: labels, colors, reasons, thresholds, template, rules, and graphs.
 
-The modules in `app/static/page/core/` implement detection, alignment, calibration and tracking in JavaScript, and get
+The modules in `app/static/page/` implement detection, alignment, calibration and tracking in JavaScript, and get
 all constants from here.
 """
 

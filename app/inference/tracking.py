@@ -4,7 +4,7 @@ Flow: faces of a frame -> matched to tracks by expected position and by the face
 -> probabilities smoothed over time -> a label that changes only when another expression leads clearly, so that it does
 not flicker between two.
 
-`app/static/page/core/tracker.js` implements the same rules, and a test compares both.
+`app/static/page/tracker.js` implements the same rules, and a test compares both.
 docs/decisions/0013-own-tracker.md states why no library is used.
 """
 

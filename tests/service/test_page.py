@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.errors import StartupError
-from mien.app.service import static_page
+from mien.app.service import page
 from mien.app.settings import Settings
 from tests.support import ROOT
 
@@ -38,7 +38,7 @@ def test_everything_that_pages_and_scripts_load_is_served_locally_within_the_pol
         assert response.status_code == 200, address
         if address in PAGES:
             policy = response.headers["content-security-policy"]
-            assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+            assert policy.startswith("default-src 'none'; script-src 'self' 'sha256-")
             assert "unsafe" not in policy
             assert response.headers["permissions-policy"].startswith("camera=(self)")
             assert not re.findall(r"<style| style=| on(?:click|load)=", response.text), address
@@ -57,8 +57,8 @@ def test_the_card_of_the_model_is_text_that_every_browser_shows(client: TestClie
 
 
 def test_the_page_does_not_replace_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(static_page, "has_runtime", lambda: True)
+    monkeypatch.setattr(page, "has_runtime", lambda: True)
     (tmp_path / "index.html").touch()
     with pytest.raises(StartupError, match=r"index\.html would be replaced"):
-        static_page.write_page(tmp_path, Settings())
+        page.write_page(tmp_path, Settings())
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]

@@ -120,7 +120,13 @@ class Tab:
         return box
 
     def wait_until_ready(self) -> None:
-        self.page.wait_for_selector("body:not(:has([inert]))", timeout=WAIT_MS)
+        self.page.wait_for_selector("html[data-ready], body:not(:has(#stage))", state="attached", timeout=WAIT_MS)
+
+    def choose_local(self, wanted: bool) -> None:
+        """Set the switch of local mode, which is in the settings."""
+        self.page.click("#settings")
+        self.page.set_checked("#local", wanted)
+        self.page.keyboard.press("Escape")
 
     def start_camera(self) -> None:
         self.page.click("#start")

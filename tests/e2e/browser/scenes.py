@@ -1,6 +1,6 @@
 """A page whose stream the test plays: people appear, move and leave without a model.
 
-`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people`.
+`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people` after `window.delay` ms.
 """
 
 import json
@@ -12,6 +12,7 @@ from tests.support.browser import Tab
 SCENE = """
 window.connections = 0;
 window.people = [];
+window.delay = 15;
 window.problem = null;
 window.WebSocket = class extends EventTarget {
   static OPEN = 1;
@@ -26,15 +27,20 @@ window.WebSocket = class extends EventTarget {
     const frame = this.frame++;
     const faces = window.people.map((one) => ({...one}));
     setTimeout(() => this.readyState === 1 && this.onmessage?.({ data: JSON.stringify(
-      { frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {}, error: window.problem }) }), 15);
+      { frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {}, error: window.problem }) }), window.delay);
   }
   close() { this.readyState = 3; }
   fail() { this.readyState = 3; this.onclose?.({}); }
 };
 // The camera shows none of these people: the tracker gets blank pictures, and matches by position.
 const bitmap = window.createImageBitmap;
-window.createImageBitmap = (source, ...rest) => bitmap(source instanceof HTMLCanvasElement
-  ? Object.assign(document.createElement("canvas"), { width: source.width, height: source.height }) : source, ...rest);
+const blankOf = ({ width, height }) => {
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  canvas.getContext("2d").fillRect(0, 0, width, height);
+  return canvas;
+};
+window.createImageBitmap = (source, ...rest) =>
+  bitmap(source instanceof HTMLCanvasElement ? blankOf(source) : source, ...rest);
 """
 
 
@@ -76,6 +82,5 @@ def start_scene(tab: Tab, *people: object) -> Tab:
 
 def heading(number: int) -> str:
     """JavaScript: whether a person in view has this number."""
-    return (
-        f"document.querySelector('[data-person=\"{number}\"]:not(.away) h3')?.textContent === '{number}Person {number}'"
-    )
+    card = f"document.querySelector('[data-person=\"{number}\"]:not(.away) .name')"
+    return f"{card}?.textContent === '{number}Person {number}'"

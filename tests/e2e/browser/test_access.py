@@ -43,16 +43,17 @@ def test_axe_finds_no_violation_in_any_state_of_the_live_view(open_tab: Open) ->
     check(tab, "settings", "#settings")
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.id") == "settings"
-    check(tab, "all expressions", ".face .more")
-    check(tab, "fullscreen", "#fullscreen", wait=".compact .face")
+    check(tab, "all expressions", ".face-head")
+    check(tab, "fullscreen", "#fullscreen", wait=":fullscreen .face")
     page.click("#fullscreen")
     check(tab, "stopped", "#stop", wait="[data-state=idle]")
     page.click("#start")
     page.wait_for_selector("#stage[data-state=live]", timeout=WAIT_MS)
     page.evaluate(DISCONNECT)
-    if page.is_visible("#local"):
-        page.click("#local")
+    if page.get_attribute("#local-field", "hidden") is None:
+        tab.choose_local(True)
     check(tab, "disconnected, in local mode", wait="[data-state=lost]")
+    check(tab, "about", "#about", wait="#about-panel:popover-open")
 
 
 def test_axe_finds_no_violation_in_any_state_of_the_photos_on_a_phone(open_tab: Open, tmp_path: Path) -> None:
@@ -76,12 +77,11 @@ def test_axe_finds_no_violation_in_any_state_of_the_photos_on_a_phone(open_tab: 
 def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
     page = open_tab().page
     reached = []
-    for _ in range(12):
+    for _ in range(9):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
-    switch = ["local"] if page.is_visible("#local") else []  # where ONNX Runtime Web has been fetched
-    assert reached[: 4 + len(switch)] == ["Skip to the content", "tab-live", "tab-photos", *switch, "start"]
-    assert {"choose", "sample-clip", "card", "API"} <= set(reached)
+    assert reached[:5] == ["Skip to the content", "tab-live", "tab-photos", "settings", "start"]
+    assert {"choose", "sample-clip", "people", "about"} <= set(reached)
     page.focus("#start")
     page.keyboard.press("Enter")
     page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)

@@ -31,7 +31,7 @@ def page(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Script]:
 
 
 def test_the_service_and_local_mode_label_the_sample_which_repeats(page: Script) -> None:
-    eventually(lambda: page("document.querySelectorAll('[inert]').length === 0"), timeout_s=60)
+    eventually(lambda: page("document.documentElement.dataset.ready === ''"), timeout_s=60)
     assert page("crossOriginIsolated")
     page(CLICK.format("sample-clip"))
     eventually(lambda: page(LABEL), timeout_s=60)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.service.static_page import write_page
+from mien.app.service.page import write_page
 from mien.app.settings import load_settings
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.test_local import label_photo, needs_runtime
+from tests.e2e.browser.test_local import label_photo, needs_runtime, runs
 from tests.support.stores import serving_in_thread
 
 pytestmark = [pytest.mark.timeout(900), needs_runtime]
@@ -39,8 +39,9 @@ def test_the_static_page_labels_camera_and_photos(open_tab: Open, site_folder: P
         assert tab.page.is_checked("#local")
         assert tab.page.is_disabled("#local")
         tab.start_camera()
-        assert "1 thread)" in tab.page.inner_text("#runs")
+        assert "1 thread;" in runs(tab)
         assert label_photo(tab).startswith("happiness")
+        tab.page.click("#about")
         tab.page.click("#card")
         assert tab.page.inner_text("pre").startswith("# ")
         tab.ignore_errors("favicon.ico")  # which Chromium looks for beside a text

@@ -1,25 +1,20 @@
 // Labeling in this tab: the interface of service.js, with a worker that runs the released graphs. Nothing is sent.
 
-const IN_FLIGHT = 2; // the worker never waits for the next frame
+const LOCAL_IN_FLIGHT = 2; // the worker never waits for the next frame
 const RUNTIME_BYTES = { wasm: 4e6, webgpu: 7e6 }; // ONNX Runtime Web, compressed
 const MAX_THREADS = 4;
 const OFFLINE = "you are offline, and the models were never loaded";
 
 export class LocalLabeler {
+  facts; base; changed; pending; next;
+
   /**
-   * The graphs are loaded on first use. `facts`: facts.json; `base`: address of the folder with local/,
-   * runtime/ and models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading, `failed(why)` if it fails.
+   * The graphs are loaded on first use. `facts`: facts.json; `base`: address of the folder with local/, runtime/ and models/. `changed()` is
+   * called when one of these changes: `loaded`, the [bytes, total] while it loads; `runs`, the {precision, provider, detector}; `why` it failed.
    */
-  constructor(facts, { base, opened, loaded, failed }) {
+  constructor(facts, base, changed = () => {}) {
     const { classifier: { graphs }, bytes } = facts;
-    this.facts = facts;
-    this.base = base;
-    this.tell = opened;
-    this.progress = loaded;
-    this.failed = failed;
-    this.pending = new Map();
-    this.next = 0;
-    this.local = true;
+    Object.assign(this, { facts, base, changed, pending: new Map(), next: 0, local: true, loaded: null, runs: null, why: "" });
     const size = (kind) => RUNTIME_BYTES[kind] + bytes[facts.detector.file] + bytes[graphs[kind].file];
     this.bytes = { wasm: size("wasm"), webgpu: size("webgpu") }; // to load; which of them, the worker finds out
   }
@@ -29,7 +24,7 @@ export class LocalLabeler {
     if (this.opened) return this.opened;
     this.worker = new Worker(new URL("local/worker.js", this.base), { type: "module" });
     this.worker.onmessage = ({ data: { id, result, error, loaded, kind } }) => {
-      if (loaded) return this.progress(Math.min(loaded, this.bytes[kind]), this.bytes[kind]);
+      if (loaded) return this.report({ loaded: [Math.min(loaded, this.bytes[kind]), this.bytes[kind]] });
       const { resolve, reject } = this.pending.get(id);
       this.pending.delete(id);
       if (error) reject(failure(error));
@@ -40,17 +35,17 @@ export class LocalLabeler {
     const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
     this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES, threads })
       .catch((error) => { throw Object.assign(navigator.onLine ? error : failure(OFFLINE), { again: true }); });
-    this.opened.then(this.tell, (error) => {
-      this.forget();
-      this.failed(error.message);
+    this.opened.then((runs) => this.report({ runs }), (error) => {
+      this.worker.terminate();
+      this.opened = null; // the next use tries again
+      this.report({ why: error.message });
     });
     return this.opened;
   }
 
-  /** After an error, which all callers get, the next use tries again. */
-  forget() {
-    this.worker.terminate();
-    this.opened = null;
+  report({ loaded = null, runs = null, why = "" }) {
+    Object.assign(this, { loaded, runs, why });
+    this.changed();
   }
 
   ask(message, transfer = []) {
@@ -70,61 +65,51 @@ export class LocalLabeler {
     return { ...about, confidence_threshold: threshold, images: [image], timings_ms: { total: performance.now() - began } };
   }
 
-  stream(on) {
-    return new LocalStream(this, on);
+  stream() {
+    return new LocalStream(this);
   }
 }
 
 const failure = (detail) => Object.assign(new Error(detail), { title: "Not labeled", detail });
 
-/** The interface of FrameStream. */
+/** The interface of FrameSocket. */
 class LocalStream {
-  static opened = 0;
+  static count = 0;
+  id; loaded;
 
-  constructor(labeler, on) {
+  constructor(labeler) {
     this.labeler = labeler;
-    this.on = on;
     this.wanted = false;
     this.inFlight = 0;
+    this.message = "";
   }
 
   async open() {
     if (this.wanted) return;
-    this.wanted = true;
-    this.id = `local-${++LocalStream.opened}`;
-    const { id } = this;
-    this.on.loading();
-    try {
-      await this.labeler.open();
-    } catch (error) {
-      if (id === this.id) this.on.failed(`${error.message}. Pause and resume to try again.`);
-      return;
-    }
-    if (id === this.id) this.on.open();
-    this.loaded = true;
+    const id = `local-${++LocalStream.count}`;
+    Object.assign(this, { wanted: true, id, message: "Loading the models…" });
+    const message = await this.labeler.open().then(() => "", (error) => `Labeling in this tab failed: ${error.message}. Pause and resume to try again.`);
+    if (id === this.id) Object.assign(this, { message, loaded: !message });
   }
 
   close() {
-    this.wanted = false;
-    this.id = null;
+    Object.assign(this, { wanted: false, id: null, message: "", loaded: false });
   }
 
   ready() {
-    return this.wanted && this.loaded && this.inFlight < IN_FLIGHT;
+    return this.loaded && this.inFlight < LOCAL_IN_FLIGHT;
   }
 
-  encode(canvas) {
-    return createImageBitmap(canvas);
-  }
-
-  async send(bitmap, takenAt) {
+  async label(canvas) {
     const { id } = this;
     this.inFlight++;
     try {
+      const bitmap = await createImageBitmap(canvas);
       const result = await this.labeler.ask({ source: bitmap, stream: id }, [bitmap]);
-      if (id === this.id) this.on.answer(result, takenAt);
+      return id === this.id ? result : null;
     } catch (error) {
-      if (id === this.id) this.on.failed(error.message);
+      if (id === this.id) this.message = `Labeling in this tab failed: ${error.message}`;
+      return null;
     } finally {
       this.inFlight--;
     }

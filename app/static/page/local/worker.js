@@ -3,11 +3,11 @@
 // Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap, and `stream` if it
 // is a frame; each gets {id, result} or {id, error}. While graphs are loaded, {loaded, kind} states the bytes so far.
 
-import { Follower } from "../core/follower.js";
-import { useFacts } from "../core/labels.js";
-import { Pipeline } from "../core/pipeline.js";
-import { isFaithful } from "../core/pixels.js";
-import { uprightBitmap } from "../core/upright.js";
+import { Follower } from "./follower.js";
+import { useFacts } from "../labels.js";
+import { Pipeline } from "./pipeline.js";
+import { isFaithful } from "./pixels.js";
+import { uprightBitmap } from "./upright.js";
 
 const ERRORS_ONLY = 3;
 let pipeline;

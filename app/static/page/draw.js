@@ -5,13 +5,14 @@ import { placeTags, shared } from "./tags.js";
 
 const FEW = 4; // in a larger group, either all tags show their label or none
 
-/** Landmarks of a face whose box has moved to `box`. */
-function landmarksIn(face, box) {
-  const at = ({ x, y }) => ({
-    x: box.x + ((x - face.box.x) / face.box.width) * box.width,
-    y: box.y + ((y - face.box.y) / face.box.height) * box.height,
-  });
-  return Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, at(point)]));
+const MOVES = !globalThis.matchMedia?.("(prefers-reduced-motion: reduce)").matches;
+
+/** The mouth of a face whose box has moved to `box`: a rectangle in pixels of its picture. */
+function mouthOf({ box: from, landmarks: { mouth_left: left, mouth_right: right } }, box) {
+  const [across, down] = [box.width / from.width, box.height / from.height];
+  const wide = across * Math.hypot(right.x - left.x, right.y - left.y);
+  const [x, y] = [box.x + across * ((left.x + right.x) / 2 - from.x), box.y + down * ((left.y + right.y) / 2 - from.y)];
+  return { x: x - 0.6 * wide, y: y - 0.4 * wide, width: 1.2 * wide, height: 0.8 * wide };
 }
 
 /**
@@ -24,71 +25,53 @@ function landmarksIn(face, box) {
  */
 export function placed(shown, size, area, mirrored = false) {
   const scale = area.width / size.width;
-  const at = ({ x, y }, width = 0) => ({ x: area.x + (mirrored ? size.width - x - width : x) * scale, y: area.y + y * scale });
-  return shown.map(({ face, box, opacity }, index) => ({
-    face, opacity, number: face.track ?? index + 1,
-    box: { ...at(box, box.width), width: box.width * scale, height: box.height * scale },
-    points: Object.fromEntries(Object.entries(landmarksIn(face, box)).map(([name, point]) => [name, at(point)])),
-  }));
-}
-
-function mouthOf({ mouth_left: left, mouth_right: right }) {
-  const wide = Math.hypot(right.x - left.x, right.y - left.y);
-  const [x, y] = [(left.x + right.x) / 2, (left.y + right.y) / 2];
-  return { x: x - 0.6 * wide, y: y - 0.4 * wide, width: 1.2 * wide, height: 0.8 * wide };
+  const at = ({ x, y, width, height }) =>
+    ({ x: area.x + (mirrored ? size.width - x - width : x) * scale, y: area.y + y * scale, width: width * scale, height: height * scale });
+  return shown.map(({ face, box, opacity = 1 }, index) => ({ face, opacity, number: face.track ?? index + 1, box: at(box), mouth: at(mouthOf(face, box)) }));
 }
 
 /**
  * Draw the faces of one picture.
  *
  * @param {CanvasRenderingContext2D} context
- * @param {{face: object, number: number, box: object, points: object, opacity?: number}[]} faces in pixels of the canvas
- * @param {{unit?: number, area: object, landmarks?: boolean, slots?: Map, taken?: object[]}} how `unit`: width of a thin line; `area`:
- *   rectangle of the picture on the canvas, which tags do not leave; `slots`: positions of the tags in the last frame;
- *   `taken`: rectangles of other things
+ * @param {{face: object, number: number, box: object, mouth: object, opacity: number}[]} faces in pixels of the canvas
+ * @param {{unit?: number, area: object, slots?: Map}} how `unit`: width of a thin line; `area`: rectangle of the picture on the canvas, which
+ *   tags do not leave; `slots`: positions of the tags in the last frame
  * @returns {object[]} the rectangles of the tags
  */
-export function drawFaces(context, faces, { unit = 1, area, landmarks = false, slots, taken }) {
-  const tagsOf = (numberOnly) => faces.map(({ face, number, box, points }, index) =>
-    ({ key: number, box, mouth: mouthOf(points), ...tagSize(context, numberOnly[index] ? "" : brief(face), number, box, unit) }));
+export function drawFaces(context, faces, { unit = 1, area, slots }) {
+  const tagsOf = (numberOnly) => faces.map(({ face, number, box, mouth }, index) =>
+    ({ key: number, box, mouth, ...tagSize(context, numberOnly[index] ? "" : brief(face), number, box, unit) }));
   let tags = tagsOf([]);
-  let places = placeTags(tags, area, slots, taken);
+  let places = placeTags(tags, area, slots);
   const hides = places.map((place, index) => tags.some(({ box }, other) => other !== index && shared(place, box)));
   if (hides.includes(true)) {
     tags = tagsOf(faces.length > FEW ? hides.fill(true) : hides);
-    places = placeTags(tags, area, slots, taken);
+    places = placeTags(tags, area, slots);
   }
-  faces.forEach((shown) => drawBox(context, shown, unit, landmarks));
+  faces.forEach((shown) => drawBox(context, shown, unit));
   faces.forEach((shown, index) => drawTag(context, shown, places[index], tags[index], unit));
   return places;
 }
 
-function drawBox(context, { face, box, points, opacity = 1 }, unit, landmarks) {
+/** Four corners, which close to a box the more probable the label is. */
+function drawBox(context, { face, box: { x, y, width, height }, opacity }, unit) {
   context.save();
   context.globalAlpha = opacity;
   if (face.uncertain) context.setLineDash([8 * unit, 6 * unit]);
-  for (const [style, width] of [[DARK, 5 * unit], [colorOf(face.label), 2.5 * unit]]) {
-    context.strokeStyle = style;
-    context.lineWidth = width;
+  const arm = (side) => (side / 2) * (MOVES ? 0.25 + 0.75 * face.confidence : 1);
+  const [across, down, round] = [arm(width), arm(height), Math.min(6 * unit, width / 8)];
+  for (const [style, line] of [[DARK, 5 * unit], [colorOf(face.label), 2.5 * unit]]) {
+    Object.assign(context, { strokeStyle: style, lineWidth: line });
     context.beginPath();
-    context.roundRect(box.x, box.y, box.width, box.height, 6 * unit);
+    for (const [cornerX, cornerY, toX, toY] of [[x, y, 1, 1], [x + width, y, -1, 1], [x + width, y + height, -1, -1], [x, y + height, 1, -1]]) {
+      context.moveTo(cornerX, cornerY + toY * down);
+      context.arcTo(cornerX, cornerY, cornerX + toX * across, cornerY, round);
+      context.lineTo(cornerX + toX * across, cornerY);
+    }
     context.stroke();
   }
-  if (landmarks) drawLandmarks(context, points, colorOf(face.label), unit);
   context.restore();
-}
-
-function drawLandmarks(context, points, color, unit) {
-  context.setLineDash([]);
-  for (const { x, y } of Object.values(points)) {
-    context.beginPath();
-    context.arc(x, y, 3 * unit, 0, 2 * Math.PI);
-    context.fillStyle = color;
-    context.fill();
-    context.strokeStyle = DARK;
-    context.lineWidth = unit;
-    context.stroke();
-  }
 }
 
 const fontOf = (size) => `600 ${size}px system-ui, sans-serif`;
@@ -102,7 +85,7 @@ function tagSize(context, text, number, box, unit) {
 }
 
 /** A chip with the person's number, then the label: filled with its color, or hollow if it is uncertain. */
-function drawTag(context, { face, number, opacity = 1 }, place, { size, text, chip }, unit) {
+function drawTag(context, { face, number, opacity }, place, { size, text, chip }, unit) {
   context.save();
   context.globalAlpha = opacity;
   context.font = fontOf(size);

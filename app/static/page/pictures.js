@@ -1,12 +1,12 @@
 // Photo files: formats that the browser or the service can read, and drawing of a photo with its faces.
 
-import { uprightBitmap } from "../core/upright.js";
-import { drawFaces, placed } from "../core/draw.js";
+import { uprightBitmap } from "./local/upright.js";
+import { drawFaces, placed } from "./draw.js";
 
 const BROWSER_ONLY = /\.(avif|hei[cf])$/i; // sent as JPEG, because not every service reads them
 const SERVICE_ONLY = /\.tiff?$/i;
 const VIDEO = /\.(mp4|m4v|mov|webm|ogv|mkv)$/i;
-const QUALITY = 0.95;
+const PHOTO_QUALITY = 0.95;
 
 export const isVideo = (file) => file.type.startsWith("video/") || VIDEO.test(file.name);
 
@@ -43,7 +43,7 @@ async function whyUnreadable(file) {
 export function asJpeg(picture) {
   const canvas = Object.assign(document.createElement("canvas"), { width: picture.width, height: picture.height });
   canvas.getContext("2d").drawImage(picture, 0, 0);
-  return new Promise((done) => canvas.toBlob(done, "image/jpeg", QUALITY));
+  return new Promise((done) => canvas.toBlob(done, "image/jpeg", PHOTO_QUALITY));
 }
 
 /** An image of a response as a blob. */

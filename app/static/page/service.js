@@ -1,20 +1,14 @@
 // Requests to the service. `service` has the same interface as local/labeler.js, which labels in this tab.
 
-import { FrameStream } from "./stream.js";
+import { FrameSocket } from "./socket.js";
 
 const TRIES = 4;
-const RETRY_MS = 3000;
 
-export const service = { label, stream: (on) => new FrameStream(streamAddress(), on) };
+/** The labeler of the service; `reopened()`: see FrameSocket. */
+export const serviceLabeler = (reopened) => ({ label, stream: () => new FrameSocket(reopened) });
 
-/** What the page and the program share (core/labels.js); `service`: whether there is one, `local`: whether there is a local mode. */
-export async function pageFacts() {
-  for (;;) {
-    const facts = await json("page/facts.json");
-    if (facts) return facts;
-    await new Promise((done) => setTimeout(done, RETRY_MS));
-  }
-}
+/** What the page and the program share (labels.js): `service`: whether there is one, `local`: whether there is a local mode. */
+export const pageFacts = () => json("page/facts.json");
 
 /** What the service runs: {ready, model}; null if it does not respond. */
 export async function serviceStatus() {
@@ -26,12 +20,6 @@ export async function serviceStatus() {
 async function json(path) {
   const response = await fetch(path).catch(() => null);
   return response?.ok ? response.json() : null;
-}
-
-function streamAddress() {
-  const address = new URL("v1/stream", document.baseURI);
-  address.protocol = address.protocol.replace("http", "ws");
-  return address.href;
 }
 
 /** Send one photo; `options` are those of the service. A busy service is tried again after the time that it states, one that restarts too. */

@@ -2,14 +2,15 @@
 
 import { Detail } from "./detail.js";
 import { announce, byId, element, setText } from "./dom.js";
-import { UNCERTAIN, brief, spoken } from "../core/labels.js";
+import { UNCERTAIN, brief, spoken } from "./labels.js";
 import { asJpeg, fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
 
 const SIDE_BY_SIDE = 2;
 const TILE_PX = 640;
+const MOST_LABELS = 3; // on a tile
 const AGAIN = [408, 429, 500, 503]; // other refusals are final for a file
 
-export class Gallery {
+export class Photos {
   /** `labeler`: the service, or the labeler of local mode; `show()` selects the tab; `playVideo(file, others)` plays a video; `others`:
    * number of those that do not play. */
   constructor(labeler, { show, playVideo }) {
@@ -188,7 +189,7 @@ function fill(root, ...content) {
   if (hadFocus) (root.querySelector("button") ?? root).focus();
 }
 
-/** The label of one face, or the number of faces with each label. */
+/** The label of one face, or the number of faces with each of the most frequent labels. */
 function labelsOf(faces) {
   if (!faces.length) return [element("span", { class: "quiet" }, "No face found")];
   const counts = new Map();
@@ -196,9 +197,13 @@ function labelsOf(faces) {
     const name = face.uncertain ? UNCERTAIN : face.label;
     counts.set(name, (counts.get(name) ?? 0) + 1);
   }
-  return [...counts].map(([name, count]) => element("span", {
+  const ordered = [...counts].sort(([, one], [, other]) => other - one);
+  const shown = ordered.length > MOST_LABELS ? ordered.slice(0, MOST_LABELS - 1) : ordered;
+  const others = faces.length - shown.reduce((sum, [, count]) => sum + count, 0);
+  const chips = shown.map(([name, count]) => element("span", {
     class: `face-label${name === UNCERTAIN ? " uncertain" : ""}`, "data-label": name,
   }, faces.length === 1 ? brief(faces[0]) : `${name} × ${count}`));
+  return others ? [...chips, element("span", { class: "quiet" }, `${others} others`)] : chips;
 }
 
 function summaryOf(faces) {

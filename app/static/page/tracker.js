@@ -1,20 +1,19 @@
 // People of a stream: faces matched from frame to frame, probabilities smoothed over time, and a label that does not
-// flicker. The rules are those of app/inference/tracking.py, which explains them; their numbers are in facts.json. On top of them, a face that the
-// detector is less sure of counts as a person only after a moment, as false detections are brief.
+// flicker. The rules are those of app/inference/tracking.py, which explains them; their numbers are in facts.json. The page adds two,
+// as somebody watches: who comes after the first people gets a number after `newPersonS`, because false detections are brief and a face that comes
+// out from behind another one can turn out to be a known person; and `uncertain` changes at most once in `holdS`.
 
 import { dot, unit } from "./descriptor.js";
-import { LABELS, facts, ranked } from "./labels.js";
-import { withProbabilities } from "./reasons.js";
+import { LABELS, facts, ranked, withProbabilities } from "./labels.js";
 import { shared } from "./tags.js";
 
 const SURE_SCORE = 0.9;
 
 export class Tracker {
   constructor() {
-    this.rules = { ...facts.tracking };
-    this.threshold = 0;
-    this.people = 0; // who have a number
-    this.clock = 0;
+    this.rules = facts.tracking;
+    this.threshold = this.people = this.clock = 0;
+    this.newPersonS = this.holdS = 1;
     this.clear();
   }
 
@@ -29,11 +28,12 @@ export class Tracker {
   update(faces, at, cut = false) {
     const { rules } = this;
     const now = at / 1000;
+    const areFirst = this.people === 0;
     if (cut) this.cutAt = now;
     this.clock += Math.min(Math.max(now - this.updated, 0), rules.pause_s);
     const kept = Math.max(rules.return_s, rules.lost_s, rules.slow_s);
     this.tracks = this.tracks.filter((track) => this.clock - track.seenClock <= kept);
-    const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && hidden(face.box, other.box, rules.head) > rules.covered) }));
+    const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && coveredShare(face.box, other.box, rules.head) > rules.covered) }));
     const matches = assign(seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))), this.tracks.length, rules.new_track_cost);
     const tracks = seen.map((face, index) => this.tracks[matches[index]] ?? this.begin(face, at));
     seen.forEach((face, index) => (tracks[index] = this.reunite(tracks, index, face, now)));
@@ -44,7 +44,8 @@ export class Tracker {
       if (track.seen !== this.updated && track.seen !== now) track.since = at;
       Object.assign(track, { seen: now, seenClock: this.clock });
       const isSure = face.detection_score >= SURE_SCORE && !track.beganCovered;
-      if (isSure || at - track.since >= 1000 * rules.confirmed_s) track.number ??= ++this.people;
+      const waitS = !areFirst ? Math.max(this.newPersonS, isSure ? 0 : rules.confirmed_s) : isSure ? 0 : rules.confirmed_s;
+      if (at - track.since >= 1000 * waitS) track.number ??= ++this.people;
       const { probabilities, agreement, label, sure, number } = track;
       const { descriptor, covered, ...rest } = face; // these stay here
       return number ? [{ ...rest, track: number, probabilities, label, agreement, confidence: probabilities[label], uncertain: !sure,
@@ -89,7 +90,7 @@ export class Tracker {
 
   begin({ box, probabilities, covered }, at) {
     const [label] = ranked(probabilities);
-    const track = { box, beganCovered: covered, probabilities, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
+    const track = { box, beganCovered: covered, probabilities, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, sureAt: -Infinity, seenClock: this.clock, velocity: [0, 0] };
     this.tracks.push(track);
     return track;
   }
@@ -114,11 +115,12 @@ export class Tracker {
     const blended = (old, newest) => old + share * (newest - old);
     track.probabilities = Object.fromEntries(LABELS.map((label) => [label, blended(track.probabilities[label], face.probabilities[label])]));
     const [best] = ranked(track.probabilities);
-    if (track.probabilities[best] - track.probabilities[track.label] >= lead && best !== track.label) Object.assign(track, { label: best, agreement: undefined });
+    if (track.probabilities[best] - track.probabilities[track.label] >= lead && best !== track.label) Object.assign(track, { label: best, agreement: undefined, sureAt: -Infinity });
     // the agreement of a frame is that with its own label
     if (face.label === track.label && face.agreement != null) track.agreement = blended(track.agreement ?? face.agreement, face.agreement);
     // hysteresis for `uncertain`, as for the label
-    track.sure = track.probabilities[track.label] >= this.threshold + (track.sure ? -lead / 2 : lead / 2);
+    const sure = track.probabilities[track.label] >= this.threshold + (track.sure ? -lead / 2 : lead / 2);
+    if (sure !== track.sure && now - track.sureAt >= this.holdS) Object.assign(track, { sure, sureAt: now });
   }
 }
 
@@ -171,7 +173,7 @@ function grown({ x, y, width, height }, by) {
 }
 
 /** Area that two heads share, as a part of the smaller one; `head`: their width in face widths. */
-function hidden(face, other, head) {
+function coveredShare(face, other, head) {
   const [one, beside] = [grown(face, head), grown(other, head)];
   return shared(one, beside) / Math.min(one.width * one.height, beside.width * beside.height);
 }

@@ -1,12 +1,12 @@
 // Dialog with one photo: its faces, all expressions of each, and the picture as a download.
 
-import { showAttention } from "./attention.js";
-import { byId, download, setText } from "./dom.js";
-import { FaceBlock } from "./faces.js";
-import { paint, readable } from "./pictures.js";
+import { byId, download, element, setText } from "./dom.js";
+import { FaceBlock } from "./face.js";
+import { fromBase64, paint, readable } from "./pictures.js";
 
 const PICTURE_PX = 2048;
-const FEW = 2; // maximum number of faces that are shown with all expressions at once
+const FEW_FACES = 2; // are shown with all expressions at once
+const WHERE = "Where the model looked: a hint, not a proof";
 
 export class Detail {
   /** `among()`: the photos to step through. */
@@ -29,9 +29,9 @@ export class Detail {
 
   async open(result) {
     this.result = result;
-    const { image, answer } = result;
+    const { image } = result;
     setText(byId("detail-title"), result.name);
-    setText(byId("detail-facts"), `${result.summary.split(":")[0]}, ${image.width} × ${image.height} px, ${Math.round(answer.timings_ms.total)} ms`);
+    setText(byId("detail-facts"), `${result.summary.split(":")[0]}, ${image.width} × ${image.height} px`);
     const focused = document.activeElement; // some browsers move the focus from a disabled button to the body at once
     this.showArrows();
     byId("detail-save").disabled = true; // the canvas still has the previous photo
@@ -84,9 +84,18 @@ export class Detail {
   }
 }
 
+/** Show the attention map of a face below its bars: a small picture, which the service has drawn. */
+async function showAttention(block, { overlay }) {
+  const picture = await createImageBitmap(fromBase64(overlay));
+  const canvas = element("canvas", { width: picture.width, height: picture.height, role: "img", "aria-label": WHERE });
+  canvas.getContext("2d").drawImage(picture, 0, 0);
+  picture.close();
+  block.bars.after(element("figure", { class: "attention" }, canvas, element("figcaption", { class: "quiet" }, WHERE)));
+}
+
 function faceOf(face, index, faces) {
-  const block = new FaceBlock(`Face ${index + 1}`, index + 1, { expanded: faces.length <= FEW });
+  const block = new FaceBlock(`Face ${index + 1}`, index + 1, { open: faces.length <= FEW_FACES });
   block.show(face);
-  if (face.explanation) showAttention(block.root, face.explanation);
+  if (face.explanation) showAttention(block, face.explanation);
   return block.root;
 }

@@ -1,6 +1,6 @@
 // Small helpers for the document. Text is always set as text, never as markup.
 
-import { LABELS, colorOf } from "../core/labels.js";
+import { LABELS, colorOf } from "./labels.js";
 
 /**
  * The element with an id, of whichever kind.
@@ -48,9 +48,6 @@ export function applyPalette() {
   for (const label of LABELS) sheet.insertRule(`[data-label="${label}"] { --shade: ${colorOf(label)}; }`);
   document.adoptedStyleSheets = [sheet];
 }
-
-/** The color of an expression beside its name. */
-export const swatch = (label) => element("span", { class: "swatch", "data-label": label, "aria-hidden": "true" });
 
 /** Set the size of a canvas, which clears it, only if it differs. */
 export function resize(canvas, width, height) {

@@ -10,10 +10,6 @@ export class Cuts {
     this.last = hsv;
     return Boolean(last) && hsv.reduce((sum, value, index) => sum + Math.abs(value - last[index]), 0) / hsv.length >= facts.tracking.cut_change;
   }
-
-  clear() {
-    this.last = undefined;
-  }
 }
 
 /** Hue from 0 to 180, saturation and value from 0 to 255, as OpenCV has them in bytes. */

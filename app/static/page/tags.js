@@ -4,7 +4,7 @@ const TAG_COST = 100;
 const MOUTH_COST = 100;
 const LOWER_HALF_COST = 3;
 const OTHER_FACE_COST = 10;
-const STAY_BONUS = 0.25; // share of its area that a tag must hide less to move
+const KEPT = 0.6; // share of a tag that may lie on its own face before it moves
 
 /** Area that two rectangles share. */
 export function shared(one, other) {
@@ -14,35 +14,34 @@ export function shared(one, other) {
 }
 
 /**
- * Find a position for each tag.
+ * Find a position for each tag. A tag keeps its side of the face while it hides no mouth and no other tag.
  *
  * @param {{key: number, box: object, mouth: object, width: number, height: number}[]} tags with the size of each
  * @param {object} area the rectangle that tags must stay in
  * @param {Map<number, number>} slots the positions chosen for the last frame; updated
- * @param {object[]} taken rectangles that tags must not hide behind
  * @returns {object[]} one rectangle per tag, in order
  */
-export function placeTags(tags, area, slots = new Map(), taken = []) {
-  const placed = [...taken];
+export function placeTags(tags, area, slots = new Map()) {
+  const places = [];
   for (const tag of tags) {
-    const cost = (place, slot) => hidden(place, tag, tags, placed) + ranking(tag, slot, slots.get(tag.key));
     const near = nearby(tag).map((corner) => inside(corner, tag, area));
-    let [best, slot] = cheapest(near, cost);
-    if (blocked(best, tags, placed)) [best] = cheapest(anywhere(tag, area), (place) => hidden(place, tag, tags, placed) + far(place, tag));
+    const ranking = (slot) => 0.02 * slot * tag.width * tag.height;
+    let slot = slots.get(tag.key);
+    let best = near[slot];
+    if (!best || blocked(best, tags, places) || shared(best, tag.box) > KEPT * tag.width * tag.height) {
+      [best, slot] = cheapest(near, (place, index) => hidden(place, tag, tags, places) + ranking(index));
+    }
+    if (blocked(best, tags, places)) [best] = cheapest(anywhere(tag, area), (place) => hidden(place, tag, tags, places) + far(place, tag));
     slots.set(tag.key, slot);
-    placed.push(best);
+    places.push(best);
   }
-  return placed.slice(taken.length);
+  return places;
 }
 
 function cheapest(places, cost) {
   const costs = places.map(cost);
   const slot = costs.indexOf(Math.min(...costs));
   return [places[slot], slot];
-}
-
-function ranking({ width, height }, slot, before) {
-  return width * height * (0.02 * slot - (slot === before ? STAY_BONUS : 0));
 }
 
 /** Corners near the face, best first: above, below, beside, a row further away, on the forehead. */

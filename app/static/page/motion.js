@@ -12,16 +12,15 @@ class Moving {
     this.face = face;
     this.last = { ...face.box };
     this.at = at;
-    this.seenAt = at;
   }
 
-  update(face, at, now) {
+  update(face, at) {
     const passed = at - this.at;
     for (const side of SIDES) {
       const speed = passed > 0 ? (face.box[side] - this.last[side]) / passed : 0;
       this.velocity[side] += 0.5 * (speed - this.velocity[side]);
     }
-    Object.assign(this, { face, last: { ...face.box }, at, seenAt: now });
+    Object.assign(this, { face, last: { ...face.box }, at });
   }
 
   step(now, passed) {
@@ -48,12 +47,17 @@ export class Motion {
   update(faces, at, now) {
     for (const face of faces) {
       const known = this.tracks.get(face.track);
-      if (known) known.update(face, at, now);
+      if (known) known.update(face, at);
       else this.tracks.set(face.track, new Moving(face, at));
     }
     const present = new Set(faces.map((face) => face.track));
     for (const [track, moving] of this.tracks) if (!present.has(track)) moving.gone ??= now;
     for (const face of faces) this.tracks.get(face.track).gone = undefined;
+  }
+
+  /** Faces with their boxes in the newest frame, as at(). */
+  last() {
+    return [...this.tracks.values()].filter(({ gone }) => gone === undefined).map(({ face, last }) => ({ face, box: last, opacity: 1 }));
   }
 
   /** Faces with their boxes at `now` and an opacity, in pixels of the frame. */

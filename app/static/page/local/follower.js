@@ -2,7 +2,7 @@
 // Classification takes most of the time: a few faces at once are classified anew, those first that have changed most or
 // waited longest, and all others keep their probabilities.
 
-import { descriptorOf, dot } from "./descriptor.js";
+import { descriptorOf, dot } from "../descriptor.js";
 
 const SEARCH_MS = 500;
 const MANY = 4; // faces; for more, their surroundings cost as much as the picture

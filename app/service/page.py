@@ -1,0 +1,212 @@
+"""`/`: the page with live camera and photos, its files below `/page`, and the page as a folder of static files.
+
+The scripts of the page are modules in `app/static/page/`; browsers get them as one file, `page.js`. The page contains
+the labels, thresholds and rules of the program (app/inference/in_browser.py). If ONNX Runtime Web has been fetched into
+`RUNTIME`, `/page/models/` has the graphs to label in the browser without sending a picture.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import shutil
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path, PureWindowsPath
+from typing import Any, Final
+
+from fastapi import APIRouter, HTTPException, Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
+from starlette.types import Scope
+
+from mien.app.errors import StartupError
+from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
+from mien.app.service.routes import TheService
+from mien.app.service.routes.models import CARD_NAME
+from mien.app.service.state import Service
+from mien.app.settings import Settings
+from mien.models.manifest import artifact_dir
+
+router = APIRouter(include_in_schema=False)
+FILES: Final = Path(__file__).parents[1] / "static" / "page"
+RUNTIME: Final = FILES / "runtime"
+_TYPES: Final = {"page.js": "text/javascript", "page.css": "text/css"}
+_FOREVER: Final = "public, max-age=31536000, immutable"  # of addresses that state a version
+# Only workers compile WebAssembly.
+_WORKER_POLICY: Final = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
+)
+
+
+@cache
+def bundle() -> str:
+    """The page's script with all its modules, each after those that it imports.
+
+    Their names at the top level differ, so that they can share one scope.
+    """
+    modules: dict[Path, str] = {}
+
+    def add(path: Path) -> None:
+        if path in modules:
+            return
+        modules[path] = ""  # while those that it imports are added
+        text = path.read_text(encoding="utf-8")
+        for imported in re.findall(r'^import .* from "(.+)";$', text, re.MULTILINE):
+            add((path.parent / imported).resolve())
+        del modules[path]
+        modules[path] = re.sub(r"^import .*\n|^export ", "", text, flags=re.MULTILINE)
+
+    add((FILES / "main.js").resolve())
+    return "\n".join(modules.values())
+
+
+@cache
+def _asset(name: str) -> tuple[bytes, str]:
+    """Script or style sheet of the page, and its version."""
+    content = (bundle() if name == "page.js" else (FILES / name).read_text(encoding="utf-8")).encode()
+    return content, hashlib.sha256(content).hexdigest()[:12]
+
+
+@cache
+def _compressed(name: str) -> bytes:
+    return gzip.compress(_asset(name)[0], mtime=0)
+
+
+def index_html(facts: dict[str, Any]) -> str:
+    """The page with the facts that it shares with the program."""
+    text = (FILES / "index.html").read_text(encoding="utf-8")
+    for name in _TYPES:
+        text = text.replace(f'"page/{name}"', f'"page/{name}?v={_asset(name)[1]}"')
+    return text.replace(">null</script>", ">{}</script>".format(json.dumps(facts).replace("<", "\\u003c")))
+
+
+@cache
+def policy() -> str:
+    """The content security policy, which allows the one script that stands in the page."""
+    script = (FILES / "index.html").read_text(encoding="utf-8").partition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # blob: for videos that the user chooses, read from the disk, and pictures that the page has drawn; nothing is sent.
+    return (
+        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' blob:; "
+        "connect-src 'self'; media-src 'self' blob:; worker-src 'self'; base-uri 'none'; form-action 'none'"
+    )
+
+
+class Assets(StaticFiles):
+    """Modules, samples and the runtime; browsers revalidate them on each use."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=FILES)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "no-cache"
+        # WebKit wants it for each module that a worker imports, and workers import modules of the whole page
+        response.headers["Cross-Origin-Embedder-Policy"] = "require-corp"
+        if starts_worker(path):
+            response.headers["Content-Security-Policy"] = _WORKER_POLICY
+        return response
+
+
+def starts_worker(path: str) -> bool:
+    """Whether a script is that of a worker; `path` is relative to `FILES`, with the separator of any system."""
+    return PureWindowsPath(path).parts[0] in {"local", "runtime"}
+
+
+@router.get("/")
+async def page(service: TheService) -> Response:
+    """Live camera and photos."""
+    headers = {
+        "Content-Security-Policy": f"{policy()}; frame-ancestors 'none'",
+        "Cache-Control": "no-cache",
+        "Cross-Origin-Embedder-Policy": "require-corp",  # isolated, so that WebAssembly may use threads
+    }
+    return HTMLResponse(index_html(await _facts(service)), headers=headers)
+
+
+@router.get("/page/page.js")
+@router.get("/page/page.css")
+async def asset(request: Request) -> Response:
+    """Script or style sheet of the page, compressed if the browser accepts that."""
+    name = request.url.path.rpartition("/")[2]
+    content, version = _asset(name)
+    headers = {"Cache-Control": _cache_control(request, version), "Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        content, headers["Content-Encoding"] = _compressed(name), "gzip"
+    return Response(content, media_type=_TYPES[name], headers=headers)
+
+
+@router.get("/page/card.txt")
+async def card(service: TheService) -> Response:
+    """The card of the default model as text, which every browser shows."""
+    path = service.labeler.classifier.folder / CARD_NAME
+    return FileResponse(path, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/page/facts.json")
+async def facts(service: TheService) -> Response:
+    """The facts that page and program share; `local`: whether it can label in the browser."""
+    return JSONResponse(await _facts(service), headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/page/models/{name}")
+async def graph(name: str, service: TheService, request: Request) -> Response:
+    """A verified graph; 304 if the browser has it."""
+    pipeline = await _pipeline(service)
+    path = pipeline.graphs.get(name) if has_runtime() else None
+    if path is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    headers = {"Cache-Control": _cache_control(request, pipeline.facts["versions"][name])}
+    response = FileResponse(path, stat_result=path.stat(), media_type="application/octet-stream", headers=headers)
+    is_same = StaticFiles().is_not_modified(response.headers, request.headers)
+    return NotModifiedResponse(response.headers) if is_same else response
+
+
+def _cache_control(request: Request, version: str) -> str:
+    return _FOREVER if request.query_params.get("v") == version else "no-cache"
+
+
+async def _facts(service: Service) -> dict[str, Any]:
+    return (await _pipeline(service)).facts | {"service": True, "local": has_runtime()}
+
+
+async def _pipeline(service: Service) -> BrowserPipeline:
+    return await service.in_thread(lambda: service.in_browser)  # the first call verifies files
+
+
+def has_runtime() -> bool:
+    """Whether ONNX Runtime Web has been fetched with `make runtime`."""
+    return (RUNTIME / "ort.wasm.min.mjs").is_file()
+
+
+def write_page(folder: Path, settings: Settings) -> None:
+    """Write the page as static files, which label in the browser without a service.
+
+    URLs are relative, so that the page also works below a sub-path. A static web server does not send our headers: the
+    content security policy is in the page.
+
+    Raises: StartupError, without the runtime or over own files; ArtifactError.
+    """
+    if not has_runtime():
+        raise StartupError(
+            "ONNX Runtime Web is missing. Run `make runtime` in a clone, which fetches it with npm. For an installed "
+            f"package, copy the files in dist/ of the npm package onnxruntime-web to {RUNTIME}"
+        )
+    if not (folder / "page" / "page.js").exists():  # of an earlier page
+        for name in ("index.html", "page"):
+            if (folder / name).exists():
+                raise StartupError(f"{folder / name} would be replaced. Choose a new folder or that of an earlier page")
+    model = artifact_dir(settings.model)
+    pipeline = browser_pipeline(model, settings)
+    shutil.copytree(FILES, folder / "page", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.html"))
+    (folder / "page" / "page.js").write_text(bundle(), encoding="utf-8")
+    (folder / "page" / "models").mkdir(exist_ok=True)
+    for name, path in pipeline.graphs.items():
+        shutil.copyfile(path, folder / "page" / "models" / name)
+    shutil.copyfile(model / CARD_NAME, folder / "page" / "card.txt")
+    charset = '<meta charset="utf-8">'
+    meta = f'{charset}\n<meta http-equiv="Content-Security-Policy" content="{policy()}">'
+    index = index_html(pipeline.facts | {"service": False, "local": True}).replace(charset, meta)
+    (folder / "index.html").write_text(index, encoding="utf-8")
