@@ -5,8 +5,11 @@ import { facts, useFacts } from "./labels.js";
 import { Live } from "./live.js";
 import { LocalLabeler } from "./local/labeler.js";
 import { Clip } from "./camera.js";
+import { Minute } from "./minute.js";
 import { Photos } from "./photos.js";
 import { pageFacts, serviceLabeler, serviceStatus } from "./service.js";
+import { Recording } from "./record.js";
+import { Round } from "./round.js";
 import { Settings, isOn, keep } from "./settings.js";
 
 const TABS = ["live", "photos"];
@@ -22,12 +25,14 @@ const local = facts.local && new LocalLabeler(facts, new URL("page/", document.b
 const labeler = () => (byId("local").checked ? local : service);
 let status = null; // what the service runs
 let live = null;
+let asked = false;
 const settings = new Settings(() => live?.apply());
 byId("local").checked = !facts.service || (Boolean(local) && isOn("local"));
 byId("local").disabled = !facts.service;
 byId("local-field").hidden = !local;
 byId("api").hidden = !facts.service;
 live = new Live(labeler(), settings);
+for (const Observer of [Recording, Minute, Round]) new Observer(live);
 const photos = new Photos(labeler(), { show: () => choose("photos"), playVideo });
 
 byId("local").addEventListener("change", () => {
@@ -94,10 +99,12 @@ function accuracyOf({ metrics = [], prior }) {
   return score ? `Right for ${Math.round(100 * score.accuracy.value)} of 100 ${score.split === "test" ? "test" : "validation"} faces.` : "";
 }
 
-/** Ask what the service runs; one that does not respond is asked again. */
+/** Ask what the service runs; one that does not respond is asked again, and may run another model then. */
 async function askAgain() {
   if (!facts.service) return;
-  const [newest, now] = await Promise.all([pageFacts(), serviceStatus()]);
+  const isFirst = !asked;
+  asked = true;
+  const [newest, now] = await Promise.all([isFirst ? null : pageFacts(), serviceStatus()]);
   if (newest) useFacts(newest);
   status = now;
   if (!status?.model) setTimeout(askAgain, ASK_AGAIN_MS);

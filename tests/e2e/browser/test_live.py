@@ -1,14 +1,17 @@
 """Live view in a real browser: labels, controls, cameras, and recovery from errors."""
 
+import csv
+import io
 import json
-from io import BytesIO
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import BrowserType, Page
+from playwright.sync_api import BrowserType, Page, Route
 
-from mien.data.contract import decode
+from mien.data.contract import LABELS, decode
 from mien.data.contract.palette import COLORS
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, heading, person, show, start_scene
@@ -205,7 +208,7 @@ def test_the_whole_picture_of_an_upright_camera_is_shown_and_sent(open_tab: Open
     tab = open_tab(script=script)
     go_live(tab.page)
     tab.wait_for_results(1)
-    assert Image.open(BytesIO(tab.sent[0])).size == (360, 640)
+    assert Image.open(io.BytesIO(tab.sent[0])).size == (360, 640)
 
 
 def test_a_browser_that_hides_pixels_from_pages_is_reported(open_tab: Open) -> None:
@@ -276,6 +279,100 @@ def test_a_snapshot_equals_the_picture(scene: Tab) -> None:
     assert picture.shape == (480, 640, 3)
     _, columns = np.nonzero(np.abs(picture - COLORS["happiness"]).max(axis=2) < 30)
     assert columns.min() > 320, "the camera is mirrored, and so is the snapshot"
+
+
+def test_waiting_for_the_camera_has_a_way_out(open_tab: Open) -> None:
+    script = "navigator.mediaDevices.getUserMedia = () => new Promise(() => {});" + HURRY
+    tab = open_tab(script=script)
+    tab.page.click("#start")
+    tab.page.wait_for_selector("#cancel")
+    tab.wait_until("document.getElementById('state-text').textContent.includes('address bar')")
+    assert tab.page.is_visible("#choose")
+    tab.page.click("#cancel")
+    assert title(tab.page) == "Camera off"
+    assert tab.page.is_visible("#start")
+
+
+def test_a_click_before_the_page_is_ready_is_remembered_and_one_script_is_loaded(open_tab: Open, site: Server) -> None:
+    tab = open_tab("/page/card.txt")
+    asked: list[str] = []
+
+    def slowly(route: Route) -> None:
+        asked.append(route.request.url)
+        tab.page.click("#start", no_wait_after=True)
+        route.continue_()
+
+    tab.page.route("**/page/page.js*", slowly)
+    tab.page.goto(site.url, wait_until="commit")
+    wait_for_state(tab.page, "live")
+    scripts = tab.page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name.split('?')[0])")
+    assert ([name for name in scripts if name.endswith(".js")], len(asked)) == ([f"{site.url}/page/page.js"], 1)
+    tab.ignore_errors("favicon.ico")
+
+
+def test_a_recording_is_downloaded_when_it_ends_and_kept_nowhere(scene: Tab, tmp_path: Path) -> None:
+    tab = start_scene(scene, *TWO)
+    tab.wait_until(heading(2))
+    tab.page.click("#record")
+    assert tab.page.inner_text(".trust") == "Recording, saved when you stop"
+    tab.page.evaluate("() => { window.until = window.socket.frame + 15; }")
+    tab.wait_until("window.socket.frame > window.until")
+    files: dict[str, Path] = {}
+    tab.page.on("download", lambda file: files.update({Path(file.suggested_filename).suffix: Path(file.path())}))
+    tab.page.click("#record")
+    tab.wait_for(lambda: len(files) == 2, "two files")
+    rows = list(csv.DictReader(io.StringIO(files.pop(".csv").read_text())))
+    assert {(row["person"], row["label"]) for row in rows} == {("1", "happiness"), ("2", "anger")}
+    assert sum(float(rows[0][f"p_{label}"]) for label in LABELS) == pytest.approx(1, abs=0.01)
+    (video,) = files.values()
+    capture, frames = cv2.VideoCapture(str(video)), 0
+    while (read := capture.read())[0]:
+        frames += 1
+        picture = read[1]
+    assert frames > 5
+    assert picture.shape == (480, 640, 3)
+    assert (np.abs(picture.astype(int) - COLORS["happiness"][::-1]).max(axis=2) < 40).sum() > 300, "the box of person 1"
+    assert tab.page.inner_text(".trust") != "Recording, saved when you stop"
+
+
+def test_your_minute_is_one_picture_of_the_expressions_seen(scene: Tab) -> None:
+    tab = start_scene(scene, *TWO)
+    tab.wait_until(heading(2))
+    name, content = tab.download("#minute")
+    picture = decode(content).astype(int)
+    assert (name, picture.shape) == ("mien-minute.png", (630, 1200, 3))
+    for label, seen in (("happiness", True), ("anger", True), ("surprise", False)):
+        assert ((np.abs(picture - COLORS[label]).max(axis=2) < 5).sum() > 1000) == seen, label
+
+
+# Lets the clock of the page be ahead.
+LATER = """() => {
+  const [now, frame] = [performance.now.bind(performance), window.requestAnimationFrame];
+  window.ahead = 0;
+  performance.now = () => now() + window.ahead;
+  window.requestAnimationFrame = (draw) => frame((at) => draw(at + window.ahead));
+}"""
+
+
+def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: Tab) -> None:
+    tab = start_scene(scene, *TWO)
+    tab.wait_until(heading(2))
+    tab.page.evaluate(LATER)
+    tab.page.click("#round")
+    asked = set()
+    for _ in range(6):
+        asked.add(tab.page.inner_text("#round-title").removeprefix("Show me "))
+        for _ in range(2):  # people who are not seen for longer are forgotten
+            tab.page.wait_for_timeout(150)
+            tab.page.evaluate("() => { window.ahead += 2500; }")
+        tab.page.wait_for_timeout(100)
+    assert len(asked) == 6
+    tab.page.wait_for_selector("#round-title:text('So close you came')")
+    lines = tab.page.inner_text("#round-lines")
+    assert "happiness: 90% and 2%" in lines
+    assert "anger: 2% and 90%" in lines
+    tab.page.click("#round-close")
+    assert tab.page.is_hidden("#round-card")
 
 
 def test_labels_below_the_threshold_of_the_settings_are_uncertain(scene: Tab) -> None:

@@ -171,22 +171,30 @@ def test_switching_while_the_camera_runs_keeps_the_people_and_outlives_a_reload(
     assert len(tab.sent) == sent
 
 
-def test_models_that_do_not_load_are_tried_again_and_a_huge_photo_is_refused(open_tab: Open, tmp_path: Path) -> None:
-    tab = open_tab("/#photos")
+def test_if_models_do_not_load_the_switch_goes_back_and_nothing_is_sent_without_a_click(open_tab: Open) -> None:
+    tab = open_tab()
     tab.page.context.route("**/page/models/**", lambda route: route.abort())
+    tab.start_camera()
     tab.choose_local(True)
-    tab.page.set_input_files("#files", SAMPLES[0])
-    tab.page.wait_for_selector(".tile .error", timeout=WAIT_MS)
-    assert tab.page.inner_text("#place").startswith("Not loaded")
+    tab.page.wait_for_selector("#banner:not([hidden])", timeout=WAIT_MS)
+    assert "Local mode is off" in tab.page.inner_text("#banner-text")
+    assert not tab.page.is_checked("#local")
+    sent = len(tab.sent)
+    assert tab.page.get_attribute("#stage", "data-state") == "idle"
+    tab.page.wait_for_timeout(500)
+    assert len(tab.sent) == sent
     tab.page.context.unroute("**/page/models/**")
-    tab.page.click("text=Try again")
-    wait_until_done(tab, 1)
-    tab.page.wait_for_selector(".tile img", timeout=WAIT_MS)
+    local(tab)
     tab.ignore_errors("/page/models/")
+
+
+def test_a_huge_photo_is_refused_in_local_mode(open_tab: Open, tmp_path: Path) -> None:
+    tab = open_tab("/#photos")
+    local(tab)
     Image.new("1", (10_000, 6000)).save(tmp_path / "huge.png")
     tab.page.set_input_files("#files", tmp_path / "huge.png")
-    wait_until_done(tab, 2)
-    assert "limit" in tab.page.locator(".tile").last.inner_text()
+    wait_until_done(tab, 1)
+    assert "limit" in tab.page.inner_text(".tile")
 
 
 # The page is told of four cores; three are for WebAssembly.
