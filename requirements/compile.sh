@@ -10,5 +10,5 @@ pin() {
 pin serve.txt pyproject.toml
 pin gpu.txt pyproject.toml --extra gpu -c requirements/serve.txt
 pin train.txt pyproject.toml --extra train -c requirements/serve.txt
-pin test.txt pyproject.toml --extra train --extra trace --extra test -c requirements/train.txt
+pin test.txt pyproject.toml --extra train --extra test -c requirements/train.txt
 pin build.txt --group pyproject.toml:build -c requirements/test.txt
