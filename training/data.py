@@ -238,7 +238,7 @@ def read_split(source: DataSource, *, color: Color = "RGB", cache_dir: Path | No
     )
 
 
-def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, dict[str, Any]]]:
+def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     """Read the faces of a recipe to train on and to validate on.
 
     Returns: faces of all training sources, of `data.valid` if there is one, and facts: index hash (`data`) and number
@@ -259,7 +259,7 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, dict[str,
         repeated = sum(other == name or other.startswith(f"{name} (") for other in names)
         names.append(f"{name} ({repeated + 1})" if repeated else name)
     hashes = {name: part.index_sha256 for name, part in zip(names, parts, strict=True)}
-    facts: dict[str, dict[str, Any]] = {
+    facts: dict[str, Any] = {
         "data": hashes,
         "faces": {name: len(part) for name, part in zip(names, parts, strict=True)},
         "learned_from": {name: hashes[name] for name in names[:count]},

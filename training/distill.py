@@ -4,7 +4,9 @@ To add a supervised loss, add a function to `SUPERVISED`; recipes choose it by `
 Source: Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3.
 """
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +16,7 @@ from mien.data.contract import LABELS
 from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
 from mien.models.network import Head, select_head
-from mien.training.config import DistillationConfig, Recipe, RecipeError
+from mien.training.config import DistillationConfig, LossConfig, Recipe, RecipeError
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.run import RunError
 from mien.training.weights import WEIGHTS_NAME, load_trained
@@ -33,10 +35,12 @@ def losses(
     Returns: `loss`, which is minimized, `supervised` and `distillation`; `correct` and `labeled`, the shares of the
         batch that are predicted correctly and that have a label.
     """
-    adjustment = None if log_prior is None else recipe.loss.logit_adjustment * log_prior
-    supervised = cross_entropy(
-        heads.class_logits, targets, logit_adjustment=adjustment, label_smoothing=recipe.loss.label_smoothing
-    )
+    logits = heads.class_logits.float()
+    if (
+        log_prior is not None
+    ):  # in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10
+        logits = logits + recipe.loss.logit_adjustment * log_prior
+    supervised = SUPERVISED[recipe.loss.name](logits, targets, recipe.loss)
     loss, distillation = supervised, torch.zeros_like(supervised)
     if taught is not None:
         weight = recipe.distillation.weight
@@ -53,24 +57,12 @@ def losses(
     }
 
 
-def cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    logit_adjustment: Tensor | None = None,
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """Mean cross entropy with class shares (votes, mixed labels or one-hot).
+def cross_entropy(logits: Tensor, targets: Tensor, config: LossConfig) -> Tensor:
+    """Mean cross entropy, (B, K) each, with class shares (votes, mixed labels or one-hot)."""
+    return functional.cross_entropy(logits, targets, label_smoothing=config.label_smoothing)
 
-    Args:
-        logits: (B, 7).
-        target: (B, 7), rows sum to 1, or are 0 without a label.
-        logit_adjustment: (7,), tau times the log class frequency, added to the logits in training only, so that rare
-            classes are not suppressed in serving. Source: Menon et al. 2021, eq. 10.
-        label_smoothing: share of the target spread evenly over the classes.
-    """
-    adjusted = logits.float() if logit_adjustment is None else logits.float() + logit_adjustment
-    return functional.cross_entropy(adjusted, target, label_smoothing=label_smoothing)
+
+SUPERVISED: Final[Mapping[str, Callable[[Tensor, Tensor, LossConfig], Tensor]]] = {"cross_entropy": cross_entropy}
 
 
 def soft_distillation(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:

@@ -46,6 +46,7 @@ def build_scheduler(
     """Build a cosine schedule over all steps with a linear warm-up; call `step_update(step)` before each step."""
     lowest = min(config.min_learning_rate, config.learning_rate)
     steps, warmup = epochs * steps_per_epoch, round(config.warmup_epochs * steps_per_epoch)
+    scheduler: Scheduler | None
     scheduler, _ = create_scheduler_v2(
         optimizer,
         num_epochs=max(1, steps - warmup),  # epochs of one step, as the warm-up may last a part of an epoch

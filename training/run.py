@@ -23,7 +23,7 @@ from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import cv2
 import filelock
@@ -31,7 +31,7 @@ import torch
 import yaml
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
@@ -40,7 +40,7 @@ from mien.models.backbones import published_terms
 from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
 from mien.models.network import FaceNetwork, Head
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as
-from mien.training.data import seed_of
+from mien.training.data import FaceBatch, FaceBatches, seed_of
 
 logger = logging.getLogger("mien.training")
 
@@ -51,7 +51,6 @@ LAST: Final = "last.pt"
 BEST: Final = "best.pt"
 _PRINT_EVERY_S: Final = 60.0
 _NO_DIFFERENCE: Final = ("runtime.", "data.cache_dir", "data.allow_missing_classes")  # nor the root of a data set
-B = TypeVar("B")  # a NamedTuple of tensors
 
 
 class RunError(MienError):
@@ -151,18 +150,17 @@ class Run:
         state: Mapping[str, Any],
         *,
         device: torch.device,
-        batches: Dataset[B],
+        batches: FaceBatches,
     ) -> None:
         """Prepare a run.
 
         Args:
             facts: for `run.json`; the hashes of the data and of the weights must not change until the run is finished.
             state: what checkpoints contain, by name: network, optimizer, ...
-            batches: all steps of the run, with `steps_per_epoch` and `keys(step)`.
+            batches: of all steps of the run.
         """
         self.recipe, self.out, self.facts, self.state, self.device = recipe, out, dict(facts), dict(state), device
-        self._batches: Any = batches
-        self.steps_per_epoch: int = self._batches.steps_per_epoch
+        self._batches, self.steps_per_epoch = batches, batches.steps_per_epoch
         self.steps = self.steps_per_epoch * recipe.epochs
         self.step, self.best_score, self.best_epoch = 0, -math.inf, -1
         self._sums: dict[str, Tensor] = {}  # of the losses of this epoch
@@ -217,7 +215,7 @@ class Run:
         """Epochs that are left."""
         return range(self.step // self.steps_per_epoch, self.recipe.epochs)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[FaceBatch]:
         """Yield the batches of this epoch that are left, on the device; `step_done` follows each.
 
         The worker processes stay until the run ends, and prepare the next epoch during validation.

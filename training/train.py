@@ -22,7 +22,7 @@ from mien.data.contract import Array, softmax
 from mien.models.network import FaceNetwork, Head
 from mien.training.config import Recipe, RecipeError, RuntimeConfig, check_weights
 from mien.training.data import FaceBatches, Split, mix, read_faces
-from mien.training.distill import Teachers, losses
+from mien.training.distill import SUPERVISED, Teachers, losses
 from mien.training.evaluate import evaluate, predict
 from mien.training.initialization import load_initial
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
@@ -70,11 +70,11 @@ def train(recipe: Recipe, out: Path) -> Path:
                 crops, targets = mix(batch.crops, batch.targets, recipe.mix)
                 taught = teach(crops) if teach else None
                 parts = losses(forward(crops), targets, taught, recipe, log_prior=log_prior)
-                scaler.scale(parts["loss"]).backward()
+                scaler.scale(parts["loss"]).backward()  # type: ignore[no-untyped-call]
                 if optim.sam_rho is not None:
                     with perturbed_weights(network, optim.sam_rho):
                         again = losses(forward(crops), targets, taught, recipe, log_prior=log_prior)
-                        scaler.scale(again["loss"]).backward()
+                        scaler.scale(again["loss"]).backward()  # type: ignore[no-untyped-call]
                 scaler.unscale_(optimizer)
                 grad_norm = nn.utils.clip_grad_norm_(network.parameters(), optim.clip_grad_norm or float("inf"))
                 scaler.step(optimizer)
@@ -131,6 +131,8 @@ def build_network(recipe: Recipe, classes: tuple[str, ...], *, resumed: bool) ->
     network = FaceNetwork(model, len(classes))
     if model.init_from is not None:
         load_initial(network, model.init_from, classes)
+    if recipe.loss.name not in SUPERVISED:
+        raise RecipeError(f"loss.name {recipe.loss.name!r}: expected one of {', '.join(SUPERVISED)}")
     mode = recipe.distillation.mode
     if mode.startswith("token-") and not network.distilled:
         raise RecipeError(

@@ -91,7 +91,7 @@ class ReaderOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    classes: Annotated[Literal[7] | tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    classes: ClassNames | None = None  # names of the labels to use, in order
 
 
 class ExcludingOptions(ReaderOptions):

@@ -9,8 +9,10 @@ import torch
 
 from mien.app.settings import Settings
 from mien.data.contract import align, fit
+from mien.data.readers.base import ReaderOptions
 from mien.models.backbones import BackboneConfig
-from mien.training.config import Recipe, read_as
+from mien.models.network import heads_of
+from mien.training.config import LossConfig, Recipe, read_as
 from tests.support import ROOT, encoded, gradient_image
 
 
@@ -18,21 +20,28 @@ def test_every_kind_of_addition_has_an_example_that_runs(tmp_path: Path) -> None
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     pattern = r"^## Add an? ([\w ]+)\n.*?^```(\w+) check\n(.*?)^```"
     examples = {kind: code for kind, *code in re.findall(pattern, text, flags=re.MULTILINE | re.DOTALL)}
-    assert list(examples) == ["data set", "detector", "backbone", "recipe"]
+    assert list(examples) == ["data set", "detector", "loss", "backbone", "recipe"]
     added = {kind: _run(code) for kind, (language, code) in examples.items() if language == "python"}
 
     image = gradient_image(120, 120)
     for name in ("happy_0001.jpg", "sad_0002.jpg"):
         (tmp_path / name).write_bytes(encoded(image, "JPEG"))
-    reader = added["data set"]["FilmStills"](tmp_path)
+    reader = added["data set"]["FilmStills"](tmp_path, ReaderOptions())
     assert [sample.label for sample in reader.samples("train")] == ["happiness", "sadness"]
     assert reader.crop(reader.samples("train")[0]).shape == (112, 112, 3)
 
     (face,) = added["detector"]["create"](Settings()).detect(image)
     assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 3
 
+    logits, targets = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.eye(2)
+    assert (
+        0
+        < added["loss"]["focal"](logits, targets, LossConfig())
+        < added["loss"]["focal"](-logits, targets, LossConfig())
+    )
+
     network = added["backbone"]["create"](BackboneConfig(family="mixer", name="mixer_s16_224"), 7).eval()
-    heads = network(torch.zeros(2, 1, 112, 112))
+    heads = heads_of(network, torch.zeros(2, 1, 112, 112))
     assert (heads.class_logits.shape, heads.distillation_logits) == ((2, 7), None)
 
     (tmp_path / "recipe.yaml").write_text(examples["recipe"][1], encoding="utf-8")

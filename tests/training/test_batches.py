@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mien.data.contract import decode
-from mien.training.config import DataSource, MixConfig
+from mien.training.config import DataSource, LossConfig, MixConfig
 from mien.training.data import FaceBatches, Split, epoch_order, join, mix, read_split
 from mien.training.distill import cross_entropy
 from tests.support.data_sets import write_image
@@ -80,7 +80,7 @@ def test_faces_for_the_teacher_have_no_label_for_samplers_or_in_the_loss(root: P
     assert np.array_equal(joined.crops[75], parts[1].crops[4])
     targets = torch.from_numpy(np.concatenate([part.targets[:7] for part in parts]))
     logits = torch.randn(14, 7, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    (gradient,) = torch.autograd.grad(cross_entropy(logits, targets), logits)
+    (gradient,) = torch.autograd.grad(cross_entropy(logits, targets, LossConfig()), logits)
     assert gradient[:7].abs().min() > 0
     assert gradient[7:].abs().max() == 0
 

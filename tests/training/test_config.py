@@ -85,7 +85,7 @@ def test_a_recipe_builds_a_network_of_the_size_it_states_that_learns(path: Path)
     assert stated is not None
     assert float(stated[1]) == pytest.approx(parameters(network) / 1e6, abs=0.051)
     heads = network(crops(2, channels=1 if recipe.model.color == "luminance" else 3))
-    loss = cross_entropy(heads.class_logits, torch.eye(7)[:2])
+    loss = cross_entropy(heads.class_logits, torch.eye(7)[:2], recipe.loss)
     if recipe.distillation.teachers:
         loss = loss + distillation_loss(heads, torch.randn(2, 7), recipe.distillation)
     loss.backward()  # type: ignore[no-untyped-call]

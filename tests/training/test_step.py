@@ -13,7 +13,8 @@ from mien.data.contract import LABELS, Array
 from mien.models.backbones import Heads
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
-from mien.training.config import Recipe
+from mien.training import distill
+from mien.training.config import Recipe, RecipeError
 from mien.training.data import mix
 from mien.training.run import LAST, TrainingDiverged, load
 from mien.training.train import train
@@ -86,6 +87,17 @@ def test_loss_has_the_adjustment_and_the_share_of_the_teacher(
     first = metric_lines(run)[0]
     assert first["supervised"] == pytest.approx(hard, rel=1e-4)
     assert first["loss"] == pytest.approx((1 - weight) * hard + weight * 4 * divergence.mean(), rel=1e-4)
+
+
+def test_a_loss_of_another_name_is_minimized_and_an_unknown_one_is_rejected(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distill, "SUPERVISED", {"halved": lambda logits, *_: logits.sum() * 0 + 0.5})
+    monkeypatch.setattr("mien.training.train.SUPERVISED", distill.SUPERVISED)
+    run = train(small_recipe(root, epochs=1, loss={"name": "halved"}), tmp_path / "run")
+    assert {line["loss"] for line in metric_lines(run) if "loss" in line} == {0.5}
+    with pytest.raises(RecipeError, match=r"loss\.name 'focal': expected one of halved"):
+        train(small_recipe(root, loss={"name": "focal"}), tmp_path / "other")
 
 
 def test_teacher_and_student_see_the_same_mixed_crops(root: Path, spy: Spy, tmp_path: Path) -> None:
