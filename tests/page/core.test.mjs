@@ -54,6 +54,21 @@ test("people keep their numbers, and their labels are smoothed, as in Python", (
   }
 });
 
+test("a face that turns out to be a known person never has a number of its own", () => {
+  const tracker = new Tracker();
+  const probabilities = Object.fromEntries(facts.classifier.labels.map((label) => [label, 1 / facts.classifier.labels.length]));
+  const face = (x, look) => ({ box: { x, y: 0, width: 120, height: 120 }, detection_score: 0.95, probabilities, descriptor: look });
+  const [one, other] = [[1, 0, 0], [0, 1, 0]];
+  const half = [0.6, 0, 0.8]; // of the other look than both
+  const numbers = [];
+  for (let at = 0; at < 4000; at += 100) {
+    const second = at < 1000 ? [face(500, other)] : at < 1500 ? [] : [face(700, at < 2200 ? half : other)];
+    numbers.push(tracker.update([face(0, one), ...second], at).map(({ track }) => track).join());
+  }
+  assert.deepEqual([...new Set(numbers)], ["1,2", "1"]);
+  assert.equal(numbers.at(-1), "1,2");
+});
+
 test("near the threshold, a label stays uncertain or certain for a second", () => {
   const tracker = Object.assign(new Tracker(), { threshold: 0.5 });
   const box = { x: 0, y: 0, width: 120, height: 120 };
