@@ -44,6 +44,9 @@ def test_axe_finds_no_violation_in_any_state_of_the_live_view(open_tab: Open) ->
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.id") == "settings"
     check(tab, "all expressions", ".face-head")
+    check(tab, "recording, and a round", "#record", "#round", wait="#round-card")
+    page.click("#record")
+    page.click("#round")
     check(tab, "fullscreen", "#fullscreen", wait=":fullscreen .face")
     page.click("#fullscreen")
     check(tab, "stopped", "#stop", wait="[data-state=idle]")
@@ -54,6 +57,13 @@ def test_axe_finds_no_violation_in_any_state_of_the_live_view(open_tab: Open) ->
         tab.choose_local(True)
     check(tab, "disconnected, in local mode", wait="[data-state=lost]")
     check(tab, "about", "#about", wait="#about-panel:popover-open")
+    page.keyboard.press("Escape")
+    if page.is_checked("#local"):
+        tab.choose_local(False)
+    page.context.route("**/ready", lambda route: route.abort())
+    page.reload()
+    check(tab, "no service", wait="#banner:not([hidden])")
+    tab.ignore_errors("ERR_FAILED")
 
 
 def test_axe_finds_no_violation_in_any_state_of_the_photos_on_a_phone(open_tab: Open, tmp_path: Path) -> None:
