@@ -3,6 +3,8 @@
 A message names what was found, what was expected and what to do next. The attributes are described in `MienError`.
 """
 
+from typing import Any
+
 from mien.data.errors import MienError
 
 
@@ -84,12 +86,6 @@ class ForeignOrigin(RequestError):
     status, code = 403, "foreign-origin"
 
 
-class ForeignHost(RequestError):
-    """A Host header that names another service."""
-
-    status, code = 421, "foreign-host"
-
-
 class CapacityError(MienError):
     """The service is overloaded, late or stopping; the same request may succeed later."""
 
@@ -106,3 +102,18 @@ class RequestTimeout(CapacityError):
     """A request that exceeded its time limit."""
 
     code, retry_after_s = "timeout", 2
+
+
+def problem(error: Exception, **members: object) -> dict[str, Any]:
+    """A problem document (RFC 9457); an unexpected error has no details, which are only in the log."""
+    kind, detail = type(error), str(error)
+    if not isinstance(error, MienError) or kind.status == MienError.status:
+        kind, detail = MienError, "Internal server error. The log has the details under this X-Request-ID."
+    return named_problem(kind.status, kind.code, detail, **members)
+
+
+def named_problem(status: int, code: str, detail: str, **members: object) -> dict[str, Any]:
+    """A problem document of this status and code."""
+    title = code.replace("-", " ").replace("_", " ").capitalize()
+    fixed = {"type": f"urn:mien:problem:{code}", "title": title, "status": status, "detail": detail, "errors": []}
+    return fixed | members

@@ -156,28 +156,20 @@ class ServiceSettings(InferenceSettings):
     # Limits of the service, per process; a request over a limit gets 413 or 503 immediately
     max_body_bytes: Size = Field(50_000_000, description="bytes in the body of one request")
     max_images: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="images in one request")
-    max_concurrent: Annotated[int, Field(ge=0, le=1024)] = Field(
-        0, description="requests processed at once; 0: four per core, at least 8"
-    )
     max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
     max_buffered_bytes: Size = Field(128_000_000, description="bytes of bodies and of images in responses")
     max_pixels_at_once: Size = Field(
         50_000_000, description="decoded pixels of all requests together; at most 10 bytes each"
     )
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(512, description="open connections")
-    max_frame_bytes: Size = Field(2_000_000, description="bytes of one webcam frame")
     max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
     request_timeout_s: Seconds = Field(30.0, description="waiting and processing time of one request")
-    shutdown_timeout_s: Annotated[int, Field(ge=1, le=600)] = Field(
-        30, description="after SIGTERM, time for accepted requests to finish"
-    )
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="processes that share the port")
 
     # Access
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
         (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: no key is needed"
     )
-    api_keys_file: Annotated[Path | None, NotEmpty] = Field(None, description="TOML file with names and hashes")
     cors_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
         (), description="origins whose pages may call the service, separated by commas; none: only its own page"
     )
@@ -194,7 +186,7 @@ class ServiceSettings(InferenceSettings):
 
     # Address
     host: Annotated[str, NotEmpty] = Field(
-        "127.0.0.1", description="address to listen on; by default only this machine"
+        "127.0.0.1", description="address to listen on; by default only this machine; *: all, IPv4 and IPv6"
     )
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0: any free port")
 
@@ -202,11 +194,6 @@ class ServiceSettings(InferenceSettings):
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-    @property
-    def needs_key(self) -> bool:
-        """Whether requests must have an API key."""
-        return bool(self.api_key_sha256) or self.api_keys_file is not None
 
 
 Settings = ServiceSettings

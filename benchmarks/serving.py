@@ -43,7 +43,7 @@ from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 
 SERVER: Final = (
-    "from mien.app.service.server import run; from mien.app.settings import load_settings; run(load_settings())"
+    "from mien.app.service.app import run; from mien.app.settings import load_settings; run(load_settings())"
 )
 CLIENTS: Final = 16
 SHARE: Final = 0.7

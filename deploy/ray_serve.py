@@ -6,7 +6,7 @@ requests over the replicas, replaces those that die, and does not repeat request
 
 from ray import serve
 
-from mien.app.main import create_app
+from mien.app.service.app import create_app
 
 
 @serve.deployment(num_replicas=2, max_ongoing_requests=32, health_check_period_s=2)

@@ -19,7 +19,7 @@ def serve(
 ) -> None:
     """Serve the HTTP API, POST /v1/expressions, and its documentation at /docs."""
     with printed_errors():
-        from mien.app.service import server
+        from mien.app.service.app import json_errors, run
         from mien.app.settings import load_settings
 
         options = {
@@ -28,6 +28,6 @@ def serve(
         }  # fmt: skip
         # The processes of --workers read the environment.
         os.environ |= {f"MIEN_{name.upper()}": str(value) for name, value in options.items() if value is not None}
-        with server.json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
+        with json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
             settings = load_settings()
-        server.run(settings)
+        run(settings)

@@ -23,9 +23,7 @@ from starlette.types import Scope
 
 from mien.app.errors import StartupError
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
-from mien.app.service.routes import TheService
-from mien.app.service.routes.models import CARD_NAME
-from mien.app.service.state import Service
+from mien.app.service.api import CARD_NAME, Service, TheService
 from mien.app.settings import Settings
 from mien.models.manifest import artifact_dir
 

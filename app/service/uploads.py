@@ -7,20 +7,19 @@ import asyncio
 import base64
 import io
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, Final, cast
-from urllib.parse import unquote_to_bytes
+from typing import Any, BinaryIO, Final, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from mien.app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
 from mien.app.inference.records import Box
-from mien.app.service.problems import summary
-from mien.app.service.schemas import EncodedImages, GivenBox
 from mien.app.settings import Settings
 
 FIELD: Final = "images"
@@ -31,9 +30,58 @@ _OCTETS: Final = "application/octet-stream"
 _MAX_JSON_VALUES: Final = 10_000
 _JSON_COPIES: Final = 3  # copies of a body during parsing: bytes, text, images
 _MAX_NAME: Final = 255
-_EXTENDED_NAME: Final = re.compile(rb"(?i);\s*filename\*\s*=\s*utf-8'[\w-]*'([^;\s]*)")  # RFC 5987
 _DATA_URL: Final = re.compile(r"^data:[\w/+.-]{0,100};base64,")
 _MAX_LENGTH_DIGITS: Final = 18
+
+
+class KnownFields(BaseModel):
+    """Base of client input; an unknown name is rejected with a list of the known ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_unknown_fields(cls, data: Any) -> Any:
+        unknown = sorted(set(data) - set(cls.model_fields)) if isinstance(data, dict) else []
+        if unknown:
+            names = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields)}
+            raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}", names)
+        return data
+
+
+class GivenBox(KnownFields):
+    """A box of a request, in pixels of the upright image."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class EncodedImage(KnownFields):
+    """One image of a JSON request."""
+
+    name: str | None = Field(None, max_length=255, description="returned in the response")
+    base64: str = Field(
+        description="bytes of the image file in base64; a data URL is accepted too",
+        json_schema_extra={"format": "byte"},
+    )
+    boxes: list[GivenBox] | None = Field(
+        None,
+        description="label these boxes instead of detected faces; the response has one face for each, in this order",
+    )
+
+    def decoded(self) -> bytes:
+        """The bytes of the image; none if it is not base64."""
+        with suppress(ValueError):
+            return base64.b64decode(_DATA_URL.sub("", self.base64, count=1), validate=True)
+        return b""
+
+
+class EncodedImages(KnownFields):
+    """A JSON request."""
+
+    images: list[EncodedImage] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +169,17 @@ def _decoded(body: bytes, settings: Settings) -> list[Upload]:
         raise InvalidRequest(f"JSON body: {summary(error.errors())}") from error
     if len(images) > settings.max_images:
         raise _too_many(settings.max_images)
-    uploads = []
-    for index, image in enumerate(images):
-        try:
-            payload = base64.b64decode(_DATA_URL.sub("", image.base64, count=1), validate=True)
-        except ValueError as error:
-            where = f"{FIELD}/{index}/base64"
-            raise InvalidRequest(f"{where}: {error}. Send base64 without line breaks") from error
-        uploads.append(Upload(image.name, payload, _boxes(image.boxes)))
-    return uploads
+    return [Upload(image.name, image.decoded(), _boxes(image.boxes)) for image in images]
+
+
+def findings(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Location and message of each of pydantic's errors."""
+    return [{"location": "/".join(map(str, error["loc"])), "message": error["msg"]} for error in errors]
+
+
+def summary(errors: Iterable[Mapping[str, Any]]) -> str:
+    """Locations and messages of pydantic's errors in one line."""
+    return "; ".join(": ".join(filter(None, finding.values())) for finding in findings(errors))
 
 
 def _check_values(text: bytes, limit: int) -> None:
@@ -181,10 +231,9 @@ class _ImageParser(MultiPartParser):
             )
         if len(self.files) >= self._max_images:
             raise _too_many(self._max_images)
-        name = options[b"filename"].decode("utf-8", "replace") if b"filename" in options else None
-        if extended := _EXTENDED_NAME.search(disposition):
-            name = unquote_to_bytes(extended[1]).decode("utf-8", "replace")
-        name = None if name is None else name[:_MAX_NAME]
+        name = None
+        if b"filename" in options:  # browsers send a quotation mark as %22
+            name = options[b"filename"].decode("utf-8", "replace").replace("%22", '"')[:_MAX_NAME]
         file = _MemoryFile()
         self.files.append(file)
         self.names.append(name)

@@ -154,7 +154,7 @@ limit = PIL.Image.MAX_IMAGE_PIXELS
 assert not {"numpy", "cv2", "onnxruntime"} & sys.modules.keys()
 from mien import *
 assert {Analyzer, Face, Faces, Box, MienError, LABELS, Image}
-import mien.app.main
+import mien.app.service.app
 assert limit == PIL.Image.MAX_IMAGE_PIXELS  # the protection of other parts of the program
 """
     output_of(sys.executable, "-c", program, timeout=60)

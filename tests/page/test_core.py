@@ -19,7 +19,7 @@ from PIL import Image
 
 from mien.app.inference.records import Face
 from mien.app.inference.tracking import Tracker, descriptor
-from mien.app.main import create_app
+from mien.app.service.app import create_app
 from mien.app.settings import Settings
 from mien.app.video.reader import Cuts
 from mien.data.contract import CROP_PX, LABELS, Array, DegenerateLandmarks, align

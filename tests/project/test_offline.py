@@ -45,7 +45,7 @@ with TestClient(create_review_app(Path("out")), base_url="http://127.0.0.1") as 
 SERVE_ONE_PHOTO = """
 import asyncio, importlib, pkgutil, httpx
 from mien import app
-from mien.app.main import create_app
+from mien.app.service.app import create_app
 for module in pkgutil.walk_packages(app.__path__, "mien.app."):
     importlib.import_module(module.name)
 service = create_app()

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from mien.app.service.routes import HeldResponse
-from mien.app.service.routes.expressions import _pieces
+from mien.app.service import limits
+from mien.app.service.api import _HeldResponse, _pieces
 from mien.data.contract import decode
 from tests.support import encoded, gradient_image
 from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem, upright_face
@@ -71,7 +71,7 @@ def test_a_response_keeps_its_place_until_the_client_has_read_it() -> None:
     async def send(message: dict[str, object]) -> None:
         events.append(message.get("body", message["type"]))
 
-    response = HeldResponse(_pieces(b"x" * 300_000), "application/json", place)
+    response = _HeldResponse(_pieces(b"x" * 300_000), place)
     scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
     asyncio.run(response(scope, send, send))  # type: ignore[arg-type]
     assert b"".join(event for event in events if isinstance(event, bytes)) == b"x" * 300_000
@@ -92,9 +92,12 @@ def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient) -
     assert third["faces"] == []
 
 
-def test_a_request_too_many_is_rejected_immediately_until_there_is_room(connect: Connect) -> None:
+def test_a_request_too_many_is_rejected_immediately_until_there_is_room(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SLOTS", 1)
     slow = SlowDetector()
-    client = connect(detector=slow, max_concurrent=1, max_queue=1)
+    client = connect(detector=slow, max_queue=1)
     with ThreadPoolExecutor(2) as pool:
         accepted = [pool.submit(post, client, PHOTO) for _ in range(2)]
         assert slow.begun.acquire(timeout=10)
@@ -125,7 +128,7 @@ def test_a_request_that_takes_too_long_times_out_and_a_batch_that_can_never_fini
 def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     client = connect(detector=Mock(**{"detect.side_effect": RuntimeError("secret detail")}))
     headers = ONE_PHOTO["headers"] | {"x-request-id": "case-7"}
-    with caplog.at_level(logging.ERROR, logger="mien.app.service.middleware"):
+    with caplog.at_level(logging.ERROR, logger="mien.app.service.app"):
         response = client.post("/v1/expressions", content=PHOTO, headers=headers)
     assert "secret" not in response.text
     problem(response, 500, "internal-error")

@@ -28,7 +28,9 @@ def test_the_body_after_an_unsupported_upgrade_is_not_the_next_request(common: S
     ids=["a media type", "a path"],
 )
 def test_a_request_that_is_refused_before_its_body_closes_the_connection(common: Server, head: bytes) -> None:
-    response = common.send(head + b"Content-Length: 1000000\r\n\r\n").lower()
-    assert b"connection: close" in response
+    for more in (b"", b"Expect: 100-continue\r\n"):
+        response = common.send(head + more + b"Content-Length: 1000000\r\n\r\n").lower()
+        assert b"connection: close" in response
+        assert b"100 continue" not in response
     whole = common.post(PHOTO)
     assert (whole.status_code, whole.headers.get("connection")) == (200, None)

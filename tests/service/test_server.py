@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mien.app.cli.serve import serve
-from mien.app.errors import SettingsError, StartupError
+from mien.app.errors import SettingsError
 from mien.app.inference import detector
-from mien.app.service import local_page, server
+from mien.app.service import app as server
 from mien.app.settings import Settings, load_settings
 from tests.support import environment_of
 
@@ -30,7 +30,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         ({"MIEN_API_KEYS_SHA256": "1"}, {}, "MIEN_API_KEYS_SHA256: unknown setting. Did you mean MIEN_API_KEY_SHA256"),
         ({"mien_prot": "1"}, {}, "mien_prot: unknown setting. Did you mean MIEN_PORT"),
         ({"MIEN_API_KEY_SHA256": f"{KEY},secret"}, {}, "MIEN_API_KEY_SHA256: expected the SHA-256 of each key"),
-        ({"MIEN_API_KEYS_FILE": ""}, {}, "MIEN_API_KEYS_FILE='': .*empty"),
+        ({"MIEN_HOST": ""}, {}, "MIEN_HOST='': .*empty"),
         ({"MIEN_DEVICE": "cuda"}, {"device": "gpu"}, "device='gpu': .*'cpu' or 'cuda'"),
         ({}, {"min_fac_px": 24}, "min_fac_px: unknown setting. Did you mean min_face_px"),
         ({}, {"cors_origins": "https://App.example"}, "cors_origins=.*: .*expected origins "),
@@ -58,19 +58,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return started
 
 
-def test_a_setting_that_no_worker_could_use_prevents_the_start(started: list[object], tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StartupError, match="below"):
-        server.run(Settings(workers=2, api_keys_file=tmp_path / "file" / "below"))
-    assert not started
-
-
 def test_options_of_the_command_line_reach_worker_processes(
     started: list[object], environment: dict[str, str], tmp_path: Path
 ) -> None:
     environment |= {"MIEN_MIN_FACE_PX": "20", "MIEN_PORT": "1"}
     serve(port=0, workers=2, model=str(tmp_path))
-    assert started == ["mien.app.main:create_app"]
+    assert started == ["mien.app.service.app:create_app"]
     chosen = load_settings()
     assert (chosen.port, chosen.workers, chosen.model, chosen.min_face_px) == (0, 2, str(tmp_path), 20)
 
@@ -87,13 +80,13 @@ def test_a_folder_without_yunet_is_a_warning_of_the_start(
 
 def test_the_page_is_served_locally_and_a_used_port_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Settings] = []
-    monkeypatch.setattr("mien.app.service.server.run", served.append)
-    monkeypatch.setattr(local_page, "_open_when_ready", lambda *_: None)
+    monkeypatch.setattr(server, "run", served.append)
+    monkeypatch.setattr(server, "_open_when_ready", lambda *_: None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
         busy = Settings().model_copy(update={"port": port, "host": "0.0.0.0"})  # noqa: S104  # must not be taken over
         busy.model_fields_set.discard("port")
-        local_page.serve_page(busy, browser=True)
+        server.serve_page(busy, browser=True)
     (chosen,) = served
     assert chosen.host == "127.0.0.1"
     assert chosen.port not in {0, port}

@@ -40,9 +40,8 @@ def json_image(**fields: object) -> dict[str, Any]:
         ({"json": {"images": []}}, 422, "images"),
         ({"json": {"images": [], "model": "fast"}}, 422, "no option is named model; options: images"),
         (json_image(url="http://internal/"), 422, "no option is named url; options: name, base64"),
-        (json_image(base64="AAAAA"), 422, "images/0/base64"),
         (option(confidence_threshold=2), 422, "confidence_threshold"),
-        (option(top_k=2), 422, "no option is named top_k; options: crops"),
+        (option(top_k=2), 422, "no option is named top_k; options: min_face_px"),
         ({"files": [("images", PHOTO), ("boxes", (None, "[[]]"))]}, 422, "boxes in application/json"),
         ({"files": {"file": PHOTO}}, 422, "'file'"),
     ],
@@ -100,3 +99,26 @@ def test_json_reserves_the_bytes_of_its_copies(connect: Connect) -> None:
     photo = {"base64": in_base64(PHOTO)}
     problem(post_json(connect(max_buffered_bytes=3 * len(PHOTO)), photo), 413, "payload-too-large")
     assert post_json(connect(max_buffered_bytes=5 * len(PHOTO)), photo).status_code == 200
+
+
+@pytest.mark.parametrize("base64_", ["", "AAAAA", "no base64!"])
+def test_an_image_without_bytes_is_that_images_error_in_a_form_and_in_json(client: TestClient, base64_: str) -> None:
+    form = post(client, PHOTO, b"").json()["images"]
+    images = post_json(client, {"base64": in_base64(PHOTO)}, {"base64": base64_}).json()["images"]
+    for good, bad in (form, images):
+        assert (len(good["faces"]), good["error"]) == (1, None)
+        assert (bad["faces"], bad["error"]["type"]) == ([], "urn:mien:problem:empty")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        ("filename=\"a; filename*=UTF-8''evil.jpg\"", "a; filename*=UTF-8''evil.jpg"),
+        ('filename="a%22b.jpg"', 'a"b.jpg'),
+        ('filename="caf\u00e9.jpg"', "caf\u00e9.jpg"),
+    ],
+)
+def test_names_of_files_are_those_that_the_client_sent(client: TestClient, parameters: str, name: str) -> None:
+    head = f'--x\r\nContent-Disposition: form-data; name="images"; {parameters}\r\n\r\n'.encode()
+    response = client.post("/v1/expressions", **raw(head + PHOTO + b"\r\n--x--\r\n", FORM))
+    assert response.json()["images"][0]["name"] == name

@@ -16,7 +16,7 @@ from starlette.testclient import WebSocketTestSession
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Detection
-from mien.app.main import create_app
+from mien.app.service.app import create_app
 from mien.app.settings import Settings
 from mien.data.contract import Array
 from tests.support import encoded, gradient_image

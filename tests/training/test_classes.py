@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.inference.in_browser import browser_pipeline
-from mien.app.main import create_app
+from mien.app.service.app import create_app
 from mien.app.settings import InferenceSettings, Settings
 from mien.data.contract import EIGHT_LABELS, LABELS
 from mien.data.contract.palette import COLORS

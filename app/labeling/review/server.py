@@ -14,8 +14,9 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from mien.app.access import Guard, host_check, origin_check
+from mien.app.access import LOCAL_HOSTS, OwnPages
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.face_text import agreement_text, percent
 from mien.app.inference.records import Face, Photo
@@ -84,8 +85,8 @@ def create_review_app(out: Path) -> FastAPI:
         journal.close()
 
     app = FastAPI(title="Mien review", lifespan=closing_view, docs_url=None, redoc_url=None, openapi_url=None)
-    checks = [host_check(["localhost"]), origin_check()]
-    app.add_middleware(Guard, checks=checks, refuse=lambda _, error: JSONResponse({"detail": str(error)}, 403))
+    app.add_middleware(OwnPages)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_HOSTS, www_redirect=False)
     app.add_exception_handler(LabelingError, _refused)
     _add_faces(app, journal, corrections)
 

@@ -8,7 +8,7 @@ import pytest
 
 from mien.app.inference import classifier
 from mien.app.inference.classifier import CPU, CUDA, Classifier
-from mien.app.service import state
+from mien.app.service import api
 from mien.app.settings import Settings
 from tests.support.app import ONE_PHOTO, Connect
 
@@ -18,7 +18,7 @@ WHY = "no NVIDIA driver was found (libcuda.so.1)"
 def test_every_response_names_the_provider_and_the_fallback(
     connect: Connect, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (classifier, state):
+    for module in (classifier, api):
         monkeypatch.setattr(module, "cuda_unavailable_reason", lambda: WHY)
     client = connect(classifies=Classifier(Settings(model=artifact, device="auto")), device="auto")
     good = client.post("/v1/expressions", **ONE_PHOTO)
@@ -32,7 +32,7 @@ def test_every_response_names_the_provider_and_the_fallback(
 def test_a_gpu_that_is_not_used_is_a_fallback_unless_another_choice_is_explicit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state, "cuda_unavailable_reason", lambda: WHY)
+    monkeypatch.setattr(api, "cuda_unavailable_reason", lambda: WHY)
     cases: list[tuple[dict[str, Any], str, str | None, str | None]] = [
         ({"device": "auto"}, CUDA, None, None),
         ({"device": "auto", "precision": "int8"}, CPU, None, None),
@@ -41,6 +41,6 @@ def test_a_gpu_that_is_not_used_is_a_fallback_unless_another_choice_is_explicit(
         ({}, CPU, None, WHY),
     ]
     for settings, provider, no_gpu, expected in cases:
-        monkeypatch.setattr(state, "gpu_unavailable_reason", lambda found=no_gpu: found)
+        monkeypatch.setattr(api, "gpu_unavailable_reason", lambda found=no_gpu: found)
         classifier: Any = SimpleNamespace(provider=provider)
-        assert state.fallback(classifier, Settings(**settings)) == expected, settings
+        assert api.fallback(classifier, Settings(**settings)) == expected, settings

@@ -10,39 +10,35 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Depends, HTTPException, WebSocket, WebSocketDisconnect
 from fastapi import Query as InQuery
 from pydantic import Field
 
-from mien.app.errors import CapacityError, RequestError
+from mien.app.errors import CapacityError, RequestError, problem
 from mien.app.inference.records import Face, Photo
-from mien.app.service.routes import UNIQUE_OPTIONS, TheService
-from mien.app.service.schemas import (
-    Fraction,
-    KnownFields,
+from mien.app.service.api import (
+    UNIQUE_OPTIONS,
+    FaceOptions,
     LabelOptions,
     Milliseconds,
     ProblemDetails,
     Record,
+    Service,
+    TheService,
 )
-from mien.app.service.state import Service
+from mien.app.service.keys import check_key
 from mien.data.contract import DecodeError
 
 router = APIRouter()
+MAX_FRAME_BYTES: Final = 2_000_000
 _IDLE_S: Final = 60.0
 _SEND_S: Final = 10.0
 _GOING_AWAY, _UNSUPPORTED, _TOO_BIG = 1001, 1003, 1009  # RFC 6455, section 7.4.1
 _CLOSE_REASONS: Final = {
     _GOING_AWAY: "no frame for a minute, or responses are not read",
     _UNSUPPORTED: "send each frame as a binary message with a JPEG, not as text",
-    _TOO_BIG: "the frame has more bytes than MIEN_MAX_FRAME_BYTES",
+    _TOO_BIG: f"the frame has more than {MAX_FRAME_BYTES:,} bytes",
 }
-
-
-class StreamOptions(KnownFields):
-    """Query parameters of a stream, as those of an image."""
-
-    confidence_threshold: Fraction | None = None
 
 
 class FrameResult(Record):
@@ -80,8 +76,8 @@ class NewestFrame:
         return await self._frames.get()
 
 
-@router.websocket("/v1/stream", dependencies=UNIQUE_OPTIONS)
-async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery()], service: TheService) -> None:
+@router.websocket("/v1/stream", dependencies=[Depends(check_key), *UNIQUE_OPTIONS])
+async def stream(websocket: WebSocket, options: Annotated[FaceOptions, InQuery()], service: TheService) -> None:
     """Label the faces of one webcam until either side closes."""
     with service.admission.stream():
         await websocket.accept()
@@ -95,7 +91,7 @@ async def stream_without_upgrade() -> None:
     raise HTTPException(HTTPStatus.UPGRADE_REQUIRED, "this is a WebSocket: connect with ws:// or wss://", headers)
 
 
-async def _serve(websocket: WebSocket, service: Service, options: StreamOptions) -> None:
+async def _serve(websocket: WebSocket, service: Service, options: FaceOptions) -> None:
     newest = NewestFrame()
     process = asyncio.ensure_future(_process(websocket, service, options, newest))
     listen = asyncio.ensure_future(_listen(websocket, service, newest))
@@ -127,13 +123,13 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
         payload = message.get("bytes")
         if payload is None:
             return _UNSUPPORTED
-        if len(payload) > service.settings.max_frame_bytes:
+        if len(payload) > MAX_FRAME_BYTES:
             return _TOO_BIG
         if newest.put(payload):
             service.metrics.frames.labels("dropped").inc()
 
 
-async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
+async def _process(websocket: WebSocket, service: Service, options: FaceOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
     label_options = LabelOptions(confidence_threshold=options.confidence_threshold)
     while True:
@@ -144,7 +140,7 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
             service.metrics.frames.labels("processed").inc()
         except (RequestError, CapacityError, DecodeError) as error:
             none = dict.fromkeys(("width", "height"))
-            fields = none | {"faces": [], "timings_ms": {}, "error": ProblemDetails.of(error)}
+            fields = none | {"faces": [], "timings_ms": {}, "error": ProblemDetails(**problem(error))}
             service.metrics.frames.labels("refused").inc()
         result = FrameResult(frame=number, dropped=newest.dropped, **fields)
         try:

@@ -6,16 +6,22 @@ from contextlib import ExitStack
 import pytest
 
 from mien.app.errors import PayloadTooLarge, QueueFull
-from mien.app.service.admission import Admission
+from mien.app.service import limits
+from mien.app.service.limits import Admission
 from mien.app.service.metrics import Metrics
 from mien.app.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SLOTS", 2)
+
+
 def admission(**changes: float) -> Admission:
-    limits = {"concurrent": 2, "queue": 3, "buffered_bytes": 2000} | changes
-    return Admission(Settings(**{f"max_{name}": value for name, value in limits.items()}), Metrics())
+    given = {"queue": 3, "buffered_bytes": 2000} | changes
+    return Admission(Settings(**{f"max_{name}": value for name, value in given.items()}), Metrics())
 
 
 class Scene:
@@ -47,8 +53,9 @@ class Scene:
         return [name for name, task in self.tasks.items() if task.done() and isinstance(task.exception(), QueueFull)]
 
 
-async def test_requests_wait_in_order_and_a_canceled_wait_leaves_the_queue() -> None:
-    requests = Scene(admission(concurrent=1, queue=10))
+async def test_requests_wait_in_order_and_a_canceled_wait_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SLOTS", 1)
+    requests = Scene(admission(queue=10))
     await requests.send("a1", "a2", "a3", "b1", "c1")
     assert (requests.log, requests.gate.waiting, requests.gate.working) == (["a1"], 4, 1)
     requests.tasks["a3"].cancel()
@@ -58,8 +65,9 @@ async def test_requests_wait_in_order_and_a_canceled_wait_leaves_the_queue() -> 
     assert requests.log == ["a1", "a2", "b1", "c1"]
 
 
-async def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it() -> None:
-    requests = Scene(admission(concurrent=1))
+async def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SLOTS", 1)
+    requests = Scene(admission())
     await requests.send("a1", "a2", "a3")
     requests.tasks["a1"].cancel()
     await asyncio.sleep(0)  # a2 has the slot, but has not run yet
@@ -69,7 +77,7 @@ async def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it() -> N
 
 
 async def test_a_request_too_many_is_refused_until_there_is_room() -> None:
-    requests = Scene(admission(concurrent=2, queue=3))
+    requests = Scene(admission())
     await requests.send("a", "b", "c", "d", "e", "f")
     assert (requests.refused(), requests.gate.waiting) == (["f"], 3)
     with pytest.raises(QueueFull, match="2 requests running and 3 waiting"), requests.gate.admit():

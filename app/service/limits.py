@@ -8,11 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from mien.app.cpu_count import cores
 from mien.app.errors import PayloadTooLarge, QueueFull
 from mien.app.service.metrics import Metrics
 from mien.app.settings import Settings
+
+SLOTS: Final = max(8, 4 * cores())  # requests that are processed at once
 
 
 @dataclass(slots=True, eq=False)
@@ -42,9 +45,8 @@ class Admission:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self._metrics = settings, metrics
-        self.concurrent = settings.max_concurrent or max(8, 4 * cores())
         self.buffered_bytes = self.waiting = self.working = self._streams = 0
-        self._slots = asyncio.Semaphore(self.concurrent)
+        self._slots = asyncio.Semaphore(SLOTS)
 
     @contextmanager
     def admit(self) -> Iterator[Reservation]:

@@ -1,0 +1,360 @@
+"""The application of the service, and its start by `mien serve`.
+
+Other ASGI servers start it with `uvicorn --factory mien.app.service.app:create_app`.
+"""
+
+import logging
+import logging.config
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+import uuid
+import webbrowser
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi_offline import FastAPIOffline
+from rich.console import Console
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mien.app import VERSION
+from mien.app.access import LOCAL_HOSTS, OwnPages
+from mien.app.errors import InvalidRequest, SettingsError, named_problem, problem
+from mien.app.inference.detector import YUNET_FILE, detector_name
+from mien.app.inference.labeler import Labeler
+from mien.app.service import api, page, stream
+from mien.app.service.api import Service, describe_limits
+from mien.app.service.metrics import log_config, request_id
+from mien.app.service.uploads import findings, summary
+from mien.app.settings import Settings, load_settings
+from mien.data.errors import MienError
+
+REQUEST_ID: Final = "X-Request-ID"
+_CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected
+_KEEP_ALIVE_S: Final = 75  # longer than the 60 s of proxies, which would send a request while this end closes
+_STOP_S: Final = 30
+_LOCAL: Final = "127.0.0.1"
+_SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_QUIET_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+# Swagger UI has an inline script and style attributes, and its icons in data URLs.
+_DOCS_POLICY: Final = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_DESCRIPTION: Final = """
+Finds the faces in photos and labels their expressions: calibrated probabilities per face.
+
+It labels expressions, not feelings: a smile does not prove joy. Images are held in memory while a request runs, and are
+neither stored nor logged. Every error is a problem document (RFC 9457).
+"""
+_log = logging.getLogger(__name__)
+
+
+def open_labeler(settings: Settings) -> Labeler:
+    """The model and the detector; unless set, inferences have one thread, because photos are processed in parallel.
+
+    Raises: as `Labeler.open`.
+    """
+    return Labeler.open(settings.model_copy(update={"threads": settings.threads or 1}))
+
+
+def create_app(settings: Settings | None = None, *, labeler: Labeler | None = None) -> FastAPI:
+    """Build the application; the model is opened, verified and warmed up at startup, before it accepts connections.
+
+    Args:
+        settings: by default, read from the environment.
+        labeler: by default, opened from the settings.
+    """
+    chosen = settings or load_settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.service = Service(labeler or open_labeler(chosen), chosen)
+        yield
+        app.state.service.close()
+
+    app = FastAPIOffline(
+        title="Mien",
+        version=VERSION,
+        description=_DESCRIPTION,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        lifespan=lifespan,
+        middleware=_middleware(chosen),
+    )
+    app.state.settings = chosen
+    for router in (*api.routers(chosen), stream.router, page.router):
+        app.include_router(router)
+    app.mount("/page", page.Assets())
+    app.add_exception_handler(MienError, _problem)
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(WebSocketRequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    describe_limits(app.openapi(), chosen)
+    return app
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    local = settings.host == "localhost" or (settings.host in LOCAL_HOSTS or _is_loopback(settings.host))
+    hosts = [*LOCAL_HOSTS, *settings.allowed_hosts] if local or settings.allowed_hosts else ["*"]
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID, "traceparent", "tracestate"],
+        expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After"],
+    )
+    return [
+        Middleware(Envelope),
+        Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
+        Middleware(OwnPages, origins=settings.cors_origins),
+        *([cors] if settings.cors_origins else []),
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Envelope:
+    """Middleware of every request and stream: id, headers, metrics, a line in the log, and unexpected errors."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope.get("method") == "HEAD":  # GET for routes; servers send no body
+            scope = {**scope, "method": "GET"}
+        headers, start_s, status = Headers(scope=scope), time.perf_counter(), 0
+        arriving = "content-length" in headers or "transfer-encoding" in headers
+        from_client = headers.get(REQUEST_ID, "")
+        request_id.set(from_client if _SAFE_ID.fullmatch(from_client) else uuid.uuid4().hex)
+        service: Service = scope["app"].state.service
+
+        async def receive_part() -> Message:
+            nonlocal arriving
+            message = await receive()
+            arriving = arriving and message.get("more_body", False)
+            return message
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
+                status = message.get("status", HTTPStatus.SWITCHING_PROTOCOLS)
+                # Refused before its body: the server would otherwise read all of it to find the next request.
+                _add_headers(message, scope["path"], service, close=arriving)
+            await send(message)
+
+        try:
+            await self._app(scope, receive_part, send_with_headers)
+        except Exception as error:
+            if status:
+                raise
+            _log.exception("unexpected error in %s", scope["path"])
+            await _problem_response(problem(error))(scope, receive, send_with_headers)
+        finally:
+            _count(scope, service, status or _CLIENT_GONE, time.perf_counter() - start_s)
+
+
+def _add_headers(message: Message, path: str, service: Service, *, close: bool) -> None:
+    message.setdefault("headers", [])
+    headers = MutableHeaders(scope=message)
+    headers[REQUEST_ID] = request_id.get() or ""
+    headers["Mien-Provider"] = service.labeler.classifier.provider
+    if service.fallback is not None:
+        headers["Mien-Fallback"] = "cpu"
+    if message["type"] == "websocket.accept":
+        return
+    if path == "/docs":
+        headers["Content-Security-Policy"] = _DOCS_POLICY
+    for name, value in _HEADERS.items():
+        headers.setdefault(name, value)
+    if close:
+        headers["Connection"] = "close"
+
+
+def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
+    """Count and log a request; the duration of a stream depends on its client, so its frames are counted instead."""
+    path, method = scope["path"], scope.get("method", "WebSocket")
+    if path not in _QUIET_PATHS or status != HTTPStatus.OK:
+        key = scope.get("state", {}).get("key")
+        client = (scope.get("client") or ("",))[0]
+        fields = {"client": client, "method": method, "path": path, "status": status, "key": key}
+        by = f", key {key}" if key else ""
+        _log.info('%s - "%s %s" %d%s', client, method, path, status, by, extra={"fields": fields})
+    if scope["type"] == "http":
+        route = getattr(scope.get("route"), "path", None) or "unmatched"
+        service.metrics.requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
+        service.metrics.request_seconds.labels(route).observe(seconds)
+
+
+def _problem_response(body: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse(body, body["status"], headers, media_type="application/problem+json")
+
+
+async def _problem(_connection: HTTPConnection, error: Any) -> Response:
+    """Response to a request, or to a stream that is not open yet."""
+    if error.status == MienError.status:
+        raise error
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="mien"'
+    return _problem_response(problem(error), headers)
+
+
+async def _http_problem(request: Request, error: Any) -> Response:
+    status, detail = HTTPStatus(error.status_code), error.detail
+    if status == HTTPStatus.NOT_FOUND:
+        detail = f"nothing is served at {request.url.path[:100]}: /docs lists what is"
+    return _problem_response(named_problem(status, status.phrase.lower().replace(" ", "-"), detail), error.headers)
+
+
+async def _invalid(_connection: HTTPConnection, error: Any) -> Response:
+    found = error.errors()
+    return _problem_response(problem(InvalidRequest(summary(found)), errors=findings(found)))
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=_CLIENT_GONE)
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then finish accepted requests.
+
+    The models are opened here first, so that a setting that cannot work is an error with a message, not a traceback of
+    the server. Worker processes open their own; they read the settings from the environment.
+
+    Raises: StartupError and its subclasses, ArtifactError.
+    """
+    options = uvicorn_options(settings)
+    logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
+    with json_errors(settings.log_format):
+        if settings.detector == "auto" and settings.models_dir is not None and detector_name(settings) != "yunet":
+            _log.warning(
+                "MIEN_MODELS_DIR=%s has no %s: the built-in detector is used. Copy the file there, or unset the "
+                "variable",
+                settings.models_dir,
+                YUNET_FILE,
+            )
+        app = create_app(settings, labeler=open_labeler(settings))
+    if settings.workers == 1:
+        # uvicorn raises the signal again after a graceful stop; the default handler would look like a crash
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        uvicorn.run(app, **options)
+        return
+    del app
+    # counters of all workers, without image data; Windows cannot remove those that are still mapped
+    with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        uvicorn.run("mien.app.service.app:create_app", factory=True, workers=settings.workers, **options)
+
+
+@contextmanager
+def json_errors(log_format: str) -> Iterator[None]:
+    """Log an error that ends the start as JSON if the log is JSON; otherwise, the command prints it."""
+    try:
+        yield
+    except (MienError, OSError) as error:
+        if log_format != "json":
+            raise
+        logging.config.dictConfig(log_config("json"))
+        _log.critical("%s", error)  # without the traceback
+        raise SystemExit(1) from None
+
+
+def uvicorn_options(settings: Settings) -> dict[str, Any]:
+    """Options of uvicorn for the settings."""
+    # IPv4 and IPv6: asyncio listens on both for an empty host, and the socket that workers share for ::
+    everywhere = "" if settings.workers == 1 else "::"
+    return {
+        "host": everywhere if settings.host == "*" else settings.host,
+        "port": settings.port,
+        # h11 ignores every `Upgrade` but websocket and reads the body; httptools takes the body for the next request
+        "http": "h11",
+        "ws": "websockets-sansio",
+        "ws_max_size": stream.MAX_FRAME_BYTES,
+        "ws_max_queue": 1,
+        "ws_per_message_deflate": False,  # JPEG does not compress further, and deflate bombs are a risk
+        "limit_concurrency": settings.max_connections,
+        "timeout_keep_alive": _KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": _STOP_S,
+        "access_log": False,  # see `_count`
+        "server_header": False,
+        "proxy_headers": False,
+        "log_config": log_config(settings.log_format),
+    }
+
+
+def serve_page(settings: Settings, *, browser: bool) -> None:
+    """Serve the page to this machine only, and open it when it responds. Raises: StartupError and its subclasses."""
+    local = settings.model_copy(update={"host": _LOCAL, "workers": 1})
+    port = _port(local)
+    address = f"http://{_LOCAL}:{port}/"
+    threading.Thread(target=_open_when_ready, args=(address, browser), daemon=True).start()
+    run(local.model_copy(update={"port": port}))
+
+
+def _port(settings: Settings) -> int:
+    """Return the configured port, or any free port if the default is in use. Raises: SettingsError."""
+    with socket.socket() as probe:
+        if os.name == "posix":  # on Windows, the option shares a port that is in use
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            if "port" in settings.model_fields_set:
+                raise SettingsError(f"port {settings.port}: {error.strerror}. Choose another port") from error
+            return _port(settings.model_copy(update={"port": 0}))
+        return int(probe.getsockname()[1])
+
+
+def _open_when_ready(address: str, browser: bool) -> None:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # http_proxy is not for this machine
+    for _ in range(1200):
+        try:
+            with direct.open(f"{address}ready", timeout=5):
+                break
+        except OSError:
+            time.sleep(0.1)
+    else:
+        return
+    opened = browser and webbrowser.open(address)
+    Console(stderr=True).out(f"The page is {'open at' if opened else 'at'} {address} (press Ctrl-C to stop)")
