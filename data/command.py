@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from mien.data.check import Report, check
 from mien.data.contract import Array
 from mien.data.errors import DatasetError
-from mien.data.readers.base import Reader, open_reader, parse_options, readers
+from mien.data.readers.base import Reader, kinds, open_reader, parse_options
 
 app = typer.Typer(help="Inspect facial-expression data sets.", no_args_is_help=True, add_completion=False)
 
@@ -30,7 +30,7 @@ def _commands() -> None:
 @app.command("check")
 def check_command(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(readers())}.")],
+    kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(kinds())}.")],
     root: Annotated[Path, typer.Argument(help="Folder of the data set, its zip, or a folder with one zip.")],
     option: Annotated[list[str] | None, typer.Option(help="Reader option, name=value; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

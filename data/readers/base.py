@@ -1,7 +1,8 @@
 """Base class of readers, the `Sample` record, and the registry of readers.
 
-A reader turns the layout of a data set into `Sample` records and 112x112 crops. Each file in this folder is one reader:
-put a `Reader` subclass with a `kind` into `data/readers/<name>.py`, and every command, recipe and test finds it.
+A reader turns the layout of a data set into `Sample` records and 112x112 crops. Each file in this folder is one
+reader: put a `Reader` subclass whose `kind` is the name of the file into `data/readers/<kind>.py`, and every command,
+recipe and test finds it.
 
     mien data check ferplus path/to/ferplus
 """
@@ -9,15 +10,12 @@ put a `Reader` subclass with a `kind` into `data/readers/<name>.py`, and every c
 import csv
 import hashlib
 import importlib
-import inspect
 import io
 import pkgutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -304,18 +302,18 @@ def frame(image: Array, sample: Sample) -> Array:
     return align(image, np.asarray(sample.landmarks_px, dtype=np.float32))
 
 
-@cache
-def readers() -> Mapping[str, type[Reader]]:
-    """Return every reader in this folder by its kind."""
+def kinds() -> list[str]:
+    """Kinds of data sets: the files of this folder."""
     package = importlib.import_module("mien.data.readers")
-    by_kind: dict[str, type[Reader]] = {}
-    for module_info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{module_info.name}")
-        for value in vars(module).values():
-            defined_here = inspect.isclass(value) and value.__module__ == module.__name__
-            if defined_here and issubclass(value, Reader) and hasattr(value, "kind"):
-                by_kind[value.kind] = value
-    return MappingProxyType(dict(sorted(by_kind.items())))
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.name != "base")
+
+
+def reader_of(kind: str) -> type[Reader]:
+    """Return the reader of a kind. Raises: DatasetError, naming the known kinds."""
+    if kind not in kinds():
+        raise DatasetError(f"no reader {kind!r}: expected one of {', '.join(kinds())}")
+    module = importlib.import_module(f"mien.data.readers.{kind}")
+    return next(value for value in vars(module).values() if isinstance(value, type) and vars(value).get("kind") == kind)
 
 
 def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
@@ -327,10 +325,7 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
             order; some also 8 of them.
     Raises: DatasetError, naming the known kinds or options.
     """
-    try:
-        reader = readers()[kind]
-    except KeyError:
-        raise DatasetError(f"no reader {kind!r}: expected one of {', '.join(readers())}") from None
+    reader = reader_of(kind)
     known = ", ".join(reader.Options.model_fields)
     try:
         chosen = reader.Options.model_validate(options)

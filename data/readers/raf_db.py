@@ -8,7 +8,7 @@ Kaggle's copy has the aligned images in numbered folders, `DATASET/train/1/train
 `DATASET/test/7/...`. Its CSV files repeat the folders and are not read.
 
     mien data check raf_db path/to/RAF-DB --option images=original
-    mien data check raf_db_kaggle path/to/archive.zip
+    mien data check raf_db path/to/archive.zip
 
 The set has no validation split, so one tenth of each train class is held out: the images whose id (`train_00001`) has
 the smallest SHA-256 (`data.split`), in both layouts. The test split is never used for selection.
@@ -32,10 +32,6 @@ PUBLISHED: Final = {
     "train": dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)),
     "test": dict(zip(LABELS, (329, 74, 160, 1185, 478, 162, 680), strict=True)),
 }
-_WHERE_TO_GET: Final = (
-    "RAF-DB is free for research after a request from an academic address: http://www.whdeng.cn/RAF/model1.html. "
-    "Unpack Image/aligned.zip, Image/original.zip and Annotation/manual.zip in place"
-)
 _KAGGLE_IMAGE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
 _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")
 
@@ -55,20 +51,22 @@ def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[s
 
 
 class RafDbOptions(ExcludingOptions):
-    """Options of both layouts."""
+    """Options of RAF-DB."""
 
+    images: Literal["aligned", "original"] = "aligned"  # 100x100, fitted, or whole photos, warped by their landmarks
     hold_out_valid: bool = True  # false keeps all of train in train
 
 
-class OfficialOptions(RafDbOptions):
-    """Options of the official layout."""
+class RafDb(Reader):
+    """Reader of RAF-DB in both layouts, which are told apart by their files."""
 
-    images: Literal["aligned", "original"] = "aligned"  # 100x100, fitted, or whole photos, warped by their landmarks
-
-
-class RafDbReader(Reader):
-    """Base of the readers of both layouts."""
-
+    kind: ClassVar[str] = "raf_db"
+    title: ClassVar[str] = "RAF-DB"
+    where_to_get: ClassVar[str] = (
+        "RAF-DB is free for research after a request from an academic address: http://www.whdeng.cn/RAF/model1.html. "
+        "Unpack Image/aligned.zip, Image/original.zip and Annotation/manual.zip in place. Kaggle's copy, "
+        "shuvoalok/raf-db-dataset, is read, too; the rights are those of the original"
+    )
     terms: ClassVar[str] = (
         "for non-commercial research under an agreement with its authors, which also covers models trained on it; the "
         "images are from the web, and their owners keep the copyright"
@@ -82,45 +80,48 @@ class RafDbReader(Reader):
 
     def __init__(self, root: Path | str, options: RafDbOptions) -> None:
         super().__init__(root, options)
-        self.hold_out_valid = options.hold_out_valid
-
-    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, adjusted for held-out images; {} without near-duplicates."""
-        return {} if self.exclude_near_duplicates_of else published_counts(hold_out_valid=self.hold_out_valid)
-
-
-class RafDb(RafDbReader):
-    """Reader of RAF-DB in its official layout."""
-
-    kind: ClassVar[str] = "raf_db"
-    title: ClassVar[str] = "RAF-DB"
-    where_to_get: ClassVar[str] = _WHERE_TO_GET
-
-    Options = OfficialOptions
-
-    def __init__(self, root: Path | str, options: OfficialOptions) -> None:
-        super().__init__(root, options)
-        hold_out_valid, images = options.hold_out_valid, options.images
-        self.images = images
+        self.hold_out_valid, self.images = options.hold_out_valid, options.images
         prefixes = [(name, self.prefix_of(name)) for name in _LABEL_FILES]
         present = [f"{prefix}{name}" for name, prefix in prefixes if prefix is not None]
-        if not present:
-            raise self.error(f"no {_LABEL_FILES[0]} in {root}")
-        self._label_by_id = self._read_labels(present[0])
-        self._split_by_id = split_of(self._label_by_id, hold_out_valid=hold_out_valid)
+        self._key_by_id: dict[str, str] = {}  # of Kaggle's copy
+        self._label_by_id = self._read_labels(present[0]) if present else self._numbered_folders()
+        self._split_by_id = split_of(self._label_by_id, hold_out_valid=self.hold_out_valid)
         # archives unpack to Image/aligned/ or Image/aligned/aligned/, so files are found by file name
         self._path_by_name = {
             PurePosixPath(name).name: name
             for name in self.files
-            if f"Image/{images}/" in name or "Annotation/manual/" in name
+            if f"Image/{self.images}/" in name or "Annotation/manual/" in name
         }
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the paper's counts, adjusted for held-out images; {} without near-duplicates."""
+        return {} if self.exclude_near_duplicates_of else published_counts(hold_out_valid=self.hold_out_valid)
 
     def splits(self) -> tuple[str, ...]:
         present = set(self._split_by_id.values())
         return tuple(split for split in ("train", "valid", "test") if split in present)
 
     def path_of(self, sample: Sample) -> str:
+        if self._key_by_id:
+            return self._prefix + sample.key
         return self._path_by_name.get(PurePosixPath(sample.key).name, sample.key)
+
+    def _numbered_folders(self) -> dict[str, str]:
+        """Labels by image id in Kaggle's layout."""
+        matches = [match for name in self.files if (match := _KAGGLE_IMAGE.fullmatch(name))]
+        if not matches:
+            raise self.error(f"neither {_LABEL_FILES[0]} nor DATASET/train/1/*.jpg in {self.root}")
+        if self.images == "original":
+            raise self.error("images=original: Kaggle's copy has aligned images only")
+        self._prefix = matches[0]["prefix"]
+        for match in matches:
+            name = PurePosixPath(match["key"]).stem.removesuffix("_aligned")
+            if match["number"] not in _LABEL_OF:
+                raise self.error(f"class {match['number']!r} of {match['key']}: expected 1 to {len(LABELS)}")
+            if name in self._key_by_id:
+                raise self.error(f"{name} is in two class folders")
+            self._key_by_id[name] = match["key"]
+        return {name: _LABEL_OF[key.split("/")[1]] for name, key in self._key_by_id.items()}
 
     def _read_labels(self, name: str) -> dict[str, str]:
         labels: dict[str, str] = {}
@@ -142,7 +143,7 @@ class RafDb(RafDbReader):
     def _sample(self, name: str) -> Sample:
         split, label = self._split_by_id[name], self._label_by_id[name]
         if self.images == "aligned":
-            return Sample(f"Image/aligned/{name}_aligned.jpg", split, label)
+            return Sample(self._key_by_id.get(name, f"Image/aligned/{name}_aligned.jpg"), split, label)
         path = self._path_by_name.get(f"{name}_manu_attri.txt")
         if path is None:
             raise self.error(f"images=original needs Annotation/manual/{name}_manu_attri.txt, which does not exist")
@@ -151,34 +152,6 @@ class RafDb(RafDbReader):
         except ValueError as error:
             raise self.error(f"{path}: {error}") from error
         return Sample(f"Image/original/{name}.jpg", split, label, landmarks_px=landmarks_px)
-
-
-class RafDbKaggle(RafDbReader):
-    """Reader of RAF-DB in its Kaggle layout."""
-
-    kind: ClassVar[str] = "raf_db_kaggle"
-    title: ClassVar[str] = "RAF-DB (Kaggle copy)"
-    where_to_get: ClassVar[str] = (
-        f"This layout is shuvoalok/raf-db-dataset on Kaggle; the rights are those of the original. {_WHERE_TO_GET}"
-    )
-
-    def __init__(self, root: Path | str, options: RafDbOptions) -> None:
-        super().__init__(root, options)
-        matches = [match for name in self.files if (match := _KAGGLE_IMAGE.fullmatch(name))]
-        if not matches:
-            raise self.error(f"no DATASET/train/1/*.jpg in {root}")
-        self._prefix = matches[0]["prefix"]
-        key_by_id: dict[str, str] = {}
-        for match in matches:
-            name = PurePosixPath(match["key"]).stem.removesuffix("_aligned")
-            if match["number"] not in _LABEL_OF:
-                raise self.error(f"class {match['number']!r} of {match['key']}: expected 1 to {len(LABELS)}")
-            if name in key_by_id:
-                raise self.error(f"{name} is in two class folders")
-            key_by_id[name] = match["key"]
-        label_by_id = {name: _LABEL_OF[key.split("/")[1]] for name, key in key_by_id.items()}
-        for name, split in split_of(label_by_id, hold_out_valid=options.hold_out_valid).items():
-            self._by_split[split].append(Sample(key_by_id[name], split, label_by_id[name]))
 
 
 def parse_landmarks(text: str) -> tuple[Point, ...]:

@@ -71,4 +71,4 @@ def test_raf_db_numbers_and_folders(tmp_path: Path) -> None:
     assert _labels(open_reader("raf_db", tmp_path)) == expected
     for number, name in enumerate(expected, start=1):
         write_image(tmp_path / "kaggle" / "DATASET" / "test" / str(number) / name, FACE)
-    assert _labels(open_reader("raf_db_kaggle", tmp_path / "kaggle")) == expected
+    assert _labels(open_reader("raf_db", tmp_path / "kaggle")) == expected

@@ -54,16 +54,19 @@ def test_crops_of_muxspace_show_the_face_and_doubtful_labels_can_be_left_out(tmp
 def test_both_layouts_of_raf_db_have_the_same_images_in_the_same_splits(tmp_path: Path) -> None:
     counts = dict.fromkeys(LABELS, 9) | {"happiness": 21}  # a tenth of nine is no face, of 21 two
     official = open_reader("raf_db", make_raf_db(tmp_path / "official", counts, originals=False))
-    kaggle = open_reader("raf_db_kaggle", make_raf_db_kaggle(tmp_path / "kaggle", counts))
+    kaggle = open_reader("raf_db", make_raf_db_kaggle(tmp_path / "kaggle", counts))
     assert Counter(sample.label for sample in official.samples("valid")) == {"happiness": 2}
     assert len(official.samples("test")) == 6 * len(LABELS)
     for split in ("train", "valid", "test"):
         ours = {Path(sample.key).name: sample.label for sample in official.samples(split)}
         assert ours == {Path(sample.key).name: sample.label for sample in kaggle.samples(split)}
+        assert {kaggle.crop(sample).shape for sample in kaggle.samples(split)} == {(112, 112, 3)}
+    with pytest.raises(DatasetError, match="images=original: Kaggle's copy has aligned images only"):
+        open_reader("raf_db", tmp_path / "kaggle", images="original")
     train = tmp_path / "kaggle" / "DATASET" / "train"
     shutil.copy(train / "1" / "train_00001_aligned.jpg", train / "5" / "train_00001_aligned.jpg")
     with pytest.raises(DatasetError, match="train_00001 is in two class folders"):
-        open_reader("raf_db_kaggle", tmp_path / "kaggle")
+        open_reader("raf_db", tmp_path / "kaggle")
 
 
 def test_aligned_images_are_fitted_and_originals_warped_by_their_landmarks_in_either_order(tmp_path: Path) -> None:

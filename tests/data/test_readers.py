@@ -12,11 +12,11 @@ import pytest
 
 from mien.data.contract import CROP_PX
 from mien.data.errors import DatasetError
-from mien.data.readers.base import Reader, index_sha256, open_reader, readers
+from mien.data.readers.base import Reader, index_sha256, kinds, open_reader, reader_of
 from tests.support import data_sets
 from tests.support.data_sets import copy_brighter, make_all_different, make_folders
 
-KINDS = list(readers())
+KINDS = kinds()
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -31,13 +31,13 @@ def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_an_empty_folder_is_rejected_with_the_place_to_get_the_set(kind: str, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=re.escape(str(tmp_path))) as caught:
         open_reader(kind, tmp_path)
-    assert readers()[kind].where_to_get in str(caught.value)
+    assert reader_of(kind).where_to_get in str(caught.value)
     with pytest.raises(DatasetError, match=f"{kind}: no option 'shade', expected one of "):
         open_reader(kind, tmp_path, shade="gray")
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind, reader in readers().items() if "exclude_near_duplicates_of" in reader.Options.model_fields]
+    "kind", [kind for kind in kinds() if "exclude_near_duplicates_of" in reader_of(kind).Options.model_fields]
 )
 def test_images_that_resemble_one_of_another_split_are_left_out_and_counted(kind: str, tmp_path: Path) -> None:
     root = getattr(data_sets, f"make_{kind}")(tmp_path)

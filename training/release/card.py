@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mien.data.readers.base import readers
+from mien.data.readers.base import kinds, reader_of
 from mien.models.manifest import Manifest, SplitMetrics
 from mien.training.wording import markdown_table, markdown_template, most_confused, scores_table, title_of
 
@@ -43,8 +43,8 @@ def _evaluate_command(manifest: Manifest, kind: str, split: str) -> str:
 
 def _limitations(manifest: Manifest) -> str:
     """Limitations of the training sets, and the most frequent confusion."""
-    kinds = dict.fromkeys(name.split("/")[0] for name in manifest.learned_from)
-    limits, scored = [readers()[kind].limits for kind in kinds if kind in readers()], manifest.metrics[0]
+    names = dict.fromkeys(name.split("/")[0] for name in manifest.learned_from)
+    limits, scored = [reader_of(kind).limits for kind in names if kind in kinds()], manifest.metrics[0]
     if worst := most_confused(np.array(scored.confusion), manifest.labels):
         place = f"of the faces on {scored.data} {scored.split}, {scored.prior}"
         limits.append(f"The most frequent confusion is {worst} {place}.")

@@ -27,7 +27,7 @@ import numpy as np
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array, contract_id
-from mien.data.readers.base import readers
+from mien.data.readers.base import reader_of
 from mien.models.manifest import (
     ARTIFACTS_DIR,
     MANIFEST_NAME,
@@ -268,7 +268,7 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
 def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
     """License of the weights, with the terms of their data sets (`kind/split`) and of third-party weights."""
     kinds = dict.fromkeys(name.partition("/")[0] for name in learned_from)
-    sets = "; ".join(f"{readers()[kind].title}: {readers()[kind].terms}" for kind in kinds)
+    sets = "; ".join(f"{reader_of(kind).title}: {reader_of(kind).terms}" for kind in kinds)
     foreign = "".join(f" Initialized from {name}: {terms}." for name, terms in weight_terms.items())
     return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
 
