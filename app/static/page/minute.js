@@ -5,7 +5,7 @@ import { LABELS, percent, plotColor } from "./labels.js";
 import { drawThumb } from "./people.js";
 import { SPAN_MS, plot } from "./timeline.js";
 
-const [WIDE, TALL, THUMB, GAP] = [1200, 630, 200, 24];
+const [WIDE, TALL, THUMB, GAP] = [1200, 630, 260, 24];
 const INK = "#1c2424";
 
 /** Keeps the moments; an observer of the live view. */
@@ -44,14 +44,14 @@ export class Minute {
   draw(moments, now) {
     const canvas = Object.assign(document.createElement("canvas"), { width: WIDE, height: TALL });
     const context = canvas.getContext("2d");
-    const write = (text, x, y, font) => {
-      Object.assign(context, { font: `${font} system-ui, sans-serif`, fillStyle: INK, textBaseline: "alphabetic", textAlign: "left", direction: "ltr" });
+    const write = (text, x, y, font, textAlign = "left") => {
+      Object.assign(context, { font: `${font} system-ui, sans-serif`, fillStyle: INK, textBaseline: "alphabetic", textAlign, direction: "ltr" });
       context.fillText(text, x, y);
     };
     context.fillStyle = "#f5f6f4";
     context.fillRect(0, 0, WIDE, TALL);
     write("My minute", GAP, 58, "700 40px");
-    write("Mien reads expressions, not feelings", WIDE - 470, 56, "400 26px");
+    write("Mien reads expressions, not feelings", WIDE - GAP, 56, "400 26px", "right");
     const side = Math.min(THUMB, (WIDE - GAP) / moments.length - GAP);
     moments.forEach(({ label, at, confidence, canvas: thumb }, index) => {
       const x = GAP + index * (side + GAP);
@@ -64,12 +64,14 @@ export class Minute {
     const people = [...this.live.people.people.values()].slice(0, 2);
     people.forEach((person, index) => {
       const height = 150 / people.length;
+      context.fillStyle = "#e9ecea";
+      context.fillRect(GAP, TALL - 180 + index * height, WIDE - 2 * GAP, height - 6);
       const strip = Object.assign(document.createElement("canvas"), { width: WIDE - 2 * GAP, height: height - 6 });
       plot(strip.getContext("2d"), person.timeline.history, { width: strip.width, height: strip.height, ratio: 2, ink: INK, now, threshold: 0 });
       context.drawImage(strip, GAP, TALL - 180 + index * height);
     });
     write("60 s ago", GAP, TALL - 6, "400 18px");
-    write("now", WIDE - GAP - 36, TALL - 6, "400 18px");
+    write("now", WIDE - GAP, TALL - 6, "400 18px", "right");
     return canvas;
   }
 }
