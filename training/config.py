@@ -90,6 +90,12 @@ class DataSource(StrictModel):
     fraction: float = Field(
         1.0, gt=0, le=1, description="share of each class; smaller shares are subsets of larger ones"
     )
+    share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="share of the faces in each epoch, in training; default: in proportion to its size",
+    )
     fold: FoldConfig | None = Field(None, description="part of the split for cross-validation")
 
     def resolved_root(self) -> Path:
@@ -131,6 +137,9 @@ class DataConfig(StrictModel):
         """Give each reader the classes, so that evaluation and the card know them, too."""
         if self.valid is not None and self.valid.target == "teacher":
             raise ValueError(f"{self.valid.kind}: validation needs labels, found target teacher")
+        shares = [source.share for source in self.train if source.share is not None]
+        if sum(shares) >= 1 or len(shares) == len(self.train):
+            raise ValueError(f"shares {shares}: expected a sum below 1, and a source without one that has the rest")
         for source in self.sources:
             if source.split == "test":
                 raise ValueError(

@@ -372,6 +372,8 @@ class FaceBatches(Dataset[FaceBatch]):
     def __init__(self, faces: Split, recipe: Recipe) -> None:
         self.faces, self.recipe = faces, recipe
         self.steps_per_epoch = len(faces) // recipe.batch_size
+        self._sizes = [len(part) for part in getattr(faces.crops, "datasets", [faces.crops])]
+        self._counts = epoch_counts(self._sizes, [source.share for source in recipe.data.train])
         self._epoch, self._order = -1, np.empty(0, int)
         self._augment: Augment | None = None
 
@@ -380,10 +382,20 @@ class FaceBatches(Dataset[FaceBatch]):
         epoch, number = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             sampler, self._epoch = self.recipe.data.sampler, epoch
-            self._order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=sampler)
+            sources = None if self._counts is None else [*zip(self._sizes, self._counts, strict=True)]
+            labels, seed = self.faces.labels, self.recipe.seed
+            self._order = epoch_order(labels, seed=seed, epoch=epoch, sampler=sampler, sources=sources)
         size = self.recipe.batch_size
         positions = range(number * size, (number + 1) * size)
         return epoch, positions, self._order[positions.start : positions.stop]
+
+    @property
+    def frequencies(self) -> Array:
+        """Mean target of the faces of an epoch, (K,); if the sampler draws by class, of one without it."""
+        counts = self._sizes if self._counts is None else self._counts
+        draws = np.repeat(np.divide(counts, self._sizes, dtype=np.float32), self._sizes)
+        frequencies: Array = (self.faces.targets * draws[:, None]).mean(axis=0)
+        return frequencies
 
     def keys(self, step: int) -> list[str]:
         """Keys of the faces in the batch of a step, to find the cause of a loss that is not finite."""
@@ -406,7 +418,30 @@ def seed_of(seed: int, epoch: int, position: int) -> int:
     return int(np.random.SeedSequence([seed, epoch, position]).generate_state(1)[0])
 
 
-def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:
+def epoch_counts(sizes: Sequence[int], shares: Sequence[float | None]) -> list[int] | None:
+    """How many faces of each source an epoch has; None if it has each face once.
+
+    Args:
+        sizes: number of faces of each source, whose sum is that of an epoch.
+        shares: part of the epoch; sources without one have the rest, in proportion to their sizes.
+    """
+    if not any(shares):
+        return None
+    rest = 1 - sum(share or 0 for share in shares)
+    others = sum(size for size, share in zip(sizes, shares, strict=True) if share is None)
+    parts = [share or size / others * rest for size, share in zip(sizes, shares, strict=True)]
+    counts: list[int] = np.diff(np.rint(np.cumsum(parts) * sum(sizes)).astype(int), prepend=0).tolist()
+    return counts
+
+
+def epoch_order(
+    labels: Array,
+    *,
+    seed: int,
+    epoch: int,
+    sampler: Sampler = "instance",
+    sources: Sequence[tuple[int, int]] | None = None,
+) -> Array:
     """Order of the faces in an epoch, (N,) indices; equal seeds and epochs give equal orders.
 
     Args:
@@ -414,16 +449,29 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
         seed, epoch: seed of the random generator.
         sampler: `instance` visits every face once. `class` and `square_root` draw with replacement, with equal
             probability per class or proportional to the square root of its size. Source: Kang et al. 2020, section 4.1.
+        sources: number of faces of each source, in order, and how many of them to draw; all faces of a source are
+            drawn before one is drawn again. Default: all faces are of one source.
     """
     draw = np.random.default_rng([seed, epoch])
+    if sources is None:
+        return _draw(labels, len(labels), sampler, draw)
+    order, start = [], 0
+    for size, count in sources:
+        order.append(start + _draw(labels[start : start + size], count, sampler, draw))
+        start += size
+    return draw.permutation(np.concatenate(order))
+
+
+def _draw(labels: Array, count: int, sampler: Sampler, draw: np.random.Generator) -> Array:
     if sampler == "instance":
-        return draw.permutation(len(labels))
+        rounds = [draw.permutation(len(labels)) for _ in range(math.ceil(count / len(labels)))]
+        return np.concatenate([np.empty(0, int), *rounds])[:count]
     classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
     share = counts.astype(np.float64) ** (0.0 if sampler == "class" else 0.5)
     known = classes >= 0
     share[known] *= counts[known].sum() / share[known].sum()
     share[~known] = counts[~known]
-    return draw.choice(len(labels), size=len(labels), p=(share / counts)[place] / len(labels))
+    return draw.choice(len(labels), size=count, p=(share / counts)[place] / len(labels))
 
 
 def mix(crops: Tensor, targets: Tensor, config: MixConfig) -> tuple[Tensor, Tensor]:

@@ -48,8 +48,8 @@ def train(recipe: Recipe, out: Path) -> Path:
         torch.no_grad()(autocast(Teachers(recipe.distillation, faces.classes).to(device).eval())) if teachers else None
     )
     forward: Any = autocast(torch.compile(network) if recipe.runtime.compile else network)
-    log_prior = torch.from_numpy(np.log(np.maximum(faces.targets.mean(axis=0), 1e-6))).to(device)
     batches = FaceBatches(faces, recipe)
+    log_prior = torch.from_numpy(np.log(np.maximum(batches.frequencies, 1e-6))).to(device)
     optimizer = build_optimizer(network.backbone, optim)
     scheduler = build_scheduler(optimizer, optim, epochs=recipe.epochs, steps_per_epoch=batches.steps_per_epoch)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)

@@ -1,4 +1,4 @@
-"""AffectNet, muxspace, RAF-DB and photos, on drawn sets in their layouts."""
+"""AffectNet, expressions, muxspace, RAF-DB and photos, on drawn sets in their layouts."""
 
 import shutil
 from collections import Counter
@@ -16,6 +16,7 @@ from tests.support.data_sets import (
     draw_face,
     landmarks_68,
     make_affectnet,
+    make_expressions,
     make_muxspace,
     make_photos,
     make_raf_db,
@@ -101,3 +102,36 @@ def test_photos_are_aligned_by_the_table_that_labeling_writes_and_unusable_faces
     assert open_reader("photos", tmp_path, min_face_px=100).left_out("train") == elsewhere | {"smaller than 100 px": 3}
     sample, photo = reader.samples("train")[0], decode((tmp_path / "000.png").read_bytes())
     assert np.array_equal(reader.crop(sample), align(photo, np.asarray(sample.landmarks_px, dtype=np.float32)))
+
+
+def test_labeled_photos_have_the_face_at_the_point_and_shares_by_certainty(tmp_path: Path) -> None:
+    root = make_expressions(tmp_path)
+    web, press = (open_reader("expressions", root, part=part) for part in ("web", "press"))
+    assert [sample.label for sample in web.samples("train")] == list(LABELS)
+    first = web.samples("train")[0]
+    assert (first.key, first.attributes) == ("photos/000.png#001", {"person": "source/0"})
+    assert first.distribution == pytest.approx([0.94, *[0.01] * 6])
+    assert np.abs(web.crop(first)[20:92, 20:92].astype(int) - draw_face("surprise", 0)[0][20:92, 20:92]).mean() < 30
+    fear, surprise = press.samples("train")[1], press.samples("train")[0]
+    assert (surprise.key, surprise.label) == ("people/faces/007.png#001", "surprise")
+    assert surprise.distribution == pytest.approx([0.6, 0.3, *[0.02] * 5])
+    assert fear.distribution == pytest.approx([0.02, 0.6, 0.3, *[0.02] * 4])
+    two = open_reader("expressions", root, part="press", classes=["fear", "surprise"]).samples("train")
+    assert [sample.distribution for sample in two] == [
+        pytest.approx([1 / 3, 2 / 3]), pytest.approx([0.6 / 0.62, 0.02 / 0.62])
+    ]  # fmt: skip
+
+
+def test_a_labeled_face_that_was_not_detected_is_counted(tmp_path: Path) -> None:
+    table = make_expressions(tmp_path) / "labels.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("000.png,172", "000.png,235"), encoding="utf-8")
+    reader = open_reader("expressions", tmp_path)
+    assert reader.left_out("train") == {"no face found": 1}
+    assert len(reader.samples("train")) == 6
+
+
+def test_labeled_photos_without_landmarks_have_no_split(tmp_path: Path) -> None:
+    (make_expressions(tmp_path) / "faces.csv").unlink()
+    reader = open_reader("expressions", tmp_path)
+    with pytest.raises(DatasetError, match=r"no split 'train' in .*faces\.csv written by `mien label`"):
+        reader.samples("train")

@@ -87,6 +87,9 @@ RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
     ("kind", "file", "was", "becomes", "complaint"),
     [
         ("affectnet", "training.csv", ",0,0.1", ",-1,0.1", r"training.csv line 2: KeyError\(-1\)"),
+        ("expressions", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
+        ("expressions", "labels.csv", ",certain,", ",sure,", r"labels.csv line 2: KeyError\('sure'\)"),
+        ("expressions", "faces.csv", "20,20,80,80,", "20,20,80,-,", "faces.csv line 2"),
         ("ferplus", "FER2013Train/label.csv", r",0\n", r"\n", "label.csv line 1: expected .* 10 vote counts"),
         ("muxspace", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 8", "line 1.*1` to 7"),

@@ -265,3 +265,30 @@ def make_photos(root: Path) -> Path:
         rows.append((f"{number:03}.png", 0, 40, 20, 80, 80, 0.95, *numbers))
     write_csv(root / "labels.csv", rows)
     return root
+
+
+def make_expressions(root: Path) -> Path:
+    """Write seven web photos and two press photos of two faces each, of which one is labeled. Returns `root`."""
+    points = (f"{name}_{axis}" for name in LANDMARKS for axis in "xy")
+    faces: list[tuple[object, ...]] = [("file", "face", "x", "y", "width", "height", *points)]
+    web: list[tuple[object, ...]] = [("file", "face_x", "face_y", "label", "second", "certainty", "raters", "source")]
+    press: list[tuple[object, ...]] = [("set", "file", "face_x", "face_y", "label", "second", "certainty")]
+    for number in range(9):
+        label, other = LABELS[number % 7], LABELS[(number + 1) % 7]
+        name = f"{number:03}.png"
+        file = f"photos/{name}" if number < 7 else f"people/faces/{name}"
+        photo = np.full((120, 240, 3), 120, np.uint8)
+        for place, shown in enumerate((other, label)):
+            face, landmarks = draw_face(shown, number, size_px=80)
+            left = 20 + 110 * place
+            photo[20:100, left : left + 80] = face
+            numbers = [round(float(value), 1) for value in (landmarks + np.array([left, 20])).reshape(-1)]
+            faces.append((file, place, left, 20, 80, 80, *numbers))
+        write_image(root / file, photo)
+        if number < 7:
+            web.append((name, 172, 63, label, "", "certain", 1, f"source/{number // 2}"))
+        else:
+            press.append(("people", f"faces/{name}", 172, 63, label, other, "arguable"))
+    for table, rows in (("faces.csv", faces), ("labels.csv", web), ("press_labels.csv", press)):
+        write_csv(root / table, rows)
+    return root

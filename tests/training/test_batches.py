@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from mien.data.contract import decode
-from mien.training.config import DataSource, LossConfig, MixConfig
-from mien.training.data import FaceBatches, Split, epoch_order, join, mix, read_split
+from mien.data.contract import LABELS, decode
+from mien.training.config import DataConfig, DataSource, LossConfig, MixConfig
+from mien.training.data import FaceBatches, Split, epoch_counts, epoch_order, join, mix, read_split
 from mien.training.distill import cross_entropy
 from tests.support.data_sets import write_image
 from tests.support.training import data_of, drawn_faces, small_recipe
@@ -64,6 +64,41 @@ def test_a_face_is_drawn_in_another_order_and_augmented_differently_each_time(ro
     assert len(torch.unique(rare, dim=0)) == len(rare)
     assert torch.equal(batches[0].crops, again[0].crops)
     assert batches.keys(0) == [part.keys[index] for index in orders[0]]
+
+
+def test_a_source_with_a_share_has_it_in_each_epoch_and_all_its_faces_before_one_repeats() -> None:
+    sizes, shares = (80, 5, 15), (None, 0.3, None)
+    counts = epoch_counts(sizes, shares)
+    assert counts == [59, 30, 11]
+    labels = np.zeros(100, int)
+    orders = [epoch_order(labels, seed=0, epoch=epoch, sources=[*zip(sizes, counts, strict=True)]) for epoch in (0, 1)]
+    assert not np.array_equal(*orders)
+    drawn = np.bincount(orders[0], minlength=100)
+    assert drawn[80:85].tolist() == [6] * 5
+    assert drawn[:80].max() == drawn[85:].max() == 1
+    assert np.std(np.flatnonzero((orders[0] >= 80) & (orders[0] < 85))) > 20, "spread over the epoch"
+    assert epoch_counts(sizes, [None] * 3) is None
+
+
+def test_batches_and_the_frequencies_of_their_labels_follow_the_shares(root: Path) -> None:
+    data = data_of(root)
+    (source,) = data["train"]
+    others = [name for name in LABELS if name not in ("fear", "anger")]
+    two = source | {"options": {"classes": ["fear", "anger"], "ignore": others}, "share": 0.5}
+    recipe = small_recipe(root, batch_size=10, data=data | {"train": [source, two]})
+    parts = [read_split(part) for part in recipe.data.train]
+    batches = FaceBatches(join(parts), recipe)
+    keys = [key for step in range(batches.steps_per_epoch) for key in batches.keys(step)]
+    expected = 0.5 + 0.5 * parts[0].targets[:, [1, 5]].sum() / len(parts[0])
+    assert np.mean(["fear" in key or "anger" in key for key in keys]) == pytest.approx(expected, abs=0.1)
+    assert batches.frequencies[[1, 5]].sum() == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize("shares", [(0.6, 0.4, None), (0.5, 0.2, 0.2)])
+def test_shares_leave_a_part_of_the_epoch_for_a_source_without_one(shares: tuple[float | None, ...]) -> None:
+    sources = [{"kind": "folders", "split": "train", "share": share} for share in shares]
+    with pytest.raises(ValueError, match="expected a sum below 1, and a source without one that has the rest"):
+        DataConfig.model_validate({"train": sources, "valid": None})
 
 
 def test_a_spawned_worker_gets_the_files_of_cached_crops_and_not_their_pixels(root: Path) -> None:

@@ -1,0 +1,117 @@
+"""Faces of web pictures and press photos, labeled by a general vision-language model, for training.
+
+Layout: `labels.csv` with `file` in `photos/`, and `press_labels.csv` with `file` in the folder `set`: `muxspace/` and
+`people/`, which may be links to those sets. Both give a point of each face (`face_x`, `face_y`, pixels), `label`,
+`second` (the rival of an arguable label) and `certainty`. `faces.csv` has the landmarks:
+
+    mien label path/to/expressions --symlinks follow --out found --write csv
+    cp found/labels.csv path/to/expressions/faces.csv
+
+A label has a share of 0.94 if it is certain, and 0.6 beside 0.3 for the second if it is arguable; the other expressions
+have equal parts of the rest. Recipes learn the shares with `target: votes`.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+
+from mien.data.contract import LABELS, parse_label
+from mien.data.readers.base import Point, Reader, ReaderOptions, Sample
+from mien.data.readers.photos import landmarks_of
+
+FACES: Final = "faces.csv"
+_TABLES: Final = {"web": "labels.csv", "press": "press_labels.csv"}
+_SHARES: Final = {"certain": (0.94, 0.0), "arguable": (0.6, 0.3)}  # of label and second
+_Found = tuple[tuple[float, float, float, float], tuple[Point, ...]]  # box and landmarks
+
+
+class ExpressionsOptions(ReaderOptions):
+    """Options of expressions."""
+
+    part: Literal["web", "press"] = "web"
+
+
+class Expressions(Reader):
+    """Reader of the labeled web and press faces; `person` is the source of a web picture, whose persons repeat."""
+
+    kind: ClassVar[str] = "expressions"
+    title: ClassVar[str] = "labeled faces of web and press photos"
+    where_to_get: ClassVar[str] = (
+        "Pictures of people with labels.csv, and faces.csv written by `mien label`; the module docstring of "
+        "data/readers/expressions.py describes both"
+    )
+    terms: ClassVar[str] = "pictures of the web and of the press, whose owners keep the copyright"
+    limits: ClassVar[str] = (
+        "The web and press faces were labeled by a general vision-language model, not by people; most web faces are "
+        "posed, and fear, disgust and surprise are rare among them."
+    )
+
+    Options = ExpressionsOptions
+
+    def __init__(self, root: Path | str, options: ExpressionsOptions) -> None:
+        super().__init__(root, options)
+        self._table = _TABLES[options.part]
+        self._prefix = self.folder_of(self._table)
+
+    def splits(self) -> tuple[str, ...]:
+        """Return train, as labels of a model cannot be used for evaluation; nothing without the landmarks."""
+        return ("train",) if self._prefix + FACES in self.files else ()
+
+    def path_of(self, sample: Sample) -> str:
+        return self._prefix + sample.key.rpartition("#")[0]
+
+    def _read_split(self, split: str) -> list[Sample]:
+        found: defaultdict[str, list[_Found]] = defaultdict(list)
+        for file, face in self.rows(self._prefix + FACES, _detected):
+            if face is not None:
+                found[file].append(face)
+
+        def sample(row: dict[str, str]) -> Sample | None:
+            file = f"{row.get('set', 'photos')}/{row['file']}"
+            label = parse_label(row["label"], LABELS)
+            second = parse_label(row["second"], LABELS) if row["second"] else None
+            number = _face_at(found[file], float(row["face_x"]), float(row["face_y"]))
+            if number is None:
+                self._left_out[split]["no face found"] += 1
+                return None
+            shares = self._shares(label, second, row["certainty"])
+            person = {"person": row["source"]} if "source" in row else {}
+            landmarks = found[file][number][1]
+            return Sample(f"{file}#{number:03}", split, label, shares, landmarks, attributes=person)
+
+        return [face for face in self.rows(self._prefix + self._table, sample) if face is not None]
+
+    def _shares(self, label: str, second: str | None, certainty: str) -> tuple[float, ...] | None:
+        """Share of each class; None for a label that is not among them."""
+        if label not in self.labels:
+            return None
+        named: Mapping[str | None, float] = dict(zip((second, label), _SHARES[certainty][::-1], strict=True))
+        rest = 1 - sum(share for name, share in named.items() if name is not None)
+        others = [name for name in LABELS if not named.get(name)]
+        shares = np.array([named.get(name) or rest / len(others) for name in self.labels])
+        return tuple((shares / shares.sum()).tolist())
+
+
+def _detected(row: dict[str, str]) -> tuple[str, _Found | None]:
+    if not row["face"]:
+        return row["file"], None
+    x, y, width, height = (float(row[name]) for name in ("x", "y", "width", "height"))
+    return row["file"], ((x, y, width, height), landmarks_of(row))
+
+
+def _face_at(faces: list[_Found], x: float, y: float) -> int | None:
+    """Number of the face whose box contains a point, of several the one with the nearest center."""
+
+    def distance(number: int) -> float:
+        left, top, width, height = faces[number][0]
+        return math.hypot(left + width / 2 - x, top + height / 2 - y)
+
+    def contains(number: int) -> bool:
+        left, top, width, height = faces[number][0]
+        return left <= x <= left + width and top <= y <= top + height
+
+    return min(filter(contains, range(len(faces))), key=distance, default=None)
