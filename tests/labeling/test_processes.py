@@ -1,0 +1,175 @@
+"""Labeling in one process per core: the files of one process, and workers that die, are interrupted or lack memory."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.labeling import make_photos
+from mien.app.inference.classifier import CPU
+from mien.app.labeling import executors
+from mien.app.labeling.executors import BATCH, Here, Processes, Setup, Task, local_executor
+from mien.app.labeling.inputs import Item
+from mien.app.labeling.journal import Result
+from mien.app.labeling.options import LabelOptions
+from mien.app.settings import Settings
+from tests.labeling.conftest import Mien, labeled, resize, tree
+from tests.support import ROOT, eventually
+from tests.support.albums import write_photos, write_video
+
+OUTPUTS = ("--write", "csv,annotated,crops,report,episodes")
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes already for a few photos."""
+    monkeypatch.setattr(executors, "_PER_PROCESS", 2)
+
+
+@pytest.fixture
+def setup(settings: Settings, tmp_path: Path) -> Setup:
+    (tmp_path / "out").mkdir()
+    return Setup(settings, LabelOptions(out=tmp_path / "out"))
+
+
+def tasks_of(photos: Path, size: int = BATCH) -> list[Task]:
+    items = [(Item(path.name, os.fsencode(path), 1, "1"), 0) for path in sorted(photos.iterdir())]
+    return [items[first : first + size] for first in range(0, len(items), size)]
+
+
+def run(executor: Processes, tasks: list[Task]) -> dict[str, Result]:
+    return {result.name: result for part in executor.run(tasks) for result in part}
+
+
+@pytest.mark.usefixtures("many")
+def test_processes_give_the_bytes_of_one_process(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    write_photos(photos, *(f"more/{number}.jpg" for number in range(20)))
+    for name in ("a.avi", "b.avi"):
+        write_video(photos / name, frames=6)
+    (photos / "broken.jpg").write_bytes(b"\xff\xd8\xff")
+    mien.label(photos, *OUTPUTS, "--workers", "1", out=tmp_path / "one", exit_code=3)
+    mien.label(photos, *OUTPUTS, "--workers", "2", exit_code=3)
+    assert tree(mien.out) == tree(tmp_path / "one")
+
+
+def test_a_killed_process_costs_a_repeat_of_its_batch(setup: Setup, photos: Path) -> None:
+    executor, killed, results = Processes(setup, 2), False, {}
+    for part in executor.run(tasks_of(photos, 1)):
+        results |= {result.name: result.status for result in part}
+        if part and not killed:
+            os.kill(executor._running[0].process.pid, signal.SIGKILL)
+            killed = True
+    assert results == {f"{number}.jpg": "ok" for number in range(5)}
+
+
+def test_a_photo_that_kills_three_processes_is_an_error_and_the_others_are_labeled(
+    setup: Setup, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "_AHEAD", 1)
+    executor, deaths = Processes(setup, 1), 0
+    give = executor._give
+
+    def give_and_kill() -> bool:
+        nonlocal deaths
+        is_open = give()
+        for worker in executor._running:
+            if worker.attempts and any(item.name == "2.jpg" for item, _ in worker.attempts[0].task):
+                os.kill(worker.process.pid, signal.SIGKILL)
+                deaths += worker.is_ready
+                worker.process.join()
+        return is_open
+
+    monkeypatch.setattr(executor, "_give", give_and_kill)
+    results = run(executor, tasks_of(photos))
+    assert {name: result.status for name, result in results.items() if result.status != "ok"} == {"2.jpg": "error"}
+    assert (len(results), deaths) == (5, 3)
+    assert "3 worker processes died" in str(results["2.jpg"].error)
+
+
+def test_a_script_without_a_guard_gets_an_error_and_not_more_processes(mien: Mien, photos: Path) -> None:
+    script = mien.out.with_name("script.py")
+    script.write_text(
+        "from pathlib import Path\n"
+        "from mien.app.labeling import executors, progress, run\n"
+        "from mien.app.labeling.options import LabelOptions\n"
+        "from mien.app.settings import InferenceSettings\n"
+        "executors._PER_PROCESS = 1\n"
+        f"options = LabelOptions(inputs=[{str(photos)!r}], out=Path({str(mien.out)!r}), workers=2)\n"
+        "run.label(options, InferenceSettings.load(), progress.Reporter())\n"
+    )
+    command = [sys.executable, script]
+    done = subprocess.run(command, cwd=ROOT, env=mien.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "A script that labels needs `if __name__" in done.stderr.splitlines()[-1]
+
+
+def test_an_interrupt_ends_all_processes_and_a_rerun_completes(mien: Mien, tmp_path: Path) -> None:
+    make_photos(tmp_path / "photos", write_photos(tmp_path / "ten", count=10), 450)
+    command = ("label", tmp_path / "photos", "--out", mien.out, "--workers", "2", "--write", "csv")
+    driver = mien.start(*command)
+    eventually(lambda: labeled(mien.out) or driver.poll())
+    children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+    assert len(children) >= 2
+    os.kill(driver.pid, signal.SIGINT)
+    driver.communicate(timeout=30)
+    assert driver.returncode == 4
+    eventually(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()])
+    assert 0 < labeled(mien.out) < 450
+    assert mien(*command).exit_code == 0
+    assert labeled(mien.out) == 450
+
+
+@pytest.mark.usefixtures("many")
+def test_a_full_disk_ends_all_processes(mien: Mien, tmp_path: Path, small_disk: Path) -> None:
+    photos, out = write_photos(tmp_path / "many", count=80), small_disk / "out"
+    command = (photos, "--write", "csv,annotated,crops", "--workers", "2")
+    resize(small_disk, "1000k")
+    full = mien.run(*command, out=out)
+    assert (full.exit_code, "no space left" in full.stderr) == (6, True), full.stderr
+    resize(small_disk, "64m")
+    assert "already labeled" in mien.run(*command, out=out).stderr
+
+
+@pytest.mark.parametrize(
+    ("work", "cores", "gigabytes", "provider", "processes"),
+    [
+        ((0, 1), 16, 64, CPU, 1),
+        ((0, 20), 16, 64, CPU, 1),
+        ((0, 1_000), 16, 64, CPU, 5),
+        ((0, 100_000), 16, 64, CPU, 16),
+        ((0, 100_000), 2, 64, CPU, 2),  # as of a quota of 1.5
+        ((0, 100_000), 16, 1, CPU, 3),
+        ((1, 0), 16, 64, CPU, 1),
+        ((3, 0), 16, 64, CPU, 3),
+        ((0, 100_000), 16, 64, "CUDAExecutionProvider", 1),
+    ],
+)
+def test_as_many_processes_as_cores_memory_and_work(
+    setup: Setup,
+    monkeypatch: pytest.MonkeyPatch,
+    work: tuple[int, int],
+    cores: int,
+    gigabytes: int,
+    provider: str,
+    processes: int,
+) -> None:
+    monkeypatch.setattr(executors, "cores", lambda: cores)
+    monkeypatch.setattr(executors, "_free_bytes", lambda: gigabytes * 10**9)
+    executor = local_executor(setup, {"provider": provider}, *work)
+    assert isinstance(executor, Here if processes == 1 else Processes)
+    assert processes in (1, executor.workers)
+
+
+def test_a_video_on_more_cores_is_labeled_by_as_many_threads(
+    mien: Mien, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_video(folder / "a.avi", frames=8)
+    threads, real = set[int](), executors.ThreadPoolExecutor
+    monkeypatch.setattr(
+        executors, "ThreadPoolExecutor", lambda count, **names: threads.add(count) or real(count, **names)
+    )
+    assert len(mien.label(folder, "--workers", "3", "--write", "csv")) == 8
+    assert threads == {3}
