@@ -22,11 +22,12 @@ import PIL.Image
 from mien.app.errors import InvalidFace, InvalidRequest, ProviderUnavailable
 from mien.app.inference.boxes import detection_of
 from mien.app.inference.classifier import CPU
+from mien.app.inference.decode import decode_pixels
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import FACES, Box, Detection, Face, Photo
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import Array, EmptyImage, ImageTooLarge
-from mien.data.contract.decode import decode, upright_rgb
+from mien.data.contract.decode import upright_rgb
 from mien.data.errors import MienError
 
 Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
@@ -109,7 +110,7 @@ class Faces(list[Face]):
 
         source = Path(self._source).read_bytes() if isinstance(self._source, str) else self._source
         limit = self.width * self.height
-        pixels = decode(source, max_pixels=limit) if isinstance(source, bytes) else source
+        pixels = decode_pixels(source, limit) if isinstance(source, bytes) else source
         if pixels.shape[:2] != (self.height, self.width):
             raise InvalidRequest(
                 f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "

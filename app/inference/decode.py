@@ -15,10 +15,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from PIL import Image
+
 from mien.app.inference.search import is_tiled
 from mien.app.settings import InferenceSettings
-from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage
-from mien.data.contract.decode import Probe, open_image, probe, tiff_entries, upright_rgb
+from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode
+from mien.data.contract.decode import BROKEN, Probe, open_image, probe, tiff_entries, upright_rgb
 
 # Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
 SMALL_PX: Final = 5_000_000
@@ -44,6 +47,7 @@ _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _START_OF_SCAN: Final = 0xDA
 _APP1: Final = 0xE1
 _END_OF_IMAGE: Final = 0xD9
+_MAX_MISSING: Final = 0.5  # part of a photo whose end is missing
 _WITHOUT_LENGTH: Final = (0x01, 0xD8)
 _SEQUENTIAL_FRAMES: Final = (0xC0, 0xC1)
 _FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC))
@@ -54,11 +58,15 @@ _TIFF: Final = (b"II\x2a\0", b"MM\0\x2a", b"II\x2b\0", b"MM\0\x2b")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size."""
+    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size.
+
+    notes: codes of `NOTES`.
+    """
 
     image: Array
     width: int
     height: int
+    notes: tuple[str, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -90,8 +98,42 @@ def decode_image(
             admit(size)
         reduced = reduced and not is_tiled(size.width, size.height, settings)
         least_px = settings.detection_max_px if reduced else None
-        pixels = upright_rgb(image, max_pixels=settings.max_pixels, reduce_to_px=least_px, keep=False)
-    return Decoded(pixels, size.width, size.height)
+        pixels, notes = _pixels(image, payload, settings.max_pixels, least_px)
+    return Decoded(pixels, size.width, size.height, notes)
+
+
+def decode_pixels(payload: bytes, max_pixels: int) -> Array:
+    """Decode one image as `decode_image`, at its full size. Raises: ImageTooLarge, UnsupportedImage, DecodeError."""
+    with open_image(payload, max_pixels) as image:
+        return _pixels(image, payload, max_pixels, None)[0]
+
+
+def _pixels(image: Image.Image, payload: bytes, max_pixels: int, least_px: int | None) -> tuple[Array, tuple[str, ...]]:
+    """Decode an open image, and what is there of a JPEG whose end is missing; with codes of `NOTES`.
+
+    Viewers show such photos: of the missing part, they have one color. Beyond a half, it is an error.
+    """
+    try:
+        return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=least_px, keep=False), ()
+    except ImageTooLarge:
+        raise
+    except DecodeError:
+        whole = payload + b"\xff" + bytes([_END_OF_IMAGE])
+        if not payload.startswith(b"\xff\xd8") or _missing_share(whole, max_pixels) > _MAX_MISSING:
+            raise
+        return decode(whole, max_pixels=max_pixels, reduce_to_px=least_px), ("incomplete",)
+
+
+def _missing_share(jpeg: bytes, max_pixels: int) -> float:
+    """Part of the rows of an ended JPEG that its decoder filled with one color, from an eighth of its size."""
+    try:
+        with open_image(jpeg, max_pixels) as image:
+            image.draft(None, (max(1, image.width // 8), max(1, image.height // 8)))
+            rows = np.asarray(image.convert("RGB"))
+    except (DecodeError, *BROKEN):
+        return 1.0
+    is_filled = (rows == rows[-1, -1]).all(axis=(1, 2))
+    return float(1 - (len(rows) - int(np.argmin(is_filled[::-1])) if not is_filled.all() else 0) / len(rows))
 
 
 def check_header(payload: bytes) -> int:

@@ -96,7 +96,7 @@ class Labeler:
             np.stack(crops) if crops else NO_CROPS,
             pixels=decoded.image if keep_pixels else None,
             timings_ms=timings_ms,
-            notes=notes,
+            notes=(*decoded.notes, *notes),
         )
 
     def _decoded(

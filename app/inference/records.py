@@ -20,6 +20,7 @@ from mien.data.quality import AMBIGUOUS_BELOW, head_pose
 
 # Notes about a photo whose labels are valid, by their stable code
 NOTES: Final = {
+    "incomplete": "the end of the file is missing; what it has is labeled",
     "max_faces": "the photo has more faces than the limit (--max-faces); the largest are labeled",
     "reduced_search": "searched at reduced size, without faces below 1/160 of the long side; --small-faces finds these",
 }

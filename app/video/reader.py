@@ -36,6 +36,24 @@ _MISSING_SHARE: Final = 0.1
 _MISSING_S: Final = 0.5
 
 
+# Light, relative to white paper (203 cd/m²), of 1,024 values of HDR. Sources: ITU-R BT.2100, BT.2408, BT.2087.
+_VALUES: Final = np.linspace(0, 1, 1024, dtype=np.float32)
+_HLG: Final = np.where(
+    _VALUES <= 0.5, _VALUES**2 / 3, (np.exp((_VALUES - 0.55991073) / 0.17883277) + 0.28466892) / 12
+).astype(np.float32)
+_PQ_POWER: Final = _VALUES ** (1 / 78.84375)
+_PQ: Final = (np.maximum(_PQ_POWER - 0.8359375, 0) / (18.8515625 - 18.6875 * _PQ_POWER)) ** (1 / 0.1593017578125)
+_HDR_CURVES: Final = {
+    18: (1000 / 203 * _HLG**1.2).astype(np.float32),  # HLG, as a display of 1,000 cd/m² shows it
+    16: (10_000 / 203 * _PQ).astype(np.float32),
+}
+_BT2020_TO_BT709: Final = np.array(
+    [[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]], np.float32
+)
+_KNEE: Final = 0.8  # brighter light is compressed
+_HDR_ROWS: Final = 64
+
+
 class VideoError(MienError):
     """A video, or a frame of it, that cannot be decoded."""
 
@@ -77,7 +95,7 @@ class VideoFrame:
         """Upright pixels of square shape, (H, W, 3) uint8 RGB. Raises: VideoError, for a damaged frame."""
         if self._decoded.is_corrupt:
             raise VideoError(f"frame {self.number} is damaged")
-        pixels: Array = self._decoded.to_ndarray(format="rgb24")
+        pixels = _rgb(self._decoded)
         height, width = pixels.shape[:2]
         shown = (width, height)
         if self._aspect > 1:
@@ -96,6 +114,22 @@ class VideoFrame:
             raise VideoError(f"frame {self.number} is damaged")
         pixels: Array = self._decoded.to_ndarray(format="rgb24", width=64, height=36, interpolation="AREA")
         return pixels
+
+
+def _rgb(decoded: Any) -> Array:
+    """Pixels of a frame, (H, W, 3) uint8 RGB; those of HDR, which would be dark and gray, are toned down to SDR."""
+    curve = _HDR_CURVES.get(decoded.color_trc)
+    if curve is None:
+        pixels: Array = decoded.to_ndarray(format="rgb24")
+        return pixels
+    deep: Array = decoded.to_ndarray(format="rgb48le", src_colorspace=9)
+    rgb = np.empty(deep.shape, np.uint8)
+    for top in range(0, len(deep), _HDR_ROWS):
+        light = curve[deep[top : top + _HDR_ROWS] >> 6] @ _BT2020_TO_BT709.T
+        bright = light > _KNEE
+        light[bright] = 1 - (1 - _KNEE) * np.exp(-(light[bright] - _KNEE) / (1 - _KNEE))
+        rgb[top : top + _HDR_ROWS] = np.rint(255 * np.clip(light, 0, 1) ** (1 / 2.4))
+    return rgb
 
 
 class Cuts:

@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 
 from mien.app.labeling.executors import Here
+from mien.data.contract import decode
 from mien.data.contract.decode import formats
 from tests.labeling.conftest import Mien, resize
-from tests.support import encoded
+from tests.support import encoded, sample_photo
 from tests.support.albums import by_file, face_photo, write_video
 from tests.support.videos import ffmpeg
 
@@ -137,6 +138,26 @@ def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, f
     statuses = by_file(rows, "status", "reason")
     assert {statuses[name][0] for name in ("IMG_0001", "x.jpg_original", "x.mpo")} == {"error"}
     assert statuses["notes"] == statuses["main.ts"] == ("skipped", "not_an_image")
+
+
+def test_a_jpeg_without_its_end_is_labeled_as_far_as_it_goes_and_beyond_a_half_it_is_an_error(
+    mien: Mien, folder: Path, tmp_path: Path
+) -> None:
+    photo, noted = sample_photo(), ("ok", "", "incomplete")
+    with Image.open(photo) as image:
+        image.convert("RGB").save(progressive := tmp_path / "progressive.jpg", progressive=True, quality=90)
+    whole = encoded(decode(photo.read_bytes()), "JPEG", quality=90)
+    expected = {"a-whole.jpg": ("ok", "", ""), "b-no-marker.jpg": noted, "c-last-percent.jpg": noted}
+    expected |= {"d-progressive.jpg": noted, "e-beyond-half.jpg": ("error", "corrupt", "")}
+    cuts = (whole, whole[:-2], whole[: len(whole) * 99 // 100], None, whole[: len(whole) * 4 // 10])
+    for name, payload in zip(expected, cuts, strict=True):
+        cut = progressive.read_bytes()
+        (folder / name).write_bytes(cut[: len(cut) * 7 // 10] if payload is None else payload)
+    rows = mien.label(folder, "--write", "csv,annotated", exit_code=3)
+    assert by_file(rows, "status", "reason", "notes") == expected
+    labels = [row["label"] for row in rows if row["label"]]
+    assert len(labels) == 4
+    assert mien("review", mien.out, "--export", tmp_path / "faces", "--all").stdout.startswith("4 faces")
 
 
 def test_the_run_file_says_what_ran(mien: Mien, photos: Path) -> None:

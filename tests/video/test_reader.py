@@ -3,15 +3,19 @@
 from contextlib import closing
 from pathlib import Path
 
+import av
 import cv2
 import numpy as np
 import pytest
 
-from mien.app.video.reader import Sound, Video, VideoError
+from mien.app.video import reader
+from mien.app.video.reader import Sound, Video, VideoError, samples
 from mien.app.video.writer import VideoWriter
-from mien.data.contract import Array
+from mien.data.contract import Array, decode
 
 pytest.importorskip("imageio_ffmpeg")
+from tests.support import sample_photo
+from tests.support.albums import write_video
 from tests.support.videos import ffmpeg
 
 QUARTERS = np.array([[40, 90], [140, 200]], np.uint8)  # gray levels of a picture's four quarters
@@ -103,3 +107,51 @@ def test_sound_of_a_rate_that_aac_does_not_have_is_written_as_aac(tmp_path: Path
     with Sound(str(written)) as sound:
         samples = sum(frame.samples for frame, _ in sound.frames())
         assert samples / sound.rate == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("transfer", [18, 16], ids=["HLG", "PQ"])
+def test_hdr_is_toned_down_to_the_picture_that_it_was_made_from(tmp_path: Path, transfer: int) -> None:
+    photo = decode(sample_photo().read_bytes())
+    light = np.clip((photo / 255.0) ** 2.4 @ np.linalg.inv(reader._BT2020_TO_BT709.astype(float)).T, 0, None)
+    signal = np.interp(light, reader._HDR_CURVES[transfer], np.linspace(0, 1, 1024))
+    path = tmp_path / "hdr.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx265", rate=4, options={"x265-params": "log-level=error:crf=10"})
+        stream.width, stream.height, stream.pix_fmt = photo.shape[1], photo.shape[0], "yuv420p10le"
+        for name, value in (("color_trc", transfer), ("colorspace", 9), ("color_primaries", 9)):
+            setattr(stream.codec_context, name, value)
+        frame = av.VideoFrame.from_ndarray(np.rint(signal * 65535).astype(np.uint16), format="rgb48le")
+        frame = frame.reformat(format="yuv420p10le", dst_colorspace=9)
+        frame.color_trc, frame.colorspace = transfer, 9
+        for number in range(4):
+            frame.pts = number
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    with Video(str(path)) as video:
+        shown = next(iter(video)).pixels()
+    difference = np.abs(shown.astype(int) - photo)
+    assert difference.mean() < 4
+    assert abs(shown.mean() - photo.mean()) < 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "options", "ends"),
+    [
+        (12.0, {"per_second": 0.1}, [10.0, 12.0]),
+        (0.56, {"per_second": 2.0}, [0.52, 0.56]),
+        (4.0, {"per_second": 1.0, "end_s": 3.2}, [1.0, 2.0, 3.0, 3.2]),
+    ],
+)
+def test_a_sample_stands_until_the_next_one_or_the_end(
+    tmp_path: Path, seconds: float, options: dict[str, float], ends: list[float]
+) -> None:
+    path = clip(tmp_path / "a.mp4", seconds=seconds)
+    found = list(samples(bytes(path), **options))  # type: ignore[arg-type]
+    assert [sample.until_s for sample in found] == pytest.approx(ends, abs=0.005)
+
+
+def test_a_sample_ends_at_a_cut(tmp_path: Path) -> None:
+    dark, bright = (np.full((64, 64, 3), level, np.uint8) for level in (20, 220))
+    path = write_video(tmp_path / "a.mp4", images=[dark] * 6 + [bright] * 6, rate=8.0)
+    first, second = samples(bytes(path), per_second=1.0)
+    assert (first.until_s, second.time_s, second.scene) == (0.75, 1.0, 1)
