@@ -138,7 +138,7 @@ def newest(frames: Iterator[Frame]) -> Iterator[Frame]:
             slot.put(None)
 
     threading.Thread(target=read, name="mien-source", daemon=True).start()
-    for item in iter(slot.get, None):
+    while (item := slot.get()) is not None:
         if isinstance(item, Exception):
             raise item
         yield item

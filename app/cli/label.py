@@ -40,10 +40,10 @@ def _list_outputs(requested: bool) -> None:
     """List the outputs, one per line, with the default ones marked."""
     if not requested:
         return
-    from mien.app.labeling.outputs import load_output, output_names
+    from mien.app.labeling.outputs import OUTPUTS
 
-    for name in output_names():
-        typer.echo(f"{'*' if name in DEFAULT_OUTPUTS else ' '} {name:<14} {load_output(name).HELP}")
+    for name, output in OUTPUTS.items():
+        typer.echo(f"{'*' if name in DEFAULT_OUTPUTS else ' '} {name:<10} {output.help}")
     typer.echo("* written by default")
     raise typer.Exit
 
@@ -262,14 +262,14 @@ def _stopped_by(name: str) -> str:
 def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts) -> int:
     from rich.console import Console
 
-    from mien.app.labeling.outputs import output_names
+    from mien.app.labeling.outputs import OUTPUTS
     from mien.app.labeling.progress import reporter
     from mien.app.labeling.run import label as label_folders
     from mien.app.labeling.summary import print_summary
     from mien.app.settings import InferenceSettings
 
-    if unknown := [name for name in options.outputs if name not in output_names()]:
-        fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(output_names())}.", USAGE)
+    if unknown := [name for name in options.outputs if name not in OUTPUTS]:
+        fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(OUTPUTS)}.", USAGE)
     if options.dry_run:
         return _dry_run(options)
     with reporter(options, Console(stderr=True)) as report:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mien.app.cpu_count import cores
+from mien.app.labeling.copies import THUMBS
 from mien.app.labeling.executors import (
     NotReady,
     Results,
@@ -29,7 +30,6 @@ from mien.app.labeling.executors import (
     open_labeler,
 )
 from mien.app.labeling.files import STATE_DIR, LabelingError
-from mien.app.labeling.images import THUMBS
 from mien.app.labeling.journal import Result
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.store import is_url

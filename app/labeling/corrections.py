@@ -127,25 +127,24 @@ class Corrections:
                 decided[face.index] = correction
         return decided
 
-    def of_face(self, journal: Journal, image: Result, face: Face) -> Correction | None:
-        """Decision about a face of an image, which may lack its other faces."""
-        if not self._by_image.get(_key(image)):
-            return None
-        whole = journal.result(image.name, image.frame)
-        return self.of(whole).get(face.index) if whole else None
+    def decided(self, journal: Journal) -> Iterator[tuple[Face, Correction]]:
+        """Faces of the last run with their decisions; copies of a photo count once."""
+        moved = set[tuple[str, int]]()  # photos with another name than at the time of the decision
+        for key, corrections in self._by_image.items():
+            image = journal.result(corrections[-1].file, None if key[1] == STILL else key[1]) if corrections else None
+            if image is not None and _key(image) == key:
+                yield from ((image.faces[number], correction) for number, correction in self.of(image).items())
+            elif corrections:
+                moved.add(key)
+        for image in journal.results() if moved else ():
+            if _key(image) in moved:
+                moved.remove(_key(image))
+                yield from ((image.faces[number], correction) for number, correction in self.of(image).items())
 
     def count(self, journal: Journal) -> tuple[int, int]:
         """Numbers of reviewed faces of the last run, and of those with another label than the predicted one."""
-        reviewed = corrected = 0
-        counted_images = set[tuple[str, int]]()  # copies of a photo count once
-        for image in journal.results() if self._by_image else ():
-            key = _key(image)
-            if key in self._by_image and key not in counted_images:
-                counted_images.add(key)
-                decided, predicted = self.of(image), {face.index: face.label for face in image.faces}
-                reviewed += len(decided)
-                corrected += sum(decision.label != predicted[face] for face, decision in decided.items())
-        return reviewed, corrected
+        labels = [(face.label, correction.label) for face, correction in self.decided(journal)]
+        return len(labels), sum(predicted != decided for predicted, decided in labels)
 
 
 def _key(image: Result) -> tuple[str, int]:

@@ -34,8 +34,7 @@ from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
 from mien.app.inference.records import Photo
 from mien.app.inference.tracking import Tracker, TrackingRules
-from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
-from mien.app.labeling.images import (
+from mien.app.labeling.copies import (
     ANNOTATED,
     CROPS,
     THUMBS,
@@ -46,6 +45,7 @@ from mien.app.labeling.images import (
     remove_crops,
     thumbnail,
 )
+from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
 from mien.app.labeling.inputs import Failure, Item, failure_of, file_sha256, local_file, read_file
 from mien.app.labeling.journal import Result
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions

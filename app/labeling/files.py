@@ -14,11 +14,12 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Final
+from typing import IO, Any, Final
 from urllib.parse import quote
 
 import filelock
 
+from mien.data.atomic import atomic_file
 from mien.data.errors import MienError
 
 STATE_DIR: Final = ".mien"
@@ -100,6 +101,11 @@ def free_bytes(out: Path) -> int:
 def parts_dir(out: Path) -> Path:
     """Folder for temporary files; it is inside `out`, so renaming does not copy."""
     return out / STATE_DIR / "part"
+
+
+def open_output(out: Path, target: str, mode: str = "w") -> contextlib.AbstractContextManager[IO[Any]]:
+    """Open a file of an output, which replaces the old one at the end of the block. Raises: OSError."""
+    return atomic_file(out / target, mode, staging=parts_dir(out))
 
 
 def clear_parts(out: Path) -> None:

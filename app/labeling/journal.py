@@ -21,6 +21,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from mien.app.inference.records import Face
+from mien.app.labeling.copies import THUMBS, image_paths, remove_frames, remove_images
 from mien.app.labeling.files import (
     JOURNAL,
     STATE_DIR,
@@ -31,7 +32,6 @@ from mien.app.labeling.files import (
     foreign,
     sqlite_uri,
 )
-from mien.app.labeling.images import THUMBS, image_paths, remove_frames, remove_images
 from mien.app.labeling.inputs import LIVE_PHOTOS, LIVE_VIDEO, STILL, Failure, Item, Status, is_video
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.store import is_url

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.app.labeling.columns import FACE_COLUMNS
+from mien.app.labeling.tables import COLUMNS
 from mien.data.contract import LABELS, align, decode, fit
 from mien.data.errors import DatasetError
 from mien.data.readers.affectnet import five_points
@@ -88,7 +88,7 @@ def test_aligned_images_are_fitted_and_originals_warped_by_their_landmarks_in_ei
 def test_photos_are_aligned_by_the_table_that_labeling_writes_and_unusable_faces_are_counted(tmp_path: Path) -> None:
     table = make_photos(tmp_path) / "labels.csv"
     head, first, second, third, _ = table.read_text(encoding="utf-8").splitlines()
-    assert set(head.split(",")) <= {column.name for column in FACE_COLUMNS}
+    assert set(head.split(",")) <= set(COLUMNS)
     lines = [f"{head},frame", f"{first},", f"{second},", f"{third.replace(',0.95,', ',0.7,')},"]
     lines += ["003.png" + "," * head.count(",") + ","]
     lines += [f"{third.replace('002.png', 'clip.mp4')},{frame}" for frame in (0, 5)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.serving import free_port
-from mien.app.labeling.columns import FACE_COLUMNS
+from mien.app.labeling.tables import COLUMNS
 from tests.support import ROOT, code_blocks, output_of
 from tests.support.serving import wait_until_ready
 
@@ -89,7 +89,7 @@ def test_the_table_of_columns_names_columns_of_the_output() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", readme.split("| column | meaning |")[1].split("\n\n")[0]))
     assert named
-    assert named <= {column.name for column in FACE_COLUMNS}
+    assert named <= set(COLUMNS)
 
 
 @pytest.mark.parametrize("setting", ["PHOTOS", "OUT", "SITE"])

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from mien.app.labeling.files import ForeignFile, OutputRefused
 from mien.app.labeling.review import class_folders
 from mien.app.labeling.review.export import write_export
-from mien.data.readers.folders import Folders
+from mien.data.readers.base import open_reader
 from tests.labeling.conftest import Labeled, decide
 from tests.support.albums import label_folder, rows_of
 
@@ -25,10 +25,10 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
     said = write_export(own.out, target, everything=False)
     assert "2 faces" in said
     assert shlex.split(said.splitlines()[-1])[-1] == str(target)
-    samples = {(sample.label, Path(sample.key).name) for sample in Folders(target).samples("train")}
+    samples = {(sample.label, Path(sample.key).name) for sample in open_reader("folders", target).samples("train")}
     assert samples == {("anger", "0.jpg.face0.png"), ("surprise", "2.jpg.face0.png")}
     write_export(own.out, target, everything=True)
-    assert len(Folders(target).samples("train")) == 6
+    assert len(open_reader("folders", target).samples("train")) == 6
 
 
 def test_an_export_replaces_an_earlier_export_only(
@@ -51,7 +51,7 @@ def test_an_export_replaces_an_earlier_export_only(
     link.symlink_to(disk)
     for _ in range(2):
         write_export(own.out, link, everything=False)
-        assert (link.is_symlink(), len(Folders(disk).samples("train"))) == (True, 1)
+        assert (link.is_symlink(), len(open_reader("folders", disk).samples("train"))) == (True, 1)
     (disk / "mine.txt").write_text("the only copy")
     refused(disk, r"mine\.txt was not written by an export")
     (disk / "mine.txt").unlink()

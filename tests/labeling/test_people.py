@@ -11,7 +11,7 @@ import pytest
 
 from mien.app.inference.records import Face
 from mien.app.labeling.journal import Result
-from mien.app.labeling.strips import PEOPLE, render_strips
+from mien.app.labeling.report import PEOPLE, render_strips
 from mien.app.settings import Settings, load_settings
 from mien.data.contract import LABELS, decode
 from tests.labeling.conftest import Mien

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from benchmarks.serving import free_port
-from mien.app.labeling import images, inputs, pages
+from mien.app.labeling import copies, inputs, report
 from mien.app.labeling.options import LabelOptions
 from mien.data import atomic
 from tests.support import ROOT, output_of, sample_photo
@@ -92,12 +92,12 @@ def test_a_folder_is_labeled_and_the_service_responds_and_stops_without_posix_an
 
 @pytest.mark.parametrize("name", ["con.jpg", "nul.tar.png", "12:30.jpg", "..\\..\\up.jpg"])
 def test_a_written_name_is_valid_on_windows_and_unique(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_WINDOWS", True)
+    monkeypatch.setattr(copies, "_WINDOWS", True)
     for folder in ("", "holiday. /", "com3/", "C:/"):
-        written = images.annotated_name(folder + name, -1).split("/")
+        written = copies.annotated_name(folder + name, -1).split("/")
         assert not any(set(part) & set('<>:"\\|?*') or part.endswith((".", " ")) for part in written)
         assert not {part.split(".")[0].lower() for part in written} & {"con", "nul", "com3"}
-        assert images.annotated_name(folder + name, -1) != images.annotated_name(folder + f"_{name}", -1)
+        assert copies.annotated_name(folder + name, -1) != copies.annotated_name(folder + f"_{name}", -1)
 
 
 def test_names_in_tables_have_forward_slashes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_inputs_and_output_on_different_drives_have_no_links_and_long_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os.path, "commonpath", Mock(side_effect=ValueError("Paths don't have the same drive")))
-    assert pages.relative_link(b"D:\\photos\\a.jpg", tmp_path) == ""
+    assert report.relative_link(b"D:\\photos\\a.jpg", tmp_path) == ""
     for folder in ("one", "two"):
         (tmp_path / folder / "photos").mkdir(parents=True)
     given = [str(tmp_path / folder / "photos") for folder in ("one", "two")]

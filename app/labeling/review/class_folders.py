@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from mien.app.inference.records import Face
+from mien.app.labeling.copies import flat_crop_name
 from mien.app.labeling.files import ForeignFile
-from mien.app.labeling.images import flat_crop_name
 from mien.app.labeling.journal import Result
-from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
+from mien.app.labeling.tables import BYTE_ORDER_MARK, without_formula
 
 SPLIT: Final = "train"
 MANIFEST: Final = "manifest.csv"

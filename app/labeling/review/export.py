@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from mien.app.labeling.copies import crop_path, encode_png
 from mien.app.labeling.corrections import NOT_A_FACE, Correction, Corrections
 from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, owned_names, quoted
-from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.inputs import Sources
 from mien.app.labeling.journal import Journal, open_journal
 from mien.app.labeling.review.class_folders import Crop, write_class_folders

@@ -80,7 +80,7 @@ def test_undo_reverts_decisions_in_reverse_order_also_after_a_reload(review: Pag
 
 def test_keys_pressed_while_a_decision_is_saved_act_on_the_next_faces(review: Page, out: Path) -> None:
     review.route("**/api/decisions", lambda route: (time.sleep(0.3), route.continue_()))
-    names = review.eval_on_selector_all(".card", "all => all.map((card) => card.lastChild.textContent)")
+    names = review.eval_on_selector_all(".card", "all => all.map((card) => card.querySelector('.file').textContent)")
     for key in ("1", "2", "ArrowRight", "3"):
         review.keyboard.press(key)
     wait_for_face(review, names[4])
