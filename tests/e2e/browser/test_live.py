@@ -375,6 +375,24 @@ def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: T
     assert tab.page.is_hidden("#round-card")
 
 
+FIRST_BAR = """() => [...document.querySelectorAll('[data-person="1"] .bars li')]
+  .sort((one, other) => one.offsetTop - other.offsetTop)[0].firstChild.textContent"""
+
+
+def test_a_card_names_its_label_first_and_cards_keep_their_order(scene: Tab) -> None:
+    tab = start_scene(scene, *TWO)
+    tab.wait_until(heading(2))
+    assert tab.box("[data-person='1']")["height"] == pytest.approx(74, abs=4)
+    tab.page.locator(".face-head").first.click()
+    show(tab, person(60, 100, happiness=0.46, sadness=0.47), TWO[1])
+    tab.page.wait_for_timeout(1500)
+    assert tab.page.inner_text("[data-person='1'] .face-label").startswith("happiness? 4")
+    assert tab.page.evaluate(FIRST_BAR) == "happiness", "although another one is a little more probable"
+    show(tab, TWO[1])
+    tab.page.wait_for_selector("[data-person='1'].away")
+    assert [card.get_attribute("data-person") for card in tab.page.locator("#faces > li").all()] == ["1", "2"]
+
+
 def test_labels_below_the_threshold_of_the_settings_are_uncertain(scene: Tab) -> None:
     tab = start_scene(scene, person(200, 150, side=200, neutral=0.6))
     tab.page.click("#settings")
