@@ -170,14 +170,14 @@ def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
     Args:
         landmarks_px: (5, 2) float, x then y: image-left eye, image-right eye, nose, image-left and -right mouth corner.
     """
-    left, right, nose, mouth_left, mouth_right = (complex(x, y) for x, y in landmarks_px.tolist())
-    across = (right - left + mouth_right - mouth_left) / 2
+    left, right, nose, left_mouth, right_mouth = (complex(x, y) for x, y in landmarks_px.tolist())
+    across = (right - left + right_mouth - left_mouth) / 2
     width = abs(across)
     if not math.isfinite(width + abs(nose)) or width < 1e-3:
         return None, None
     upright = (across / width).conjugate()  # a factor that removes the roll
-    off = (nose - (left + right + mouth_left + mouth_right) / 4) * upright
-    height = ((mouth_left + mouth_right - left - right) / 2 * upright).imag
+    off = (nose - (left + right + left_mouth + right_mouth) / 4) * upright
+    height = ((left_mouth + right_mouth - left - right) / 2 * upright).imag
     yaw = math.atan2(off.real * _WIDTH_MM, width * _NOSE_MM)
     pitch = math.atan2(-off.imag * _HEIGHT_MM - height, height * _NOSE_MM) if height > 0 else None
     return round(math.degrees(yaw), 1), None if pitch is None else round(math.degrees(pitch), 1)

@@ -20,8 +20,8 @@ from PIL import Image
 
 from mien.app.inference.search import is_tiled
 from mien.app.settings import InferenceSettings
-from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode
-from mien.data.contract.decode import BROKEN, Probe, open_image, probe, tiff_entries, upright_rgb
+from mien.data.contract import Array, DecodeError, ImageTooLarge, decode
+from mien.data.contract.decode import BROKEN, Probe, formats, open_image, probe, tiff_entries, upright_rgb
 
 # Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
 SMALL_PX: Final = 5_000_000
@@ -40,6 +40,7 @@ _MAX_PADDING: Final = 65_536  # Photos have no bytes between their segments.
 # Memory per pixel while an image is decoded, in units of the 10 bytes that JPEG, PNG, GIF, BMP and TIFF take at most:
 # WebP takes 16 bytes, AVIF and HEIF 12 with transparency, as progressive JPEG in CMYK.
 _MEMORY: Final = {"WEBP": 1.6, "AVIF": 1.2, "HEIF": 1.2}
+_HALVED: Final = 4  # pixels per pixel of a JPEG that is decoded at half size
 _LARGEST: Final = 1.2  # memory of one image, in that of `max_pixels`: it runs alone
 
 # Within scan data, 0xff is followed by 0x00 or a restart marker; repeated 0xff bytes are padding.
@@ -52,7 +53,7 @@ _WITHOUT_LENGTH: Final = (0x01, 0xD8)
 _SEQUENTIAL_FRAMES: Final = (0xC0, 0xC1)
 _FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC))
 # Not accepted from senders: they take seconds for a few megabytes, as PPM of decimal numbers.
-FILES_ONLY: Final = ("PPM", "JPEG2000")
+_FILES_ONLY: Final = ("PPM", "JPEG2000")
 _TIFF: Final = (b"II\x2a\0", b"MM\0\x2a", b"II\x2b\0", b"MM\0\x2b")
 
 
@@ -82,8 +83,9 @@ def decode_image(
     Args:
         payload: the file's bytes.
         settings: the limits.
-        reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`. Decoding a
-            12-megapixel photo takes ten times as long as detecting its faces; at half size, a third of that.
+        reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`, or if it has
+            up to four times as many pixels as the limit, as those of phones. Decoding a 12-megapixel photo takes ten
+            times as long as detecting its faces; at half size, a third of that.
         admit: for an image of an untrusted sender: called with its format and size once the guard against
             decompression bombs has passed it; may wait for memory.
     Raises: ImageTooLarge, UnsupportedImage, DecodeError.
@@ -91,14 +93,20 @@ def decode_image(
     if len(payload) > settings.max_bytes:
         raise ImageTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
     scans = 0 if admit is None else check_header(payload)
-    with open_image(payload, settings.max_pixels) as image:
-        size = probe(image, payload, max_pixels=settings.max_pixels)
+    max_pixels = settings.max_pixels
+    accepted = formats() if admit is None else uploaded_formats()
+    with open_image(payload, max_pixels * (1 if admit is None else _HALVED), accepted) as image:
+        # A JPEG of several scans is kept in memory at full size, even to decode it at half size.
+        if reduced and scans <= 1 and image.format in ("JPEG", "MPO"):
+            max_pixels *= _HALVED
+        size = probe(image, payload, max_pixels=max_pixels)
+        is_halved = size.width * size.height > settings.max_pixels
         if admit is not None:
-            check_cost(size, len(payload), scans, max_pixels=settings.max_pixels)
-            admit(size)
-        reduced = reduced and not is_tiled(size.width, size.height, settings)
-        least_px = settings.detection_max_px if reduced else None
-        pixels, notes = _pixels(image, payload, settings.max_pixels, least_px)
+            check_cost(size, len(payload), scans, max_pixels=max_pixels)
+            admit(Probe(size.format, size.width // 2, size.height // 2) if is_halved else size)
+        reduced = reduced and (is_halved or not is_tiled(size.width, size.height, settings))
+        least_px = min(settings.detection_max_px, max(size.width, size.height) // (2 if is_halved else 1))
+        pixels, notes = _pixels(image, payload, max_pixels, least_px if reduced else None)
     return Decoded(pixels, size.width, size.height, notes)
 
 
@@ -136,6 +144,11 @@ def _missing_share(jpeg: bytes, max_pixels: int) -> float:
     return float(1 - (len(rows) - int(np.argmin(is_filled[::-1])) if not is_filled.all() else 0) / len(rows))
 
 
+def uploaded_formats() -> tuple[str, ...]:
+    """The formats that are read from senders, as Pillow names them."""
+    return tuple(name for name in formats() if name not in _FILES_ONLY)
+
+
 def check_header(payload: bytes) -> int:
     """Reject a file that would cost a parser too much, before it is opened; returns the number of scans of a JPEG.
 
@@ -147,13 +160,11 @@ def check_header(payload: bytes) -> int:
 
 
 def check_cost(image: Probe, size_bytes: int, scans: int, *, max_pixels: int) -> None:
-    """Reject an image that costs far more to decode than to send. Raises: ImageTooLarge, DecodeError, UnsupportedImage.
+    """Reject an image that costs far more to decode than to send. Raises: ImageTooLarge, DecodeError.
 
     Args:
         scans: those of a JPEG.
     """
-    if image.format in FILES_ONLY:
-        raise UnsupportedImage(f"{image.format} is not accepted: send it as JPEG or PNG, or use `mien label`")
     pixels = image.width * image.height
     if memory_px(image) > _LARGEST * max_pixels:
         share = _MEMORY[image.format]

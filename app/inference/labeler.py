@@ -80,7 +80,8 @@ class Labeler:
             else:
                 detections, notes = self._detect(decoded)
         smallest_px = min((face.box.short_side_px for face in detections), default=np.inf)
-        if decoded.scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * decoded.scale:
+        fits = decoded.width * decoded.height <= self.settings.max_pixels
+        if decoded.scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * decoded.scale and fits:
             with timed(timings_ms, "decode"):
                 decoded = self._decoded(image)
         share = 1 / decoded.scale

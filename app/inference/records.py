@@ -80,8 +80,8 @@ class Landmarks:
     left_eye: Point
     right_eye: Point
     nose: Point
-    mouth_left: Point
-    mouth_right: Point
+    left_mouth: Point
+    right_mouth: Point
 
     @classmethod
     def of(cls, points_px: Array) -> "Landmarks":

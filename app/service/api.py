@@ -29,7 +29,7 @@ from mien.app import VERSION
 from mien.app.cpu_count import cores
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout, problem
 from mien.app.inference.classifier import CPU, Classifier, cuda_unavailable_reason, gpu_unavailable_reason
-from mien.app.inference.decode import FILES_ONLY, PixelBudget, memory_px
+from mien.app.inference.decode import PixelBudget, memory_px, uploaded_formats
 from mien.app.inference.drawing import annotate, overlay, reduced
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.labeler import Labeler
@@ -40,7 +40,6 @@ from mien.app.service.metrics import Metrics
 from mien.app.service.uploads import FIELD, EncodedImages, KnownFields, Upload, read_uploads
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
-from mien.data.contract.decode import formats
 
 T = TypeVar("T")
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -271,7 +270,7 @@ class Service:
 
 
 _BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
-_KINDS: Final = tuple(f"image/{name.lower()}" for name in formats() if name not in FILES_ONLY)
+_KINDS: Final = tuple(f"image/{name.lower()}" for name in uploaded_formats())
 # A small photo with one face, so that the example of the API description can be sent
 _PHOTO: Final = base64.b64encode((Path(__file__).parents[1] / "static" / "example.jpg").read_bytes()).decode()
 _REQUEST_BODY: Final[dict[str, Any]] = {

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 CROP_PX: Final = 112
 # Names of the five landmarks, in order; left and right as seen in the image.
-LANDMARKS: Final = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
+LANDMARKS: Final = ("left_eye", "right_eye", "nose", "left_mouth", "right_mouth")
 # x then y, in pixels of the crop
 TEMPLATE_PX: Final = ((35.0, 42.3), (77.0, 42.3), (56.0, 65.5), (39.1, 84.6), (72.9, 84.6))
 MIN_SPREAD_PX: Final = 1.0

@@ -149,24 +149,25 @@ def tiff_entries(header: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         yield entry.unpack_from(header, start + (8 if is_big else 2) + index * entry.size)
 
 
-def open_image(payload: bytes, max_pixels: int) -> Image.Image:
-    """Open an image of a supported format; its pixels are not decoded. Raises: see `decode`."""
+def open_image(payload: bytes, max_pixels: int, accepted: tuple[str, ...] | None = None) -> Image.Image:
+    """Open an image of an accepted format, by default any; its pixels are not decoded. Raises: see `decode`."""
     _ignore_pillow_warnings()
     if not payload:
         raise EmptyImage("empty file: no bytes to decode")
     if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # of the process: only a raised limit changes it
         Image.MAX_IMAGE_PIXELS = max(max_pixels, Image.MAX_IMAGE_PIXELS)
     try:
-        return Image.open(_Reader(payload), formats=formats())
+        return Image.open(_Reader(payload), formats=accepted or formats())
     except UnidentifiedImageError:
         if "HEIF" not in formats() and _HEIC.match(payload):
             raise UnsupportedImage(
                 "HEIC needs the package pillow-heif (`pip install pillow-heif`). Without it, save the photo as JPEG"
             ) from None
-        raise UnsupportedImage(f"not an image in a supported format ({', '.join(formats())})") from None
+        raise UnsupportedImage(f"not an image in a supported format ({', '.join(accepted or formats())})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # or a warning that is an error
-        pillows = f"{Image.MAX_IMAGE_PIXELS:,} pixels, the limit of Pillow"
-        raise ImageTooLarge(f"image of more than {pillows}: the limit is {max_pixels:,} pixels") from error
+        raise ImageTooLarge(
+            f"image of more than {max_pixels / 1e6:g} megapixels, the limit: save it smaller"
+        ) from error
     except BROKEN as error:
         raise DecodeError(f"unreadable image header: {error}") from error
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mien.app.inference import decode as module
-from mien.app.inference.decode import FILES_ONLY, MAX_SCANS, PixelBudget, decode_image
+from mien.app.inference.decode import MAX_SCANS, PixelBudget, decode_image
 from mien.app.settings import InferenceSettings
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, decode
 from mien.data.contract.decode import Probe
@@ -44,11 +44,11 @@ def test_formats_that_take_more_memory_have_a_lower_limit() -> None:
         check(encoded(image, "WEBP"), max_pixels=200_000)
 
 
-@pytest.mark.parametrize("kind", FILES_ONLY)
+@pytest.mark.parametrize("kind", ["PPM", "JPEG2000"])
 def test_formats_that_take_seconds_for_few_bytes_are_not_accepted_from_senders(kind: str) -> None:
     payload = encoded(gradient_image(50, 40), kind)
     assert decode(payload).shape == (40, 50, 3)
-    with pytest.raises(UnsupportedImage, match="JPEG or PNG"):
+    with pytest.raises(UnsupportedImage, match=r"format \(JPEG, PNG, WEBP, BMP, GIF, TIFF, [AVIFHE, ]*\)$"):
         check(payload)
 
 

@@ -176,7 +176,7 @@ def test_each_value_has_its_column() -> None:
         "p_neutral": 0.15, "p_contempt": 0.1, "x": 10.0, "y": 20.0, "width": 30.0, "height": 40.0, "label": "anger",
         "confidence": 0.6, "uncertain": False, "detection_score": 0.9, "roll": 3.8, "reasons": "small dark",
         "agreement": 0.45, "left_eye_x": 1, "left_eye_y": 2, "right_eye_x": 31, "right_eye_y": 4, "nose_x": 16,
-        "nose_y": 20, "mouth_left_x": 5, "mouth_left_y": 30, "mouth_right_x": 25, "mouth_right_y": 33,
+        "nose_y": 20, "left_mouth_x": 5, "left_mouth_y": 30, "right_mouth_x": 25, "right_mouth_y": 33,
     }  # fmt: skip
     values = flat(face)
     assert {name: values[name] for name in expected} == expected

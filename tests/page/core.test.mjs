@@ -184,7 +184,7 @@ test("a tag is filled with the color of its label, and that of an uncertain one 
 });
 
 test("boxes and mouths follow the size of the canvas, the mirror, and a box that has moved", () => {
-  const face = { box: { x: 10, y: 20, width: 40, height: 40 }, landmarks: { mouth_left: { x: 20, y: 50 }, mouth_right: { x: 30, y: 50 } } };
+  const face = { box: { x: 10, y: 20, width: 40, height: 40 }, landmarks: { left_mouth: { x: 20, y: 50 }, right_mouth: { x: 30, y: 50 } } };
   const [{ number, box, mouth }] = placed([{ face, box: { x: 20, y: 20, width: 40, height: 80 } }], { width: 100 }, { x: 5, y: 7, width: 200 }, true);
   assert.deepEqual({ number, box, mouth }, { number: 1, box: { x: 85, y: 47, width: 80, height: 160 }, mouth: { x: 123, y: 159, width: 24, height: 16 } });
 });

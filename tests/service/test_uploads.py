@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.support import encoded, gradient_image
 from tests.support.app import ONE_PHOTO, PHOTO, Connect, post, problem
 
 FORM, JSON = "multipart/form-data; boundary=x", "application/json"
@@ -54,10 +55,18 @@ def test_a_request_that_cannot_be_understood_is_rejected_by_what_is_wrong(
 
 
 def test_a_request_above_a_limit_is_rejected(connect: Connect) -> None:
-    problem(post(connect(max_pixels=100_000), PHOTO), 413, "too_large")
+    problem(post(connect(max_pixels=70_000), PHOTO), 413, "too_large")
     problem(post(connect(max_images=2), *[PHOTO] * 3), 413, "too-many-images")
     problem(post(connect(max_body_bytes=2048), bytes(5000)), 413, "payload-too-large")
     problem(post(connect(max_bytes=len(PHOTO)), PHOTO + b"x"), 413, "too_large")
+
+
+def test_a_jpeg_of_up_to_four_times_the_pixels_is_decoded_at_half_size(connect: Connect) -> None:
+    client = connect(max_pixels=100_000)
+    (image,) = post(client, PHOTO).json()["images"]
+    assert (image["width"], image["height"], image["error"]) == (640, 480, None)
+    assert image["faces"][0]["box"] == {"x": 240.0, "y": 160.0, "width": 160.0, "height": 160.0}
+    problem(post(client, encoded(gradient_image(640, 480), "PNG")), 413, "too_large")
 
 
 def test_a_body_without_a_length_is_cut_at_the_limit(connect: Connect) -> None:

@@ -8,7 +8,7 @@ const FEW = 4; // in a larger group, either all tags show their label or none
 const MOVES = !globalThis.matchMedia?.("(prefers-reduced-motion: reduce)").matches;
 
 /** The mouth of a face whose box has moved to `box`: a rectangle in pixels of its picture. */
-function mouthOf({ box: from, landmarks: { mouth_left: left, mouth_right: right } }, box) {
+function mouthOf({ box: from, landmarks: { left_mouth: left, right_mouth: right } }, box) {
   const [across, down] = [box.width / from.width, box.height / from.height];
   const wide = across * Math.hypot(right.x - left.x, right.y - left.y);
   const [x, y] = [box.x + across * ((left.x + right.x) / 2 - from.x), box.y + down * ((left.y + right.y) / 2 - from.y)];

@@ -50,7 +50,7 @@ def person(x: float, y: float, side: float = 120, **shares: float) -> dict[str, 
     probabilities = {label: shares.get(label, rest) for label in LABELS}
     label = max(probabilities, key=lambda name: probabilities[name])
     points = {"left_eye": (0.3, 0.4), "right_eye": (0.7, 0.4), "nose": (0.5, 0.6)}
-    points |= {"mouth_left": (0.35, 0.8), "mouth_right": (0.65, 0.8)}
+    points |= {"left_mouth": (0.35, 0.8), "right_mouth": (0.65, 0.8)}
     return {
         "detection_score": 0.95,
         "box": {"x": x, "y": y, "width": side, "height": side},
