@@ -27,6 +27,7 @@ JOURNAL: Final = "journal.sqlite3"
 RUN_FILE: Final = "run.json"
 CORRECTIONS: Final = "corrections.jsonl"
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SQLITE_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
@@ -128,6 +129,11 @@ def check_out(out: Path) -> None:
     """Check that an output folder is new, empty, or of an earlier run. Raises: ForeignFile, OutputRefused."""
     with disk_errors(out):
         if out.exists() and any(out.iterdir()) and not (out / STATE_DIR).is_dir():
+            if (out / RUN_FILE).exists():
+                raise ForeignFile(
+                    f"{out} has outputs of an earlier run, but its journal, the folder {STATE_DIR}, is gone. Choose a "
+                    "new folder with --out, or remove this one."
+                )
             raise ForeignFile(
                 f"{out} contains files that were not written by `mien label`. Choose a new or empty folder with --out."
             )
@@ -177,6 +183,12 @@ def output_lock(out: Path) -> Iterator[None]:
                 owner = (state / "owner").read_text(encoding="ascii") or owner
             raise OutputLocked(
                 f"{out} is in use by process {owner}: wait until it ends, or choose another --out."
+            ) from error
+        except (NotImplementedError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+                raise
+            raise OutputRefused(
+                f"the file system of {out} has no locks, as some network drives: choose an --out on a local disk."
             ) from error
     try:
         with contextlib.suppress(OSError):  # the process id is only for the message

@@ -1,9 +1,13 @@
 """Safety of foreign files and completeness of rows when folders, disks and settings change between runs."""
 
+import errno
 import json
 import os
+import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
+import filelock
 import pytest
 
 from tests.labeling.conftest import Mien, resize, tree
@@ -292,3 +296,14 @@ def test_another_model_or_setting_is_rejected_and_nothing_changes(mien: Mien, ph
         assert "choose another --out" in refused.stderr
         assert tree(mien.out) == before
     assert "3 of 3 files already labeled" in mien.run(photos).stderr
+
+
+def test_a_folder_without_its_journal_and_a_disk_without_locks_are_named(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mien.label(photos, "--write", "csv")
+    shutil.rmtree(mien.out / ".mien")
+    assert "its journal, the folder .mien, is gone" in mien.run(photos).stderr.replace("\n", " ")
+    monkeypatch.setattr(filelock.FileLock, "acquire", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    refused = mien.run(photos, out=tmp_path / "share")
+    assert (refused.exit_code, "choose an --out on a local disk" in refused.stderr.replace("\n", " ")) == (1, True)
