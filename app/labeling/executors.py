@@ -122,11 +122,14 @@ def label_batch(setup: Setup, task: Task) -> Iterator[Result]:
     photos = iter(_classify(labeler, [photo for _, photo in prepared if not isinstance(photo, Failure)]))
     for (item, copies), (sha256, outcome) in zip(task, prepared, strict=True):
         photo = outcome if isinstance(outcome, Failure) else next(photos)
-        if isinstance(photo, Photo):
-            photo = _result(setup, Result(item.name, item.path, "ok", sha256=sha256), photo, copies)
-        if isinstance(photo, Exception):
-            photo = failure_of(photo, item.name)
-        yield photo if isinstance(photo, Result) else Result.failed(item, photo, sha256)
+        result: Result | Failure | Exception = (
+            photo
+            if not isinstance(photo, Photo)
+            else _result(setup, Result(item.name, item.path, "ok", sha256=sha256), photo, copies)
+        )
+        if isinstance(result, Exception):
+            result = failure_of(result, item.name)
+        yield Result.failed(item, result, sha256) if isinstance(result, Failure) else result
 
 
 def _prepare(labeler: Labeler, options: LabelOptions, item: Item, copies: int) -> tuple[str | None, Photo | Failure]:
@@ -176,8 +179,8 @@ def _result(setup: Setup, result: Result, photo: Photo, copies: int) -> Result |
         raise
     except Exception as error:  # noqa: BLE001  # as in `_prepare`: a photo that is too large for a JPEG
         return error
-    known = {"width": photo.width, "height": photo.height, "notes": photo.notes, "timings_ms": timings_ms}
-    return replace(result, status="ok" if faces else "no_face", faces=faces, **known)
+    known: dict[str, Any] = {"width": photo.width, "height": photo.height, "notes": photo.notes}
+    return replace(result, status="ok" if faces else "no_face", faces=faces, timings_ms=timings_ms, **known)
 
 
 def _write_pictures(out: Path, result: Result, photo: Photo, copies: int) -> None:
@@ -206,7 +209,7 @@ def _label_video(setup: Setup, item: Item, copies: int) -> Iterator[Result]:
         with local_file(item.path) as path:
             whole = replace(whole, sha256=file_sha256(path))
             options = setup.options
-            part = {"start_s": options.start, "end_s": options.end}
+            part: dict[str, Any] = {"start_s": options.start, "end_s": options.end}
             with _ahead(samples(path, per_second=options.frames_per_s, every=options.every or 1, **part)) as decoded:
                 yield from _label_samples(setup, whole, decoded, copies)
         yield whole
@@ -238,20 +241,24 @@ def _label_samples(setup: Setup, whole: Result, decoded: Iterator[Sample], copie
             photos = iter(_classify(labeler, [photo for photo in prepared if not isinstance(photo, Exception)]))
             for sample, outcome in zip(batch, prepared, strict=True):
                 photo = outcome if isinstance(outcome, Exception) else next(photos)
-                times = {"time_s": sample.time_s, "until_s": sample.until_s, "scene": sample.scene}
-                result: Result | Exception = replace(whole, frame=sample.number, **times)
+                known = replace(
+                    whole, frame=sample.number, time_s=sample.time_s, until_s=sample.until_s, scene=sample.scene
+                )
+                result: Result | Exception
                 if isinstance(photo, Photo):
                     gap_s = max(_RULES.lost_s, _MISSED_FRAMES * (sample.time_s - last_s))
                     tracker.rules = replace(_RULES, lost_s=gap_s, slow_s=gap_s)
                     tracked = tracker.update(photo.faces, sample.time_s, cut=sample.scene != scene)
                     people = {face.index: face.person for face in tracked}
                     faces = tuple(replace(face, person=people[face.index]) for face in photo.faces)
-                    photo = _result(setup, result, replace(photo, faces=faces), copies)
+                    result = _result(setup, known, replace(photo, faces=faces), copies)
                     last_s, scene = sample.time_s, sample.scene
-                if isinstance(photo, Exception):
-                    failure = failure_of(photo, whole.name)
-                    photo = replace(result, status=failure.status, reason=failure.reason, error=failure.message)
-                yield photo
+                else:
+                    result = photo
+                if isinstance(result, Exception):
+                    failure = failure_of(result, whole.name)
+                    result = replace(known, status=failure.status, reason=failure.reason, error=failure.message)
+                yield result
 
 
 def _batches(decoded: Iterator[Sample]) -> Iterator[list[Sample]]:
@@ -329,12 +336,15 @@ class Here:
                     yield from (labeled.result() for labeled in _drained(pending))
                     yield from _parts(label_batch(self._setup, task))
                 else:
-                    pending.append(pool.submit(lambda task=task: list(label_batch(self._setup, task))))
+                    pending.append(pool.submit(self._label, task))
                 if len(pending) > self.workers + 2:
                     yield pending.popleft().result()
             yield from (labeled.result() for labeled in _drained(pending))
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _label(self, task: Task) -> list[Result]:
+        return list(label_batch(self._setup, task))
 
 
 def _drained(pending: deque[Future[list[Result]]]) -> Iterator[Future[list[Result]]]:

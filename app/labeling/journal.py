@@ -57,7 +57,7 @@ _FOUND: Final = """
 CREATE TEMP TABLE found(name TEXT PRIMARY KEY, path BLOB, size INTEGER, mtime TEXT, failure TEXT, is_folder INTEGER)
 """
 _FACES: Final = TypeAdapter(tuple[Face, ...])
-_UNSTORED: Final = {"crop_rgb": None, "thumb": b"", "crop": None, "explanation": None}
+_UNSTORED: Final[dict[str, Any]] = {"crop_rgb": None, "thumb": b"", "crop": None, "explanation": None}
 
 
 class NoJournal(LabelingError):
@@ -400,7 +400,8 @@ class Journal:
     def thumb(self, name: str, frame: int | None, face: int) -> bytes | None:
         """JPEG thumbnail of a face, or None if there is none."""
         key = (name, STILL if frame is None else frame, face)
-        return self._one("SELECT jpeg FROM thumbs WHERE name=? AND frame=? AND face=?", *key)
+        jpeg: bytes | None = self._one("SELECT jpeg FROM thumbs WHERE name=? AND frame=? AND face=?", *key)
+        return jpeg
 
     def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[tuple[Result, Face]]:
         """Faces with a label of the model and a reason for doubt ("" for any), least confident first."""

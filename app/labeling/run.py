@@ -211,7 +211,7 @@ def _tasks(journal: Journal, options: LabelOptions, report: Reporter) -> Iterato
                 report.say(SAMPLED)
                 said = True
             if not is_url(item.path):
-                part = {"start_s": options.start, "end_s": options.end}
+                part: dict[str, Any] = {"start_s": options.start, "end_s": options.end}
                 report.expect(
                     expected_samples(item.path, per_second=options.frames_per_s, every=options.every or 1, **part)
                 )
