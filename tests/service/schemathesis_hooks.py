@@ -14,7 +14,8 @@ IMAGES = [encoded(_PLAIN, kind) for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP"
 
 schemathesis.openapi.format("binary", st.sampled_from(IMAGES))
 schemathesis.openapi.format("byte", st.sampled_from([base64.b64encode(image).decode() for image in IMAGES]))
-schemathesis.openapi.media_type("application/octet-stream", st.sampled_from(IMAGES))
+for kind in ("application/octet-stream", "image/*", "image/webp", "image/png", "image/jpeg", "image/gif"):
+    schemathesis.openapi.media_type(kind, st.sampled_from(IMAGES))
 
 
 @schemathesis.hook
