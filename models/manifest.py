@@ -1,19 +1,18 @@
 """Manifest of a released artifact, and its verification.
 
-An artifact is a folder `models/artifacts/<arch>.<tag>/` with ONNX graphs, `manifest.json` and `card.md`. Before
-serving, `load_artifact` verifies the sha256 of every file and the contract id.
+An artifact is a folder `models/artifacts/<arch>.<tag>/` with ONNX graphs, `manifest.json`, `report.json` and `card.md`.
+The manifest has what serving reads, the report everything else: where the weights come from, and what was measured.
+Before serving, `load_artifact` verifies the sha256 of every file and the contract id.
 """
 
 import hashlib
+import json
 import os
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import CROP_PX, LABELS, Array, UnknownLabel, contract_id, labels_of, softmax
@@ -22,11 +21,13 @@ from mien.models.strict import StrictModel
 
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
 MANIFEST_NAME: Final = "manifest.json"
+REPORT_NAME: Final = "report.json"
 _MIN_PROBABILITY: Final = 1e-12
 POINTERS: Final = {"fast": "DEFAULT", "accurate": "ACCURATE"}  # model name: file with the name of its folder
 
 M = TypeVar("M", bound=StrictModel)
 Prior = Literal["natural", "balanced"]
+Precision = Literal["fp32", "fp16", "int8"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -59,63 +60,11 @@ class Relevance(StrictModel):
     dtype: Literal["float32"] = "float32"
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A metric with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-# earlier releases have one
-WithoutInterval = Annotated[float, BeforeValidator(lambda ece: ece["value"] if isinstance(ece, dict) else ece)]
-
-
-class SplitMetrics(StrictModel):
-    """Metrics of the released graph on one split of one data set."""
-
-    data: str
-    split: str
-    prior: Prior = Field("natural", description="balanced: with the manifest's prior correction")
-    faces: int
-    accuracy: Interval
-    mean_class_accuracy: Interval
-    macro_f1: Interval
-    ece: WithoutInterval
-    nll: Interval | None = Field(None, description="negative log likelihood, nats; earlier releases lack it")
-    brier: Interval | None = Field(None, description="Brier score, 0 to 2; earlier releases lack it")
-    coverage_at_95: Interval | None = Field(None, description="share of faces kept at 95 % selective accuracy")
-    recall: dict[str, Interval]
-    confusion: tuple[tuple[int, ...], ...] = Field(
-        (), description="numbers of faces; rows are true labels, columns predictions"
-    )
-
-
-class VotedFaces(StrictModel):
-    """Faces with similar agreement: what was expected, and what the raters said."""
-
-    faces: int
-    expected: float = Field(description="mean agreement")
-    votes: Interval = Field(description="mean share of the raters who chose the label")
-
-
 class Agreement(StrictModel):
-    """How many people would choose each expression, fitted to the votes for the faces of a split.
-
-    All results are of the label that is served, balanced, and cross-fitted on these faces.
-    """
+    """Conversion of probabilities to the shares of people who would choose each expression."""
 
     temperature: float = Field(gt=0, description="log probabilities, natural, are divided by this before softmax")
     offsets: tuple[float, ...] = Field(description="added to them, in the order of the labels")
-    data: str
-    split: str
-    faces: int = Field(description="faces that most raters gave one of the labels, also without a majority for one")
-    command: str
-    error: Interval = Field(description="mean absolute difference between agreement and share of votes")
-    error_of_mean: Interval = Field(description="the same, if the agreement of all faces were its mean")
-    correlation: Interval = Field(description="of agreement and share of votes")
-    reliability: tuple[VotedFaces, ...] = Field(description="by tenths of the agreement, from the lowest with faces")
 
 
 class GraphFile(StrictModel):
@@ -123,7 +72,6 @@ class GraphFile(StrictModel):
 
     file: str = Field(pattern=r"^[A-Za-z0-9._-]+\.onnx$")
     sha256: Sha256
-    metrics: tuple[SplitMetrics, ...] = Field((), description="metrics, if they differ from those of fp32")
 
 
 class Manifest(StrictModel):
@@ -135,9 +83,7 @@ class Manifest(StrictModel):
     input: GraphInput
     output: GraphOutput
     explain: Relevance | None = Field(None, description="attention rollout over the patch grid, if the graph has it")
-    graphs: dict[Literal["fp32", "fp16", "int8"], GraphFile]
-    opset: int
-    head: Literal["class", "distillation", "mean"] = Field(description="head whose logits the graph returns")
+    graphs: dict[Precision, GraphFile]
     color: Literal["luminance", "RGB"] = Field(description="colors used by the network")
     parameters: int = Field(description="number of trained parameters")
     temperature: float = Field(gt=0, description="logits are divided by this before softmax; fitted on validation")
@@ -148,34 +94,10 @@ class Manifest(StrictModel):
     confidence_threshold: float = Field(
         ge=0, le=1, description="top probability below which the label is uncertain; chosen on validation"
     )
-    metrics: tuple[SplitMetrics, ...]
     agreement: Agreement | None = Field(None, description="what people would say, if the split has votes")
-    recipe: dict[str, object] = Field(description="the resolved training recipe")
     commit: str = Field(description="commit of this project that trained it")
-    data_index_sha256: dict[str, Sha256] = Field(description="hash of each data set's index, by kind/split")
-    learned_from: dict[str, Sha256] = Field(
-        default_factory=dict,
-        description="index hash of each split that the model, its initialization and its teachers were trained on",
-    )
-    weights_from: dict[str, Sha256] = Field(
-        default_factory=dict, description="hash of the weights of its teachers and its initialization, by name"
-    )
-    weight_terms: dict[str, str] = Field(
-        default_factory=dict,
-        description="publisher and license of the third-party weights that it learned from, by name",
-    )
     license: str = Field(description="terms of the weights, and of the data they were trained on")
     files: dict[str, Sha256] = Field(description="every file of the folder except manifest.json")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fields_of_earlier_releases(cls, values: Any) -> Any:
-        try:
-            threshold = {"confidence_threshold": values["abstain_threshold"]} if "abstain_threshold" in values else {}
-            others = {name: value for name, value in values.items() if name != "abstain_threshold"}
-            return others | threshold | split_terms(values)
-        except (AttributeError, TypeError):  # values of other types, which the schema names
-            return values
 
     @model_validator(mode="after")
     def _one_per_label(self) -> Self:
@@ -200,31 +122,13 @@ class Manifest(StrictModel):
         shares: Array = softmax(natural, self.agreement.temperature, self.agreement.offsets).astype("float32")
         return shares
 
-    def metrics_in(self, precision: str) -> tuple[SplitMetrics, ...]:
-        return next((graph.metrics for name, graph in self.graphs.items() if name == precision), ()) or self.metrics
-
-    def graph(self, precision: Literal["fp32", "fp16", "int8"]) -> GraphFile:
+    def graph(self, precision: Precision) -> GraphFile:
         """Return the graph of one precision. Raises: ArtifactError, listing the graphs."""
         try:
             return self.graphs[precision]
         except KeyError:
             have = ", ".join(sorted(self.graphs))
             raise ArtifactError(f"artifact {self.name}: no {precision} graph, it has {have}") from None
-
-
-def split_terms(recorded: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """`weights_from` and `weight_terms` of a manifest or `run.json`.
-
-    Earlier releases recorded the terms of third-party weights in `weights_from`, alone or after the hash of a file.
-    """
-    weights, terms = {}, dict(recorded.get("weight_terms", {}))
-    for name, text in recorded.get("weights_from", {}).items():
-        sha256 = re.match(r"[0-9a-f]{64}(, )?", text)
-        if sha256:
-            weights[name] = text[:64]
-        if sha256 is None or sha256[1]:
-            terms[name] = text[sha256.end() :] if sha256 else text
-    return {"weights_from": weights, "weight_terms": terms}
 
 
 def sha256_of(path: Path) -> str:
@@ -303,8 +207,30 @@ def parse_manifest(folder: Path, schema: type[M]) -> M:
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ArtifactError(f"artifact {folder.name}: invalid manifest {path}: {where}: {first['msg']}") from error
+        where, problem = ".".join(str(part) for part in first["loc"]), first["msg"]
+        if first["type"] == "extra_forbidden":
+            problem = "not known to this version. Export the model again, or use the version that wrote it"
+        raise ArtifactError(f"artifact {folder.name}: invalid manifest {path}: {where}: {problem}") from error
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Origin and measurements of an artifact, for people and training; empty without a report. Raises: ArtifactError.
+
+    Keys: head, opset, recipe; data, learned_from, weights_from, weight_terms; scores by precision, one per split and
+    prior; agreement, if the split has votes.
+    """
+    path = folder / REPORT_NAME
+    try:
+        report: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error})") from error
+    return report
+
+
+def scores_of(folder: Path, precision: str = "fp32") -> list[dict[str, Any]]:
+    """Scores of the graph of one precision by split and prior, or else of the fp32 graph. Raises: ArtifactError."""
+    by_precision: dict[str, list[dict[str, Any]]] = read_report(folder).get("scores", {})
+    return by_precision.get(precision) or by_precision.get("fp32", [])
 
 
 def load_artifact(folder: Path) -> Manifest:

@@ -13,7 +13,7 @@ from rich.logging import RichHandler
 from mien.data.atomic import write_atomic
 from mien.data.errors import MienError
 from mien.data.folds import Grouping
-from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Prior, artifact_dir
+from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Precision, Prior, artifact_dir
 from mien.models.strict import expand_home
 from mien.training.wording import ResultFiles
 
@@ -139,10 +139,11 @@ def train(recipe: RecipeFile = Path(), overrides: Overrides = [], out: Out = Non
 
 @_command("evaluate")
 def evaluate(
-    artifact: Annotated[str, typer.Option(help="Artifact or run folder, or the name of a model, such as fast.")],
+    model: Annotated[str, typer.Argument(help="Artifact or run folder, or the name of a model, such as fast.")],
     data: Data,
     option: ReaderOptions = [],
     split: Split = "valid",
+    precision: Annotated[Precision, typer.Option(help="Graph of an artifact.")] = "fp32",
     json_file: Json = None,
     table: Table = None,
     predictions: Annotated[
@@ -165,10 +166,10 @@ def evaluate(
     from mien.training.evaluate import run
 
     run(
-        artifact_dir(artifact),
+        artifact_dir(model),
         _source(data, option, split),
-        corruptions=corruptions,
-        corrupted=faces,
+        precision=precision,
+        corrupted=(faces or sys.maxsize) if corruptions else None,
         agreement=agreement,
         figure=plot,
         predictions=predictions,
@@ -260,22 +261,17 @@ def export(
         typer.Option("--as", help="Make it the model that serving loads under this name."),
     ] = None,
     refit: Annotated[bool, typer.Option("--refit", help="Fit and evaluate the artifact FOLDER again.")] = False,
-    agreement: Annotated[
-        bool, typer.Option("--agreement", help="Fit the agreement of the artifact FOLDER to the votes for its faces.")
-    ] = False,
     card: Annotated[bool, typer.Option("--card", help="Write license and card of the artifact FOLDER again.")] = False,
 ) -> None:
     """Release runs as an artifact."""
-    options: dict[Literal["all", "agreement", "card"], bool] = {"all": refit, "agreement": agreement, "card": card}
-    parts = [part for part, is_chosen in options.items() if is_chosen]
-    if len(parts) + bool(tag) != 1 or (not tag and len(folders) > 1):
-        raise typer.BadParameter("use --tag to release, or --refit, --agreement or --card with one artifact")
+    if refit + card + bool(tag) != 1 or (not tag and len(folders) > 1):
+        raise typer.BadParameter("use --tag to release, or --refit or --card with one artifact")
     if ((arch or one_view or head) and not tag) or ((also or tau is not None) and not (tag or refit)):
         raise typer.BadParameter("--arch, --head and --one-view need --tag; --also and --tau need --tag or --refit")
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
         raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")
-    from mien.training.release import export as command
+    from mien.training import export as command
 
     if tag:
         folder = command.export(
@@ -289,7 +285,7 @@ def export(
             tau=tau,
         )
     else:
-        command.describe_again(folder, part=parts[0], also=tuple(also), tau=tau)
+        command.refit(folder, also=tuple(also), tau=tau, card_only=card)
     logger = logging.getLogger("mien.training")
     logger.info("wrote %s", folder)
     if pointer:
@@ -306,12 +302,11 @@ def quantize(
     out: Annotated[
         Path | None, typer.Option(help="Write the artifact with its int8 graph here; may be the artifact itself.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed inferences per graph and batch size.")] = 60,
 ) -> None:
     """Quantize an artifact's graph to int8 and compare it with fp32."""
-    from mien.training.release.quantize import run
+    from mien.training.quantize import run
 
-    run(artifact, data.kind, data.root, out=out, rounds=rounds)
+    run(artifact, data.kind, data.root, out=out)
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ from mien.data.augment import AugmentConfig
 from mien.data.errors import MienError
 from mien.data.folds import Grouping
 from mien.models.backbones import BackboneConfig
-from mien.models.manifest import ARTIFACTS_DIR, MANIFEST_NAME, POINTERS, artifact_dir
+from mien.models.manifest import ARTIFACTS_DIR, REPORT_NAME, ArtifactError, artifact_dir
 from mien.models.network import Head
 from mien.models.strict import LocalPath, StrictModel, expand_home
 
@@ -34,10 +34,12 @@ class RecipeError(MienError, ValueError):
 
 def _released(path: Path) -> Path:
     """Folder of the released artifact of that name, unless the current folder has a run or file of that name."""
-    if str(path) in POINTERS and not path.exists():
+    if len(path.parts) != 1 or path.exists():
+        return path
+    try:
         return artifact_dir(str(path))
-    folder = ARTIFACTS_DIR / path
-    return folder if len(path.parts) == 1 and folder.is_dir() and not path.exists() else path
+    except ArtifactError:  # of a run that does not exist yet
+        return path
 
 
 _Portable = PlainSerializer(lambda path: path.name if path.parent == ARTIFACTS_DIR else str(path), when_used="json")
@@ -170,7 +172,7 @@ class ModelConfig(BackboneConfig):
         if not isinstance(values, dict) or "family" in values or not isinstance(values.get("init_from"), str | Path):
             return values
         folder = _released(expand_home(values["init_from"]))
-        file = folder / (MANIFEST_NAME if (folder / MANIFEST_NAME).exists() else "recipe.yaml")
+        file = folder / (REPORT_NAME if (folder / REPORT_NAME).exists() else "recipe.yaml")
         try:
             recipe = yaml.safe_load(file.read_text(encoding="utf-8"))
             started: dict[str, Any] = recipe.get("recipe", recipe)["model"]

@@ -15,7 +15,7 @@ from mien.data.contract import Array
 from mien.data.folds import Grouping
 from mien.training.config import DataConfig, FoldConfig, Recipe, parse_as
 from mien.training.data import Split, join, read_split
-from mien.training.evaluate import evaluate, open_model
+from mien.training.evaluate import open_model, scores
 from mien.training.run import provenance
 from mien.training.train import train
 from mien.training.wording import ResultFiles, percent, print_table, scores_table
@@ -52,11 +52,11 @@ def run(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: Re
         model = open_model(train(fold, runs / fold.name))
         faces = read_split(fold.data.held_out, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
         faces = faces.for_classes(model.labels, of=model.name)
-        held_out.append((faces, model.probabilities(model.logits(faces.crops), "natural")))
-    scores = evaluate(join([faces for faces, _ in held_out]), np.concatenate([shares for _, shares in held_out]))
-    table = scores_table({f"{scores.faces:,} faces": scores})
+        held_out.append((faces, model.probabilities(model.logits(faces.crops), faces.crops, "natural")))
+    found = scores(join([faces for faces, _ in held_out]), np.concatenate([shares for _, shares in held_out]))
+    table = scores_table({f"{found['faces']:,} faces": found})
     print_table(*table, title=f"{recipe.name}, {folds} folds")
     by_fold = [float((shares.argmax(axis=1) == faces.labels).mean()) for faces, shares in held_out]
     print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in by_fold))
     rows = [*table[1], *([f"accuracy, fold {fold}", percent(share, 2)] for fold, share in enumerate(by_fold))]
-    files.write(table[0], rows, {**dict(scores), "accuracy_by_fold": by_fold})
+    files.write(table[0], rows, {**found, "accuracy_by_fold": by_fold})

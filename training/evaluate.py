@@ -1,11 +1,11 @@
-"""How good a model is on some faces: `open_model`, `predict`, `evaluate` to `Scores`, and `compare`, paired by face.
+"""How good a model is on some faces: `open_model`, `scores`, and `compare`, paired by face.
 
-    mien evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
+    mien evaluate models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
     mien compare models/artifacts/BEFORE runs/AFTER --data folders=sets/folders --split valid [--prior natural]
 
-An artifact is evaluated by the ONNX graph that users get, with and without the correction for rare classes, on the
-complete split. A run has neither correction nor temperature. Intervals are of 95 % (training/metrics.py). --corruptions
-also measures corrupted faces (training/robustness.py), --agreement the expected votes (training/release/agreement.py).
+An artifact is evaluated as it is served: by its ONNX graph, with temperature, with and without the correction for rare
+classes, and softened by the quality of the crops. A run has none of these. Intervals are of 95 % (training/metrics.py).
+--corruptions also measures corrupted faces (training/robustness.py), --agreement the expected votes.
 """
 
 import sys
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 import onnxruntime
@@ -23,14 +23,16 @@ from torch import nn
 from mien.data.contract import LABELS, Array, softmax
 from mien.data.contract.align import TEMPLATE_PX
 from mien.data.quality import measure, soften
+from mien.data.tree import DatasetError
 from mien.models.backbones import Heads
-from mien.models.manifest import MANIFEST_NAME, Interval, Manifest, Prior, SplitMetrics, load_artifact
+from mien.models.manifest import MANIFEST_NAME, Manifest, Precision, Prior, load_artifact, read_report
 from mien.models.network import Head, select_head
 from mien.training import metrics
 from mien.training.config import DataSource
-from mien.training.data import Split, in_order, read_split
+from mien.training.data import Split, in_order, read_split, read_voted
+from mien.training.metrics import Interval
 from mien.training.run import load_best, read_facts
-from mien.training.wording import ResultFiles, interval, percent, plain_interval, print_table, scores_table, title_of
+from mien.training.wording import ResultFiles, interval, percent, plain_interval, print_table, scores_table
 
 _BATCH: Final = 128
 _CPU: Final = torch.device("cpu")
@@ -70,7 +72,7 @@ def predict(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A released artifact, by its fp32 graph, or the best weights of a run, which have no temperature or correction.
+    """A released artifact, by one of its graphs, or the best weights of a run, which have no calibration.
 
     Attributes:
         logits: (N, K) float32 of crops (N, 112, 112, 3) uint8, RGB.
@@ -91,15 +93,17 @@ class Model:
         """Display name, with the prior that matters for an artifact only."""
         return f"{self.name}, {prior}" if self.manifest else self.name
 
-    def probabilities(self, logits: Array, prior: Prior) -> Array:
-        """Probabilities (N, K) of logits, as served."""
-        return self.manifest.probabilities(logits, prior) if self.manifest else softmax(logits)
+    def probabilities(self, logits: Array, crops: Array, prior: Prior) -> Array:
+        """Probabilities (N, K) of crops by their logits, as served."""
+        if self.manifest is None:
+            return softmax(logits)
+        return softened(self.manifest.probabilities(logits, prior), crops)
 
 
-def open_model(folder: Path) -> Model:
-    """Open a verified artifact or a run. Raises: ArtifactError, RunError."""
+def open_model(folder: Path, precision: Precision = "fp32") -> Model:
+    """Open a verified artifact or a run, which has no precisions. Raises: ArtifactError, RunError."""
     if (folder / MANIFEST_NAME).exists():
-        return open_released(folder, load_artifact(folder))
+        return open_released(folder, load_artifact(folder), precision)
     network, state = load_best(folder)
     head: Head = state["head"]
 
@@ -109,70 +113,74 @@ def open_model(folder: Path) -> Model:
     return Model(f"run {folder.name}", tuple(state["labels"]), logits_of_head, None, read_facts(folder)["data"])
 
 
-def open_released(folder: Path, manifest: Manifest) -> Model:
-    """Open the fp32 graph of an artifact that is verified or not complete yet."""
-    logits = partial(run_graph, open_graph(folder / manifest.graph("fp32").file))
-    return Model(manifest.name, manifest.labels, logits, manifest, manifest.data_index_sha256)
+def open_released(folder: Path, manifest: Manifest, precision: Precision = "fp32") -> Model:
+    """Open a graph of an artifact that is verified or not complete yet."""
+    logits = partial(run_graph, open_graph(folder / manifest.graph(precision).file))
+    name = manifest.name if precision == "fp32" else f"{manifest.name}, {precision}"
+    return Model(name, manifest.labels, logits, manifest, read_report(folder).get("data", {}))
 
 
 def softened(probabilities: Array, crops: Array) -> Array:
     """Soften probabilities (N, K) as in serving, as if the landmarks of the faces were those of the template."""
-    quality = [measure(crop, np.array(TEMPLATE_PX)) for crop in crops]
+    quality = [measure(np.asarray(crop), np.array(TEMPLATE_PX)) for crop in crops]
     return np.stack([soften(of_face, seen) for of_face, seen in zip(probabilities, quality, strict=True)])
 
 
-class Scores(SplitMetrics):
-    """How good a model is on the faces of a split; a manifest stores the fields of `SplitMetrics`."""
-
-    kl_to_votes: Interval | None
-    reliability: tuple[tuple[int, float, float], ...]  # faces, mean confidence and accuracy of the bins of the ECE
-
-
-def evaluate(
+def scores(
     faces: Split,
     probabilities: Array,
     *,
     prior: Prior = "natural",
     calibrated: Array | None = None,
-) -> Scores:
-    """Compute all metrics of N faces, with their intervals.
+    threshold: float | None = None,
+) -> dict[str, Any]:
+    """All metrics of N faces, with their intervals; the same in tables, in `--json` and in the report of an artifact.
 
     Args:
         faces: with the classes of the model.
         probabilities: (N, K), as in serving.
-        calibrated: (N, K) cross-fitted probabilities for ECE, losses and coverage, if calibration was fitted here.
+        calibrated: (N, K) cross-fitted probabilities for ECE, losses and threshold, if calibration was fitted here.
+        threshold: the confidence threshold of the model, to judge what it keeps.
     """
     calibrated, labels = probabilities if calibrated is None else calibrated, faces.labels
     predicted = probabilities.argmax(axis=1)
     counts = metrics.confusion(predicted, labels, classes=len(faces.classes))
-    return Scores(
-        data=faces.kind,
-        split=faces.name,
-        prior=prior,
-        faces=len(labels),
-        accuracy=metrics.share(predicted == labels),
-        mean_class_accuracy=metrics.mean_class_interval(counts),
-        macro_f1=metrics.bootstrap(lambda *faces: metrics.macro_f1(metrics.confusion(*faces)), predicted, labels),
-        ece=metrics.ece(calibrated, labels),
-        nll=metrics.mean(metrics.negative_log_likelihood(calibrated, labels)),
-        brier=metrics.mean(metrics.brier(calibrated, labels)),
-        coverage_at_95=metrics.coverage(calibrated, labels),
-        kl_to_votes=None if faces.votes is None else metrics.mean(metrics.kl_to_votes(calibrated, faces.votes)),
-        recall={faces.classes[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
-        confusion=tuple(map(tuple, counts.tolist())),
-        reliability=metrics.reliability(calibrated, labels),
-    )
+    found: dict[str, Any] = {
+        "data": faces.kind,
+        "split": faces.name,
+        "prior": prior,
+        "faces": len(labels),
+        "accuracy": metrics.share(predicted == labels),
+        "mean_class_accuracy": metrics.mean_class_interval(counts),
+        "macro_f1": metrics.bootstrap(lambda *faces: metrics.macro_f1(metrics.confusion(*faces)), predicted, labels),
+        "nll": metrics.mean(metrics.negative_log_likelihood(calibrated, labels)),
+        "brier": metrics.mean(metrics.brier(calibrated, labels)),
+        "ece": metrics.ece(calibrated, labels),
+    }
+    if threshold is not None:
+        kept = calibrated.max(axis=1) >= threshold
+        found |= {"kept": metrics.share(kept), "kept_accuracy": metrics.share((predicted == labels)[kept])}
+    if faces.votes is not None:
+        found["kl_to_votes"] = metrics.mean(metrics.kl_to_votes(calibrated, faces.votes))
+    recalls = metrics.recall_intervals(counts).items()
+    return found | {
+        "recall": {faces.classes[index]: recall for index, recall in recalls},
+        "confusion": counts.tolist(),
+        "reliability": metrics.reliability(calibrated, labels),
+    }
 
 
-def evaluate_model(
+def scores_of_model(
     model: Model, faces: Split, logits: Array, calibrated: Mapping[Prior, Array] | None = None
-) -> list[Scores]:
-    """Scores of a model's logits (N, K) by prior; see `evaluate`."""
-    probabilities = {prior: model.probabilities(logits, prior) for prior in model.priors}
-    return [
-        evaluate(faces, probabilities[prior], prior=prior, calibrated=(calibrated or probabilities)[prior])
-        for prior in model.priors
-    ]
+) -> list[dict[str, Any]]:
+    """Scores of a model's logits (N, K) by prior; see `scores`."""
+    found = []
+    for prior in model.priors:
+        probabilities = model.probabilities(logits, faces.crops, prior)
+        threshold = model.manifest.confidence_threshold if model.manifest else None
+        fitted = None if calibrated is None else calibrated[prior]
+        found.append(scores(faces, probabilities, prior=prior, calibrated=fitted, threshold=threshold))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +224,7 @@ def run(  # noqa: PLR0913 (options of the command)
     folder: Path,
     source: DataSource,
     *,
-    corruptions: bool = False,
+    precision: Precision = "fp32",
     corrupted: int | None = None,
     agreement: bool = False,
     figure: Path | None = None,
@@ -226,29 +234,30 @@ def run(  # noqa: PLR0913 (options of the command)
     """Print the metrics of an artifact or a run on a split.
 
     Args:
-        corruptions: whether to measure corrupted faces, too: `corrupted` random ones, by default all.
+        corrupted: random faces to measure corruptions on, too.
         agreement: whether to compare the expected votes with those of the split, too.
         figure: file for a figure of confusion and reliability.
         predictions: CSV file with the label and the probabilities of each face.
     """
-    from mien.training import figures, robustness
-    from mien.training.release.agreement import print_agreement
-
-    model = open_model(folder)
+    model = open_model(folder, precision)
     faces = read_split(source).for_classes(model.labels, of=model.name)
     logits = model.logits(faces.crops)
-    evaluations = evaluate_model(model, faces, logits)
-    table = scores_table({title_of(scores): scores for scores in evaluations})
+    evaluations = scores_of_model(model, faces, logits)
+    table = scores_table({f"{found['prior']}, {found['faces']:,} faces": found for found in evaluations})
     title = f"{model.name} on {faces.kind} {faces.name}"
     print_table(*table, title=title)
-    results: dict[str, object] = {"artifact": model.name, "labels": model.labels, "evaluations": evaluations}
+    results: dict[str, object] = {"model": model.name, "labels": model.labels, "scores": evaluations}
     if predictions:
-        write_predictions(predictions, faces, model.probabilities(logits, model.priors[-1]))
-    if corruptions:
-        rows = robustness.measure(model, faces.sample(corrupted or len(faces)))
-        robustness.print_rows(rows, title=f"{title}, {model.priors[-1]}, {rows[0].scores.faces:,} faces")
+        write_predictions(predictions, faces, model.probabilities(logits, faces.crops, model.priors[-1]))
+    if corrupted:
+        from mien.training import robustness
+
+        rows = robustness.measure(model, faces.sample(corrupted))
+        robustness.print_rows(rows, title=f"{title}, {model.priors[-1]}, {rows[0].scores['faces']:,} faces")
         results["corruptions"] = [row.to_dict() for row in rows]
     if figure:
+        from mien.training import figures
+
         figures.write_scores(figure, evaluations[-1], model.labels, title=title)
     if agreement:
         results["agreement"] = print_agreement(model, source)
@@ -257,6 +266,27 @@ def run(  # noqa: PLR0913 (options of the command)
     files.write(*table, results)
     if warning:
         print(f"warning: {model.name}: {warning}", file=sys.stderr)
+
+
+def print_agreement(model: Model, source: DataSource) -> dict[str, Any]:
+    """Print how the expected votes meet those of a split, and return the result. Raises: DatasetError."""
+    from mien.training.calibration import agreement_scores
+
+    faces = read_voted(source, model.labels)
+    if faces is None:
+        raise DatasetError(f"--agreement: {source.kind} has no votes for its labels")
+    if model.manifest is None or model.manifest.agreement is None:
+        raise DatasetError(f"--agreement: {model.name} has no agreement")
+    balanced = model.manifest.probabilities(model.logits(faces.crops), "balanced")
+    found = agreement_scores(model.manifest.votes(balanced, "balanced"), faces, balanced.argmax(axis=1))
+    rows = [
+        (f"{part['faces']:,}", percent(part["expected"]), interval(part["votes"], 1)) for part in found["reliability"]
+    ]
+    caption = f"mean error {interval(found['error'], 1)} points, of the mean {interval(found['error_of_mean'], 1)}; "
+    caption += f"correlation {found['correlation'].value:.2f}"
+    title = f"{model.name} on {faces.kind} {faces.name}, {len(faces):,} faces: agreement, in % (95 % interval)"
+    print_table(("faces", "agreement", "votes"), rows, title=title, caption=caption)
+    return found
 
 
 def write_predictions(path: Path, faces: Split, probabilities: Array) -> None:
@@ -278,7 +308,10 @@ def run_compare(before_dir: Path, after_dir: Path, source: DataSource, *, prior:
     classes = tuple(dict.fromkeys((*before.labels, *after.labels)))
     faces = faces.for_classes(classes, of="both")
     print(f"before: {before.title(prior)}\nafter: {after.title(prior)}")
-    sides = [in_order(model.probabilities(model.logits(faces.crops), prior), model.labels, classes) for model in models]
+    sides = [
+        in_order(model.probabilities(model.logits(faces.crops), faces.crops, prior), model.labels, classes)
+        for model in models
+    ]
     gains = compare(sides[0], sides[1], faces.labels, classes)
     heads, rows = ("metric", "before", "after", "gain (95 % interval)"), [gain.cells() for gain in gains]
     print_table(heads, rows, title=faces.title)

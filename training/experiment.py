@@ -25,14 +25,14 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from pydantic import Field, model_validator
 
 from mien.data.contract import Array, softmax
-from mien.models.manifest import Interval
 from mien.models.network import Head
 from mien.models.strict import StrictModel
 from mien.training import metrics
 from mien.training.config import DataSource, Recipe, RecipeError, read_as
 from mien.training.data import Split, read_split
-from mien.training.evaluate import Scores, evaluate, predict
+from mien.training.evaluate import predict, scores
 from mien.training.figures import COLORS, in_style, percent_axis, save
+from mien.training.metrics import Interval
 from mien.training.run import METRICS, load_best, parameters
 from mien.training.train import train
 from mien.training.wording import ResultFiles, interval, markdown_table, percent
@@ -138,14 +138,14 @@ class Result:
     chosen: bool  # whether validation selected this head, for the first seed
     parameters: int
     minutes: float  # training time for one seed
-    scores: tuple[Scores, ...]  # by seed
+    scores: tuple[dict[str, Any], ...]  # by seed
     accuracy: Interval  # mean over the seeds
     mean_class_accuracy: Interval
     gain: Interval | None  # of accuracy, over the selected head of the first row, paired by face; None for other faces
     mcnemar_p: tuple[float, ...]  # by seed, against the selected head of the first row with this seed
 
     def by_seed(self, metric: str) -> list[float]:
-        return [getattr(scores, metric).value for scores in self.scores]
+        return [of_seed[metric].value for of_seed in self.scores]
 
     def cell(self, metric: str) -> str:
         """Mean in percent with its interval, and the standard deviation over several seeds."""
@@ -235,7 +235,7 @@ def _line(axes: Axes, name: str, results: dict[float, Result], metric: str, *, n
 
 
 def _split(results: dict[str, Result]) -> str:
-    split = next((result.scores[0].split for result in results.values()), "valid")
+    split = next((result.scores[0]["split"] for result in results.values()), "valid")
     return "validation" if split == "valid" else split
 
 
@@ -243,7 +243,7 @@ def _split(results: dict[str, Result]) -> str:
 class _Evaluated:
     """One run on the faces of a split."""
 
-    scores: dict[Head, Scores]
+    scores: dict[Head, dict[str, Any]]
     correct: dict[Head, Array]  # (N,) bool
     faces: Split
     chosen: Head
@@ -281,7 +281,7 @@ def _evaluate(recipe: Recipe, runs: Path, split: str | None) -> _Evaluated:
     faces = faces.for_classes(tuple(state["labels"]), of=recipe.name)
     logits = predict(network, faces.crops, heads=recipe.distillation.trained_heads)
     return _Evaluated(
-        scores={head: evaluate(faces, softmax(of_head)) for head, of_head in logits.items()},
+        scores={head: scores(faces, softmax(of_head)) for head, of_head in logits.items()},
         correct={head: of_head.argmax(axis=1) == faces.labels for head, of_head in logits.items()},
         faces=faces,
         chosen=state["head"],

@@ -1,8 +1,8 @@
 """Figures of evaluations and experiments, by matplotlib."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
@@ -12,9 +12,6 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from mien.data.atomic import atomic_path
 from mien.training.wording import percent
-
-if TYPE_CHECKING:
-    from mien.training.evaluate import Scores
 
 COLORS: Final = ("#0067a5", "#c4510b", "#117a56", "#8a4a9e")
 GRAY: Final = "#5a616b"
@@ -50,13 +47,13 @@ def _reliability(axes: Axes, bins: Sequence[tuple[int, float, float]], title: st
     percent_axis(axes.yaxis)
 
 
-def write_scores(path: Path, scores: "Scores", labels: Sequence[str], *, title: str) -> None:
+def write_scores(path: Path, scores: Mapping[str, Any], labels: Sequence[str], *, title: str) -> None:
     """Draw confusion, in % of the faces of each class, and reliability, as PNG."""
-    counts = np.array(scores.confusion)
+    counts = np.array(scores["confusion"])
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     with in_style():
         drawn = Figure(figsize=(9.0, 4.0))
-        drawn.suptitle(f"{title}, {scores.prior}")
+        drawn.suptitle(f"{title}, {scores['prior']}")
         matrix, bins = drawn.subplots(1, 2)
         matrix.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         for (row, column), share in np.ndenumerate(shares):
@@ -66,7 +63,7 @@ def write_scores(path: Path, scores: "Scores", labels: Sequence[str], *, title: 
         matrix.set_yticks(range(len(labels)), labels)
         matrix.set(xlabel="predicted", ylabel="label")
         matrix.grid(visible=False)
-        _reliability(bins, scores.reliability, f"ECE {percent(scores.ece)} %")
+        _reliability(bins, scores["reliability"], f"ECE {percent(scores['ece'])} %")
         save(drawn, path)
 
 

@@ -6,6 +6,7 @@ biased upward, and resamples add to the bias.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +16,20 @@ from scipy.stats import binom, binomtest
 from scipy.stats import t as student
 
 from mien.data.contract import Array
-from mien.models.manifest import Interval
 
 ECE_BINS: Final = 15
 TARGET_ACCURACY: Final = 0.95  # of the faces above the confidence threshold
 _RISK: Final = 0.05  # that it is lower
 RESAMPLES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A metric with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def confusion(predicted: Array, actual: Array, *, classes: int = 0) -> Array:
@@ -193,13 +202,6 @@ def confidence_threshold(probabilities: Array, actual: Array) -> float:
         else:
             most = middle - 1
     return threshold
-
-
-def coverage(probabilities: Array, actual: Array) -> Interval:
-    """Share of the faces that `confidence_threshold` keeps."""
-    confidence = probabilities.max(axis=1)
-    threshold = confidence_threshold(probabilities, actual)
-    return share((confidence >= threshold) & (threshold < 1))
 
 
 def by_confidence(probabilities: Array, actual: Array) -> tuple[Array, Array]:

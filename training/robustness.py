@@ -8,7 +8,7 @@ occlusion, roll, and error of the landmarks for the alignment.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import albumentations as A
 import cv2
@@ -17,7 +17,7 @@ import numpy as np
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.training.data import Split
-from mien.training.evaluate import Model, Scores, evaluate, softened
+from mien.training.evaluate import Model, scores
 from mien.training.wording import interval, percent, print_table
 
 STRENGTHS: Final = {
@@ -42,10 +42,10 @@ class Row:
 
     corruption: str
     strength: float
-    scores: Scores
+    scores: dict[str, Any]
 
     def to_dict(self) -> dict[str, object]:
-        return {"corruption": self.corruption, "strength": self.strength, **dict(self.scores)}
+        return {"corruption": self.corruption, "strength": self.strength, **self.scores}
 
 
 def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Array:
@@ -85,10 +85,8 @@ def measure(model: Model, faces: Split) -> list[Row]:
     prior = model.priors[-1]
 
     def row(corruption: str, strength: float, crops: Array) -> Row:
-        probabilities = model.probabilities(model.logits(crops), prior)
-        if model.manifest:
-            probabilities = softened(probabilities, crops)
-        return Row(corruption, strength, evaluate(faces, probabilities, prior=prior))
+        probabilities = model.probabilities(model.logits(crops), crops, prior)
+        return Row(corruption, strength, scores(faces, probabilities, prior=prior))
 
     rows = [row("none", 0.0, faces.crops)]
     for corruption, strengths in STRENGTHS.items():
@@ -101,8 +99,8 @@ def measure(model: Model, faces: Split) -> list[Row]:
 def print_rows(rows: list[Row], *, title: str) -> None:
     """Print metrics in percent with 95 % intervals."""
     cells = [
-        (row.corruption, f"{row.strength:g}", *(interval(share, 1) for share in shares), percent(row.scores.ece))
+        (row.corruption, f"{row.strength:g}", *(interval(share, 1) for share in shares), percent(row.scores["ece"]))
         for row in rows
-        for shares in [(row.scores.accuracy, row.scores.mean_class_accuracy)]
+        for shares in [(row.scores["accuracy"], row.scores["mean_class_accuracy"])]
     ]
     print_table(("corruption", "strength", "accuracy", "mean class accuracy", "ECE"), cells, title=title)

@@ -37,7 +37,7 @@ from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
 from mien.data.errors import MienError
 from mien.models.backbones import published_terms
-from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
+from mien.models.manifest import MANIFEST_NAME, load_artifact, read_report, sha256_of
 from mien.models.network import FaceNetwork, Head
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as
 from mien.training.data import FaceBatch, FaceBatches, seed_of
@@ -524,6 +524,7 @@ def recorded(folder: Path) -> dict[str, dict[str, str]]:
     """Provenance of the weights of a run or an artifact, as `provenance` returns it."""
     names = ("learned_from", "weights_from", "weight_terms")
     if (folder / MANIFEST_NAME).exists():
-        return read_manifest(folder).model_dump(include=set(names))
+        report = read_report(folder)
+        return {name: report.get(name, {}) for name in names}
     facts = read_facts(folder)
     return {name: facts[name] for name in names}

@@ -23,7 +23,7 @@ from mien.models.network import FaceNetwork, Head
 from mien.training.config import Recipe, RecipeError, RuntimeConfig, check_weights
 from mien.training.data import FaceBatches, Split, mix, read_faces
 from mien.training.distill import SUPERVISED, Teachers, losses
-from mien.training.evaluate import evaluate, predict
+from mien.training.evaluate import predict, scores
 from mien.training.initialization import load_initial
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
 from mien.training.run import LAST, Run, TrainingDiverged, parameters, provenance
@@ -152,8 +152,6 @@ def validate(network: nn.Module, valid: Split, recipe: Recipe, device: torch.dev
 
 def _score(logits: Array, valid: Split) -> dict[str, float]:
     """Values of `recipe.select` for logits (N, K)."""
-    scores = evaluate(valid, softmax(logits))
-    assert scores.nll is not None  # noqa: S101
-    values = (scores.accuracy, scores.mean_class_accuracy, scores.nll)
-    names = ("accuracy", "mean_class_accuracy", "negative_log_likelihood")
-    return {name: figure.value for name, figure in zip(names, values, strict=True)}
+    found = scores(valid, softmax(logits))
+    names = {"accuracy": "accuracy", "mean_class_accuracy": "mean_class_accuracy", "nll": "negative_log_likelihood"}
+    return {name: found[key].value for key, name in names.items()}

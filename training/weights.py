@@ -1,13 +1,13 @@
 """Trained networks, of a run or an artifact, and `model.safetensors`, the weights of an artifact."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from mien.models.manifest import MANIFEST_NAME, ArtifactError, Manifest, load_artifact
+from mien.models.manifest import MANIFEST_NAME, REPORT_NAME, ArtifactError, Manifest, load_artifact, read_report
 from mien.models.network import FaceNetwork, Head
 from mien.training.config import ModelConfig, parse_as
 from mien.training.run import load_best, untrained_network
@@ -30,13 +30,12 @@ def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
 
     Raises: ArtifactError, also if it has no weights; RecipeError, for options that this version does not have.
     """
-    manifest = load_artifact(folder)
+    manifest, recipe = load_artifact(folder), read_report(folder).get("recipe", {})
     if WEIGHTS_NAME not in manifest.files:
-        several = "members" in manifest.recipe
+        several = "members" in recipe
         remedy = "it averages several networks: take one of them" if several else "export its run again"
         raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
-    recorded: Any = manifest.recipe["model"]
-    model = parse_as(ModelConfig, recorded, origin=str(folder / MANIFEST_NAME))
+    model = parse_as(ModelConfig, recipe["model"], origin=str(folder / REPORT_NAME))
     network = untrained_network(model, len(manifest.labels))
     try:
         network.load_state_dict(load_file(folder / WEIGHTS_NAME))
@@ -52,6 +51,6 @@ def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
     """
     if (folder / MANIFEST_NAME).exists():
         network, manifest = load_network(folder)
-        return network, manifest.head, manifest.labels
+        return network, read_report(folder)["head"], manifest.labels
     network, state = load_best(folder)
     return network, state["head"], tuple(state["labels"])

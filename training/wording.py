@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from pydantic_core import to_jsonable_python
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
-from mien.models.manifest import Interval, SplitMetrics
+from mien.training.metrics import Interval
 
 if TYPE_CHECKING:
     import jinja2
@@ -26,40 +26,44 @@ def percent(share: float, digits: int = 1, *, sign: str = "") -> str:
     return f"{100 * share:{sign}.{digits}f}"
 
 
-def interval(figure: Interval, digits: int = 2, *, sign: str = "") -> str:
-    """Format a share and its interval as percentages."""
+def interval(figure: Interval | Mapping[str, float], digits: int = 2, *, sign: str = "") -> str:
+    """Format a share and its interval, also from a file, as percentages."""
+    figure = Interval(**figure) if isinstance(figure, Mapping) else figure
     value, low, high = (percent(share, digits, sign=sign) for share in (figure.value, figure.low, figure.high))
     return f"{value} ({low} to {high})"
 
 
-def title_of(scores: SplitMetrics) -> str:
-    """Heading of a column: prior and number of faces."""
-    return f"{scores.prior}, {scores.faces:,} faces"
+_ROWS: Final = {
+    "accuracy": "accuracy",
+    "mean_class_accuracy": "mean class accuracy",
+    "macro_f1": "macro-F1",
+    "kept": "kept at the threshold",
+    "kept_accuracy": "accuracy of what is kept",
+    "nll": "negative log likelihood",
+    "brier": "Brier score",
+    "ece": "ECE, 15 bins",
+    "kl_to_votes": "KL to votes (nats)",
+}
+_NOT_SHARES: Final = ("nll", "brier", "kl_to_votes")
 
 
-def scores_table(columns: Mapping[str, SplitMetrics]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: metrics with their 95 % intervals, shares in percent."""
-    cells = [_metric_cells(scores) for scores in columns.values()]
-    return ["metric", *columns], [[name, *(column.get(name, "") for column in cells)] for name in cells[0]]
+def scores_table(columns: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of some `evaluate.scores`: metrics with their 95 % intervals, shares in percent."""
+    rows = {title: [_cell(scores.get(name), name) for scores in columns.values()] for name, title in _ROWS.items()}
+    labels = dict.fromkeys(label for scores in columns.values() for label in scores["recall"])
+    for label in labels:
+        rows[f"recall, {label}"] = [_cell(scores["recall"].get(label)) for scores in columns.values()]
+    return ["metric", *columns], [[title, *cells] for title, cells in rows.items() if any(cells)]
 
 
-def _metric_cells(scored: SplitMetrics) -> dict[str, str]:
-    """Metrics by display name, shares in percent with their intervals; those that a split lacks are left out."""
-    shares = {
-        "accuracy": scored.accuracy,
-        "mean class accuracy": scored.mean_class_accuracy,
-        "macro-F1": scored.macro_f1,
-        "coverage at 95 % selective accuracy": scored.coverage_at_95,
-        **{f"recall, {label}": recall for label, recall in scored.recall.items()},
-    }
-    losses = {"negative log likelihood": scored.nll, "Brier score": scored.brier}
-    votes = {"KL to votes (nats)": getattr(scored, "kl_to_votes", None)}
-    return {
-        **{name: interval(figure) for name, figure in shares.items() if figure is not None},
-        **{name: plain_interval(figure) for name, figure in losses.items() if figure is not None},
-        "ECE, 15 bins": percent(scored.ece, 2),
-        **{name: plain_interval(figure) for name, figure in votes.items() if figure is not None},
-    }
+def _cell(value: Any, name: str = "") -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):  # from a file
+        value = Interval(**value)
+    if isinstance(value, Interval):
+        return plain_interval(value) if name in _NOT_SHARES else interval(value)
+    return percent(value, 2)
 
 
 def plain_interval(figure: Interval, *, sign: str = "") -> str:

@@ -30,6 +30,7 @@ from mien.models.manifest import (
     artifact_dir,
     classifier_dirs,
     load_artifact,
+    scores_of,
 )
 
 _PACKAGES: Final = ("numpy", "opencv-python", "pillow", "onnxruntime-gpu", "onnxruntime", "fastapi", "pydantic")
@@ -144,7 +145,8 @@ def _about(folder: Path) -> str:
     except ArtifactError as error:
         return str(error)
     scores = ", ".join(
-        f"{score.accuracy.value:.1%} on {score.data} {score.split} ({score.prior})" for score in manifest.metrics
+        f"{score['accuracy']['value']:.1%} on {score['data']} {score['split']} ({score['prior']})"
+        for score in scores_of(folder)
     )
     return f"{', '.join(manifest.graphs)}; {scores or 'no metrics'}"
 

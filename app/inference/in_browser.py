@@ -18,7 +18,7 @@ from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
 from mien.data.contract.palette import COLORS, palette
 from mien.models.detector import decode
 from mien.models.detector.manifest import default_detector_dir, load_detector
-from mien.models.manifest import Manifest, load_artifact, sha256_of
+from mien.models.manifest import Manifest, load_artifact, scores_of, sha256_of
 
 # With WebAssembly, int8 is three times as fast as fp32 and a quarter of the download; WebGPU does not support it.
 _PREFERRED: Final[dict[str, tuple[Literal["fp32", "int8"], ...]]] = {"wasm": ("int8", "fp32"), "webgpu": ("fp32",)}
@@ -67,7 +67,7 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
         "classifier": _classifier(classifier, settings)
         | {
             "graphs": {where: {"file": f"classifier.{name}.onnx", "precision": name} for where, name in chosen.items()},
-            "metrics": [score.model_dump() for score in classifier.metrics_in(chosen["wasm"])],
+            "metrics": scores_of(model, chosen["wasm"]),
         },
         "bytes": {name: path.stat().st_size for name, path in graphs.items()},
         # a hash in the address lets a browser fetch a graph once
@@ -88,5 +88,5 @@ def _classifier(manifest: Manifest, settings: InferenceSettings) -> dict[str, An
         "prior": settings.prior,
         "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
         "confidence_threshold": manifest.confidence_threshold,
-        "agreement": manifest.agreement and manifest.agreement.model_dump(include={"temperature", "offsets"}),
+        "agreement": manifest.agreement and manifest.agreement.model_dump(),
     }

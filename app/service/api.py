@@ -40,6 +40,7 @@ from mien.app.service.metrics import Metrics
 from mien.app.service.uploads import FIELD, EncodedImages, KnownFields, Upload, read_uploads
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
+from mien.models.manifest import scores_of
 
 T = TypeVar("T")
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -402,7 +403,7 @@ async def models(service: TheService) -> ModelsResponse:
         "provider": classifier.provider,
         "prior": classifier.prior,
         "explain": manifest.explain is not None,
-        "metrics": [score.model_dump() for score in manifest.metrics_in(classifier.precision)],
+        "metrics": scores_of(classifier.folder, classifier.precision),
     }
     return ModelsResponse(models=[ModelInfo(**own | manifest.model_dump(include=ModelInfo.model_fields.keys() - own))])
 

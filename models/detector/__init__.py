@@ -1,1 +1,1 @@
-"""Face detector: network, decoding of its outputs, and manifest."""
+"""Face detector: decoding of its outputs, and manifest."""

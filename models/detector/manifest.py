@@ -1,4 +1,4 @@
-"""Manifest of a released face detector: files, inputs and outputs, metrics and provenance."""
+"""Manifest of a released face detector: files, inputs and outputs; its report.json has metrics and provenance."""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -9,7 +9,6 @@ from mien.models.detector.decode import STRIDES
 from mien.models.manifest import (
     ARTIFACTS_DIR,
     GraphFile,
-    Interval,
     Sha256,
     parse_manifest,
     resolve_pointer,
@@ -31,14 +30,6 @@ class DetectorInput(StrictModel):
     range: tuple[float, float] = (0.0, 255.0)
 
 
-class DetectorMetric(StrictModel):
-    """One metric on the held-out images."""
-
-    name: str
-    faces: int = Field(description="number of faces")
-    estimate: Interval | None = Field(description="null without faces")
-
-
 class DetectorManifest(StrictModel):
     """`manifest.json` of a detector."""
 
@@ -51,12 +42,8 @@ class DetectorManifest(StrictModel):
     opset: int
     parameters: int
     score_threshold: float = Field(gt=0, lt=1, description="score threshold for serving and for the metrics")
-    metrics: tuple[DetectorMetric, ...]
-    recipe: dict[str, object] = Field(description="the resolved training recipe")
     commit: str = Field(description="commit that trained it")
     training_code: str = Field(description="last commit of this project with the code that trains such detectors")
-    data_index_sha256: dict[str, Sha256]
-    teacher: dict[str, Sha256] = Field(description="files of the networks that produced the labels")
     license: str
     files: dict[str, Sha256] = Field(description="all other files except manifest.json")
 

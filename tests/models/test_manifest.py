@@ -63,7 +63,9 @@ def test_a_correction_of_another_number_of_labels_is_rejected(tmp_path: Path) ->
         read_manifest(path.parent)
 
 
-def test_a_manifest_of_an_earlier_release_is_read_by_the_earlier_name_of_the_threshold(tmp_path: Path) -> None:
+def test_a_key_of_another_release_is_named(tmp_path: Path) -> None:
     path = tiny_artifact(tmp_path / "tiny.test") / "manifest.json"
-    path.write_text(path.read_text().replace('"confidence_threshold": 0.3', '"abstain_threshold": 0.4'))
-    assert read_manifest(path.parent).confidence_threshold == 0.4
+    values = json.loads(path.read_text(encoding="utf-8")) | {"conditions": None}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ArtifactError, match="conditions: not known to this version"):
+        read_manifest(path.parent)

@@ -24,7 +24,6 @@ from mien.models.manifest import (
     GraphFile,
     GraphInput,
     GraphOutput,
-    Interval,
     Manifest,
     Relevance,
     sha256_of,
@@ -132,17 +131,12 @@ def tiny_artifact(
         "output": GraphOutput(),
         "explain": Relevance(shape=(-1, *RELEVANCE_GRID)) if explain else None,
         "graphs": graphs,
-        "opset": OPSET,
-        "head": "mean",
         "color": "RGB",
         "parameters": _FEATURES * len(LABELS) + len(LABELS),
         "temperature": 1.5,
         "prior_correction": (-0.4, 0.5, 0.9, -0.6, 0.1, 0.2, -0.7),  # changes labels
         "confidence_threshold": 0.3,
-        "metrics": (),
-        "recipe": {},
         "commit": "0" * 40,
-        "data_index_sha256": {},
         "license": "Apache-2.0",
         "files": {"card.md": sha256_of(folder / "card.md")},
     }
@@ -152,11 +146,7 @@ def tiny_artifact(
 
 def drawn_agreement() -> Agreement:
     """Expected votes that are flatter than the probabilities, and not in the same order."""
-    share = Interval(0.71, 0.68, 0.74)
-    return Agreement(
-        temperature=1.6, offsets=(0.3, -0.2, -0.6, 0.5, 0.1, -0.4, 0.3), data="drawn", split="valid", faces=9,
-        command="", error=share, error_of_mean=share, correlation=share, reliability=(),
-    )  # fmt: skip
+    return Agreement(temperature=1.6, offsets=(0.3, -0.2, -0.6, 0.5, 0.1, -0.4, 0.3))
 
 
 def labeled_face(

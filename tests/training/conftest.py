@@ -11,11 +11,11 @@ import pytest
 from filelock import FileLock
 
 from mien.data.contract import EIGHT_LABELS
+from mien.training import export as export_command
 from mien.training import metrics
 from mien.training.config import Recipe
-from mien.training.release import export as export_command
-from mien.training.release.export import export
-from mien.training.release.graphs import Released
+from mien.training.export import export
+from mien.training.graphs import Released
 from mien.training.train import train
 from tests.support.data_sets import make_folders
 from tests.support.training import TINY_CNN, TINY_DEIT, data_of, drawn_faces, small_recipe, with_runtime

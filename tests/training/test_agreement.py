@@ -6,8 +6,8 @@ from scipy.special import log_softmax, softmax
 
 from mien.data.contract import CROP_PX, LABELS, Array
 from mien.models.manifest import Manifest, read_manifest
+from mien.training.calibration import agreement_scores, cross_fitted_agreement, fit_agreement
 from mien.training.data import Split
-from mien.training.release.agreement import Votes, evaluate_agreement, fit_votes, measure_agreement
 from tests.support import tiny_artifact
 
 TEMPERATURE, OFFSETS = 2.5, np.array([0.6, -0.3, -0.8, 0.4, 0.2, -0.5, 0.4])
@@ -37,29 +37,31 @@ def voted(votes: Array) -> Split:
 
 
 def test_fit_finds_the_temperature_and_the_offsets_of_the_raters(logits: Array) -> None:
-    temperature, offsets = fit_votes(log_softmax(logits, axis=1), drawn_votes(logits))
-    assert temperature == pytest.approx(TEMPERATURE, rel=0.05)
-    assert offsets == pytest.approx(OFFSETS - OFFSETS.mean(), abs=0.08)
+    fitted = fit_agreement(log_softmax(logits, axis=1), drawn_votes(logits))
+    assert fitted.temperature == pytest.approx(TEMPERATURE, rel=0.05)
+    assert fitted.offsets == pytest.approx(OFFSETS - OFFSETS.mean(), abs=0.08)
 
 
 def test_served_votes_do_not_depend_on_the_prior(manifest: Manifest, logits: Array) -> None:
-    fitted = measure_agreement(manifest, lambda crops: logits[: len(crops)], voted(drawn_votes(logits[:300])))
+    agreement = fit_agreement(log_softmax(logits[:300], axis=1), drawn_votes(logits[:300]))
+    fitted = manifest.model_copy(update={"agreement": agreement})
     balanced, natural = (
         fitted.votes(fitted.probabilities(logits[:300], prior), prior) for prior in ("balanced", "natural")
     )
     np.testing.assert_allclose(balanced, natural, atol=1e-5)
-    assert fitted.agreement is not None
-    expected = log_softmax(logits[:300], axis=1) / fitted.agreement.temperature + np.array(fitted.agreement.offsets)
+    expected = log_softmax(logits[:300], axis=1) / agreement.temperature + np.array(agreement.offsets)
     np.testing.assert_allclose(natural, softmax(expected, axis=1), atol=1e-5)
 
 
 def test_results_are_of_the_served_label_and_cross_fitted(manifest: Manifest, logits: Array) -> None:
-    votes = drawn_votes(logits[:40])
-    fitted = measure_agreement(manifest, lambda crops: logits[: len(crops)], voted(votes))
-    assert fitted.agreement is not None
+    log_probabilities, votes = log_softmax(logits[:40], axis=1), drawn_votes(logits[:40])
     labels = manifest.probabilities(logits[:40], "balanced").argmax(axis=1)
-    seen = Votes.of(fitted.votes(fitted.probabilities(logits[:40], "natural"), "natural"), votes, labels)
-    unseen = evaluate_agreement(fitted, lambda crops: logits[: len(crops)], voted(votes))
-    np.testing.assert_allclose(unseen.actual, votes[np.arange(40), labels] / 10)
-    assert fitted.agreement.error == unseen.errors["error"]
-    assert unseen.errors["error"].value > seen.errors["error"].value  # faces that the fit has seen are predicted better
+    fitted = fit_agreement(log_probabilities, votes)
+    seen = agreement_scores(
+        softmax(log_probabilities / fitted.temperature + np.array(fitted.offsets), axis=1), voted(votes), labels
+    )
+    unseen = agreement_scores(cross_fitted_agreement(log_probabilities, votes), voted(votes), labels)
+    assert unseen["faces"] == sum(part["faces"] for part in unseen["reliability"]) == 40
+    actual = (votes[np.arange(40), labels] / 10).mean()
+    assert sum(part["faces"] * part["votes"].value for part in unseen["reliability"]) / 40 == pytest.approx(actual)
+    assert unseen["error"].value > seen["error"].value  # faces that the fit has seen are predicted better

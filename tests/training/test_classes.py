@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -13,14 +14,14 @@ from mien.app.settings import InferenceSettings, Settings
 from mien.data.contract import EIGHT_LABELS, LABELS
 from mien.data.contract.palette import COLORS
 from mien.data.errors import DatasetError
-from mien.models.manifest import artifact_dir, load_artifact
+from mien.models.manifest import artifact_dir, load_artifact, scores_of
 from mien.training.cli import main
 from mien.training.config import DistillationConfig, Recipe, RecipeError, read_as
 from mien.training.data import Split
 from mien.training.distill import Teachers
-from mien.training.evaluate import Scores, compare, evaluate_model, open_model
-from mien.training.release.export import export
-from mien.training.release.graphs import ExportError
+from mien.training.evaluate import compare, open_model, scores_of_model
+from mien.training.export import export
+from mien.training.graphs import ExportError
 from mien.training.train import train
 from tests.support import ROOT, encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
@@ -59,13 +60,13 @@ def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_t
 ) -> None:
     manifest = load_artifact(artifact)
     assert manifest.labels == CLASSES
-    assert manifest.metrics[0].accuracy.value > 0.5
+    assert scores_of(artifact)[0]["accuracy"]["value"] > 0.5
     out = tmp_path / "results.json"
     data = ["--data", f"folders={root}", "--option", "classes=wide_awake,bored", "--option", "ignore=Happy faces"]
     plot, predictions = tmp_path / "scores.png", tmp_path / "predictions.csv"
     files = ["--json", str(out), "--plot", str(plot), "--predictions", str(predictions)]
-    assert main(["evaluate", "--artifact", str(artifact), *data, *files]) == 0
-    natural, balanced = json.loads(out.read_text(encoding="utf-8"))["evaluations"]
+    assert main(["evaluate", str(artifact), *data, *files]) == 0
+    natural, balanced = json.loads(out.read_text(encoding="utf-8"))["scores"]
     assert set(natural["recall"]) == {"wide_awake", "bored"}
     assert plot.is_file()
     rows = list(csv.DictReader(predictions.read_text(encoding="utf-8").splitlines()))
@@ -104,7 +105,7 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     faces = valid_faces(root, valid_share=0.2)
     assert len(faces) == 14
     models = [open_model(folder) for folder in (released, run)]
-    sides = [model.probabilities(model.logits(faces.crops), "natural") for model in models]
+    sides = [model.probabilities(model.logits(faces.crops), faces.crops, "natural") for model in models]
     gains = {gain.name: gain.gain.value for gain in compare(sides[0], sides[1], faces.labels)}
     assert gains["accuracy"] > 0.1
 
@@ -112,10 +113,10 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
 OPTIONS = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
 
 
-def scores_of(artifact: Path, faces: Split) -> Scores:
+def first_scores(artifact: Path, faces: Split) -> dict[str, Any]:
     model = open_model(artifact)
     faces = faces.for_classes(model.labels, of=model.name)
-    return evaluate_model(model, faces, model.logits(faces.crops))[0]
+    return scores_of_model(model, faces, model.logits(faces.crops))[0]
 
 
 def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
@@ -141,9 +142,9 @@ def test_networks_with_different_classes_neither_teach_together_nor_are_averaged
 
 def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: Path) -> None:
     ferplus = make_ferplus(tmp_path / "ferplus")
-    assert scores_of(eight.artifact, valid_faces(ferplus, "ferplus")).kl_to_votes is not None
+    assert first_scores(eight.artifact, valid_faces(ferplus, "ferplus"))["kl_to_votes"].value > 0
     with pytest.raises(DatasetError, match=r"has contempt, .* does not. Use the option classes=surprise"):
-        scores_of(artifact_dir(None), valid_faces(ferplus, "ferplus", classes=8))
+        first_scores(artifact_dir(None), valid_faces(ferplus, "ferplus", classes=8))
 
 
 def test_seven_and_eight_classes_are_not_mixed_and_seven_initialize_all_but_the_head(

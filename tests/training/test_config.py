@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from mien.models.manifest import artifact_dir, read_manifest
+from mien.models.manifest import artifact_dir, read_report
 from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as, read_as
 from mien.training.distill import cross_entropy, distillation_loss
@@ -95,6 +95,6 @@ def test_a_recipe_builds_a_network_of_the_size_it_states_that_learns(path: Path)
 
 def test_the_recipes_of_the_released_artifacts_have_no_key_that_is_not_known() -> None:
     for name in ("fast", "v3", "accurate"):
-        recorded = read_manifest(artifact_dir(name)).recipe
+        recorded = read_report(artifact_dir(name))["recipe"]
         for recipe in recorded.get("members", [recorded]):
             parse_as(Recipe, recipe, origin=name)

@@ -14,8 +14,8 @@ from mien.training.cli import main
 from mien.training.config import RecipeError
 from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
 from mien.training.experiment import compare, recipes_of
-from mien.training.release.export import export
-from mien.training.release.graphs import ExportError
+from mien.training.export import export
+from mien.training.graphs import ExportError
 from mien.training.run import read_facts
 from tests.support.training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, valid_faces, write_recipe
 from tests.training.conftest import Trained
@@ -92,7 +92,9 @@ def test_an_artifact_equals_itself_and_is_compared_with_its_prior(
     assert "McNemar's test: p = 1" in shown
     faces = valid_faces(trained.faces)
     model = open_model(Path(artifact))
-    natural, balanced = (model.probabilities(model.logits(faces.crops), prior).argmax(axis=1) for prior in PRIORS)
+    natural, balanced = (
+        model.probabilities(model.logits(faces.crops), faces.crops, prior).argmax(axis=1) for prior in PRIORS
+    )
     manifest = load_artifact(Path(artifact))
     logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), faces.crops)
     assert natural.tolist() == logits.argmax(axis=1).tolist()

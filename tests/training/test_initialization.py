@@ -10,7 +10,7 @@ import torch
 
 from mien.data.contract import LABELS
 from mien.models.backbones.mobilefacenet import NAME
-from mien.models.manifest import read_manifest, write_manifest
+from mien.models.manifest import read_manifest, read_report, write_manifest
 from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig
@@ -92,7 +92,7 @@ def test_a_network_that_an_artifact_initializes_or_that_teaches_equals_its_graph
         network = started(folder, model, manifest.labels).eval()
         teachers = Teachers(DistillationConfig(mode="soft", teachers=(folder,)), manifest.labels).eval()
         with torch.no_grad():
-            logits = select_head(network(torch.from_numpy(crops)), manifest.head)
+            logits = select_head(network(torch.from_numpy(crops)), read_report(folder)["head"])
             with torch.autocast("cpu", torch.bfloat16):
                 taught = teachers(torch.from_numpy(crops))
         np.testing.assert_allclose(logits.numpy(), expected, atol=2e-2)  # half precision

@@ -8,7 +8,7 @@ from sklearn.metrics import balanced_accuracy_score, f1_score
 from mien.data.contract import LABELS
 from mien.training import metrics
 from mien.training.data import Split
-from mien.training.evaluate import evaluate
+from mien.training.evaluate import scores
 
 RNG = np.random.default_rng(1)
 ACTUAL = RNG.integers(0, 7, 400)
@@ -43,12 +43,11 @@ def test_labels_above_the_threshold_are_as_accurate_on_other_faces_as_it_says() 
     assert too_low <= 10
 
 
-def test_coverage_is_the_share_of_faces_above_the_threshold() -> None:
+def test_the_threshold_keeps_the_faces_that_are_right() -> None:
     probabilities = np.array([[0.9, 0.1]] * 300 + [[0.6, 0.4]] * 100)
     labels = np.r_[np.zeros(300, int), np.ones(100, int)]  # all that are less confident are wrong
     assert metrics.confidence_threshold(probabilities, labels) == 0.9
-    assert metrics.coverage(probabilities, labels).value == 0.75
-    assert metrics.coverage(probabilities[:20], labels[:20]).value == 0, "20 faces show nothing"
+    assert metrics.confidence_threshold(probabilities[:20], labels[:20]) == 1, "20 faces show nothing"
 
 
 def test_the_interval_of_resamples_has_the_width_of_the_normal_distribution() -> None:
@@ -106,10 +105,9 @@ def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_a
     fitted[np.arange(400), labels] = 0.6  # correct, at 60 %
     held_out = np.full((400, 7), 0.1 / 6)
     held_out[:, 6] = 0.9  # neutral, mostly wrong
-    scored = evaluate(faces, fitted, calibrated=held_out)
-    assert scored.accuracy.value == scored.mean_class_accuracy.value == 1
-    assert scored.ece == pytest.approx(0.9 - 50 / 400)
-    assert scored.nll is not None
-    assert scored.nll.value == pytest.approx(-(350 * np.log(0.1 / 6) + 50 * np.log(0.9)) / 400)
-    assert scored.coverage_at_95 is not None
-    assert scored.coverage_at_95.value == 0
+    scored = scores(faces, fitted, calibrated=held_out, threshold=0.5)
+    assert scored["accuracy"].value == scored["mean_class_accuracy"].value == 1
+    assert scored["ece"] == pytest.approx(0.9 - 50 / 400)
+    assert scored["nll"].value == pytest.approx(-(350 * np.log(0.1 / 6) + 50 * np.log(0.9)) / 400)
+    assert (scored["kept"].value, scored["kept_accuracy"].value) == (1, 1)
+    assert scores(faces, fitted, calibrated=fitted, threshold=0.7)["kept"].value == 0

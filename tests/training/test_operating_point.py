@@ -5,7 +5,7 @@ import pytest
 
 from mien.data.contract import LABELS, Array
 from mien.training import metrics
-from mien.training.release.operating_point import MAX_ECE, fit_operating_point
+from mien.training.calibration import MAX_ECE, fit_operating_point
 
 
 @pytest.fixture(scope="module")

@@ -13,16 +13,15 @@ from torch import Tensor, nn
 from mien.data.contract import LABELS, Array, softmax
 from mien.data.errors import MienError
 from mien.data.readers.folders import Folders
-from mien.models.manifest import Relevance, load_artifact, sha256_of, write_manifest
+from mien.models.manifest import Relevance, load_artifact, read_report, sha256_of, write_manifest
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
-from mien.training import evaluate
+from mien.training import evaluate, export, graphs
 from mien.training.cli import main
 from mien.training.config import shareable
 from mien.training.data import read_split
-from mien.training.release import export, graphs
-from mien.training.release.export import finish
-from mien.training.release.graphs import ReleasedEnsemble
+from mien.training.export import finish
+from mien.training.graphs import ReleasedEnsemble
 from mien.training.run import load_best, read_facts
 from mien.training.weights import load_network
 from tests.support import random_crops
@@ -44,16 +43,16 @@ def copied(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
-    manifest = load_artifact(trained.artifact)
+    manifest, report = load_artifact(trained.artifact), read_report(trained.artifact)
     assert trained.artifact.name == manifest.name == "tiny.drawn"
     assert (manifest.labels, manifest.color) == (LABELS, "luminance")
-    assert manifest.weights_from == {"teacher": sha256_of(trained.teacher / "best.pt")}
-    assert list(manifest.learned_from) == ["folders/train"]
+    assert report["weights_from"] == {"teacher": sha256_of(trained.teacher / "best.pt")}
+    assert list(report["learned_from"]) == ["folders/train"]
     assert manifest.explain == Relevance(shape=(-1, 7, 7))
     assert "class folders: those of the owner of the images" in manifest.license
     assert Folders.limits in (trained.artifact / "card.md").read_text(encoding="utf-8")
     assert manifest.commit == read_facts(trained.student)["commit"]
-    names = {"model.onnx", "model.fp16.onnx", "model.safetensors", "manifest.json", "card.md"}
+    names = {"model.onnx", "model.fp16.onnx", "model.safetensors", "manifest.json", "report.json", "card.md"}
     assert {path.name for path in trained.artifact.iterdir()} == names
 
 
@@ -63,15 +62,16 @@ def test_released_graphs_equal_the_weights_of_run_and_release_for_any_batch_and_
 ) -> None:
     network, state = load_best(trained.student)
     released, manifest = load_network(trained.artifact)
-    assert manifest.head == state["head"]
+    head = read_report(trained.artifact)["head"]
+    assert head == state["head"]
     session = evaluate.open_graph(trained.artifact / manifest.graph(precision).file)
     for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
         with torch.no_grad(), recorded_attention(network.backbone) as attentions:
-            expected, same = (select_head(of(torch.from_numpy(batch)), manifest.head) for of in (network, released))
+            expected, same = (select_head(of(torch.from_numpy(batch)), head) for of in (network, released))
         torch.testing.assert_close(same, expected, atol=1e-4, rtol=1e-4)
         logits, maps = session.run(["logits", "relevance"], {"crops": batch})
         np.testing.assert_allclose(softmax(logits), expected.softmax(-1), atol=difference)
-        np.testing.assert_allclose(maps, rollout(attentions, head=manifest.head), atol=difference)
+        np.testing.assert_allclose(maps, rollout(attentions, head=head), atol=difference)
         np.testing.assert_allclose(maps.sum(axis=(1, 2)), 1.0, atol=difference)
 
 
@@ -116,7 +116,7 @@ def test_fp16_labels_that_differ_are_not_released() -> None:
 def test_a_released_name_or_a_test_split_is_rejected_before_the_export(
     trained: Trained, monkeypatch: pytest.MonkeyPatch, tag: str, also: tuple[str, ...], complaint: str
 ) -> None:
-    monkeypatch.setattr(export, "_write_and_check", pytest.fail)
+    monkeypatch.setattr(export, "write_graphs", pytest.fail)
     before = (trained.artifact / "manifest.json").read_bytes()
     with pytest.raises((MienError, FileExistsError), match=complaint):
         export.export([trained.student], tag, artifacts_dir=trained.artifact.parent, also=also)
@@ -130,7 +130,7 @@ def test_a_run_is_not_released_with_metrics_of_faces_that_its_record_lacks(
     next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
     run = Path(shutil.copytree(trained.student, tmp_path / "run"))
     (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(trained.faces), str(root)))
-    monkeypatch.setattr(export, "_write_and_check", pytest.fail)
+    monkeypatch.setattr(export, "write_graphs", pytest.fail)
     with pytest.raises(graphs.ExportError, match=r"folders valid changed since the training"):
         export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
 
@@ -141,7 +141,7 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     folders = [trained.artifact, trained.teacher]
     folder = export.export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
     manifest = load_artifact(folder)
-    assert (manifest.name, manifest.head) == ("both.drawn", "mean")
+    assert (manifest.name, read_report(folder)["head"]) == ("both.drawn", "mean")
     assert manifest.explain is not None
     session = evaluate.open_graph(folder / "model.onnx")
     logits = evaluate.run_graph(session, crops)
@@ -154,7 +154,7 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
 
 def test_an_artifact_is_fitted_and_scored_again(trained: Trained, copied: Path) -> None:
     before, faces = load_artifact(copied), copied.with_name("folders")
-    write_manifest(copied, before.model_copy(update={"temperature": 9.0, "metrics": ()}))
+    write_manifest(copied, before.model_copy(update={"temperature": 9.0}))
     assert main(["export", str(copied), "--refit"]) == 0
     assert load_artifact(copied) == before
     assert (copied / "card.md").read_bytes() == (trained.artifact / "card.md").read_bytes()
@@ -169,7 +169,7 @@ def test_license_card_and_pointer_are_rewritten_without_data_and_with_the_same_m
 ) -> None:
     copied.with_name("folders").unlink()
     before, command = load_artifact(copied), ["export", str(copied), "--card"]
-    finish(copied, before.model_copy(update={"license": "old words"}))
+    finish(copied, before.model_copy(update={"license": "old words"}), read_report(copied))
     assert "old words" in (copied / "card.md").read_text(encoding="utf-8")
     assert main([*command, "--as", "fast", "--artifacts", str(copied.parent)]) == 0
     assert (copied.parent / "DEFAULT").read_text(encoding="utf-8").strip() == copied.name
@@ -182,12 +182,12 @@ def test_license_card_and_pointer_are_rewritten_without_data_and_with_the_same_m
 
 def test_the_license_names_third_party_weights_whatever_their_terms_say() -> None:
     terms = {"published": "MIT by its authors", "other": "CC0, of the file, not of the photos"}
-    license_ = export._license(["folders/train"], terms)
+    license_ = export.license_of(["folders/train"], terms)
     assert all(f"Initialized from {name}: {text}." in license_ for name, text in terms.items())
 
 
 def test_a_released_recipe_has_no_path_of_this_machine(trained: Trained, tmp_path: Path) -> None:
-    assert str(trained.faces.parent) not in (trained.artifact / "manifest.json").read_text(encoding="utf-8")
+    assert str(trained.faces.parent) not in (trained.artifact / "report.json").read_text(encoding="utf-8")
     model = {"family": "mobilefacenet", "name": "mobilefacenet", "options": {"weights": str(tmp_path / "file.pt")}}
     distillation = {"mode": "hard", "teachers": [str(tmp_path / "far" / "runs" / "teacher")]}
     recipe = small_recipe(tmp_path / "faces", model=model, distillation=distillation)

@@ -1,14 +1,22 @@
-"""Operating point fitted on validation: temperature, correction for rare classes, confidence threshold."""
+"""What is fitted on validation: temperature, correction for rare classes, and the conversion to votes of people.
+
+A probability says how often the label is that of the majority; agreement is the share of raters who would choose it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from scipy.stats import pearsonr
 
 from mien.data.contract import Array, softmax
-from mien.models.manifest import Prior
+from mien.models.manifest import Agreement, Prior
 from mien.training import metrics
+from mien.training.data import Split
+from mien.training.metrics import Interval
 
 MAX_ECE: Final = 0.02  # of the corrected probabilities
 _FOLDS: Final = 5
@@ -87,9 +95,52 @@ def folds(faces: int) -> list[Array]:
 
 def _fit(logits: Array, labels: Array) -> tuple[float, Array]:
     """Temperature, and log frequency of each class less its mean, (K,)."""
-    log_frequency = np.log((np.bincount(labels, minlength=logits.shape[1]) + 0.5) / len(labels))
+    counts = np.bincount(labels, minlength=logits.shape[1])
+    log_frequency = np.log((counts + 0.5) / len(labels))
+    log_frequency[counts == 0] = log_frequency[counts > 0].mean()  # nothing is known about a class without faces
     return round(metrics.fit_temperature(logits, labels), 4), log_frequency - log_frequency.mean()
 
 
 def _correction(log_frequency: Array, tau: float) -> tuple[float, ...]:
     return tuple(round(float(offset), 4) for offset in 0.0 - tau * log_frequency)
+
+
+def fit_agreement(log_probabilities: Array, votes: Array) -> Agreement:
+    """Temperature and offsets that make votes (N, K) most likely, given natural log probabilities (N, K)."""
+
+    def loss(parameters: Array) -> float:
+        log_shares = log_softmax(log_probabilities / np.exp(parameters[0]) + parameters[1:], axis=1)
+        return float(-(votes * log_shares).sum() / votes.sum())
+
+    log_temperature, *offsets = minimize(loss, np.zeros(1 + votes.shape[1]), method="BFGS").x
+    rounded = tuple(np.round(offsets - np.mean(offsets), 4).tolist())
+    return Agreement(temperature=round(float(np.exp(log_temperature)), 4), offsets=rounded)
+
+
+def cross_fitted_agreement(log_probabilities: Array, votes: Array) -> Array:
+    """Expected shares (N, K) of each face, fitted on other faces."""
+    expected = np.empty(votes.shape)
+    for held_out in folds(len(votes)):
+        fitted = fit_agreement(log_probabilities[~held_out], votes[~held_out])
+        expected[held_out] = softmax(log_probabilities[held_out], fitted.temperature, fitted.offsets)
+    return expected
+
+
+def agreement_scores(expected: Array, faces: Split, labels: Array) -> dict[str, Any]:
+    """How expected shares (N, K) meet the votes for the labels (N,): errors, correlation, and means by tenths."""
+    rows, votes = np.arange(len(labels)), np.asarray(faces.votes)
+    agreement, actual = expected[rows, labels], votes[rows, labels] / votes.sum(axis=1)
+    tenth = np.minimum((agreement * 10).astype(int), 9)
+    result = pearsonr(agreement, actual)
+    return {
+        "data": faces.kind,
+        "split": faces.name,
+        "faces": len(labels),
+        "error": metrics.mean(np.abs(agreement - actual)),
+        "error_of_mean": metrics.mean(np.abs(actual.mean() - actual)),  # if the agreement of all faces were its mean
+        "correlation": Interval(*map(float, (result.statistic, *result.confidence_interval()))),
+        "reliability": [
+            {"faces": int(of.sum()), "expected": float(agreement[of].mean()), "votes": metrics.mean(actual[of])}
+            for of in (tenth == number for number in np.unique(tenth))
+        ],
+    }

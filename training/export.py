@@ -1,0 +1,405 @@
+"""Export of finished runs as an artifact for serving, in two stages: `write_graphs` and `fit`.
+
+    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
+    mien export models/artifacts/FAST runs/TEACHER runs/OTHER --arch accurate_112 --tag NAME --one-view --as accurate
+    mien export models/artifacts/NAME --refit
+    mien export models/artifacts/NAME --card
+
+`write_graphs` writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs and model.safetensors, if ONNX and torch
+agree on real faces. Several runs or artifacts become one graph, which averages their calibrated probabilities over a
+face and, without --one-view, its mirror image. `fit` fits temperature, prior correction, confidence threshold and
+agreement on the validation split that selected the weights, measures what is served, and writes manifest.json,
+report.json and card.md. --refit is the second stage alone, --card only writes license and card again.
+"""
+
+import json
+import logging
+import re
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic_core import to_jsonable_python
+
+from mien.data.atomic import write_atomic
+from mien.data.contract import contract_id
+from mien.data.readers.base import kinds, reader_of
+from mien.models.manifest import (
+    ARTIFACTS_DIR,
+    MANIFEST_NAME,
+    REPORT_NAME,
+    GraphFile,
+    GraphInput,
+    GraphOutput,
+    Manifest,
+    Relevance,
+    read_manifest,
+    read_report,
+    sha256_of,
+    verify_files,
+    write_manifest,
+)
+from mien.models.network import FaceNetwork, Head
+from mien.training import metrics
+from mien.training.calibration import agreement_scores, cross_fitted_agreement, fit_agreement, fit_operating_point
+from mien.training.config import DataSource, ModelConfig, shareable
+from mien.training.data import TEST, Split, read_split, read_voted
+from mien.training.evaluate import open_graph, open_released, run_graph, scores_of_model, softened
+from mien.training.graphs import (
+    OPSET,
+    ExportError,
+    ReleasedEnsemble,
+    ReleasedNetwork,
+    check_fp16,
+    check_fp32,
+    tinted,
+    torch_logits,
+    write_graph,
+)
+from mien.training.run import add_learned, parameters, read_facts, read_run, recorded, trained_commit
+from mien.training.weights import WEIGHTS_NAME, load_trained, save_weights
+from mien.training.wording import markdown_table, markdown_template, most_confused, scores_table
+
+logger = logging.getLogger("mien.training")
+
+CARD_NAME: Final = "card.md"
+_GRAPHS: Final = {"fp32": "model.onnx", "fp16": "model.fp16.onnx"}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A network to release, with the facts of its training."""
+
+    network: FaceNetwork
+    released: ReleasedNetwork
+    labels: tuple[str, ...]
+    valid: DataSource
+    recipe: dict[str, Any]  # without local paths
+    commit: str
+    data: dict[str, str]  # hash of each data set's index, by kind/split
+    learned_from: dict[str, str]
+    weights_from: dict[str, str]
+    weight_terms: dict[str, str]
+
+    @property
+    def model(self) -> ModelConfig:
+        return ModelConfig.model_validate(self.recipe["model"])
+
+
+def read_member(folder: Path, head: Head | None = None) -> Member:
+    """Read a run or an artifact; `head` replaces the one of a run that validation selected.
+
+    Raises: ExportError, if the run did not train this head; RunError, ArtifactError.
+    """
+    network, selected, labels = load_trained(folder)
+    if (folder / MANIFEST_NAME).exists():
+        if head is not None:
+            raise ExportError(f"--head is for runs; {folder} is an artifact")
+        report = read_report(folder)
+        valid, recipe, data = valid_source(report), report["recipe"], report["data"]
+        commit = read_manifest(folder).commit
+    else:
+        run, facts = read_run(folder), read_facts(folder)
+        valid, recipe = run.data.held_out, shareable(run)
+        commit, data = trained_commit(facts), facts["data"]
+        trained = run.distillation.trained_heads if len(network.heads()) > 1 else ("class",)
+        if head is not None and head not in trained:
+            raise ExportError(f"--head {head}: this run trained {', '.join(trained)}")
+    return Member(
+        network, ReleasedNetwork(network, head or selected), labels, valid, recipe, commit, data, **recorded(folder)
+    )
+
+
+def export(  # noqa: PLR0913 (options of one command)
+    folders: Sequence[Path],
+    tag: str,
+    *,
+    arch: str | None = None,
+    mirrored: bool = True,
+    artifacts_dir: Path = ARTIFACTS_DIR,
+    also: tuple[str, ...] = (),
+    head: Head | None = None,
+    tau: float | None = None,
+) -> Path:
+    """Write an artifact from a run, or from several runs and artifacts, and return its folder.
+
+    Args:
+        folders: runs or artifacts; the first one determines the validation split.
+        tag: last part of the name; distinguishes releases of an architecture.
+        arch: first part of the name, from the recipe by default; required for several folders.
+        mirrored: whether a graph of several networks averages over the mirror image, too.
+        also: further `kind/split` to evaluate for the manifest, read from the data directory.
+        head: of a run, instead of the one that validation selected.
+        tau: weight of the correction for rare classes, instead of the fitted one.
+    Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
+    """
+    if not re.fullmatch(r"\w[\w-]*", tag):
+        raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
+    members = [read_member(folder, head) for folder in folders]
+    if len({member.labels for member in members}) > 1:
+        listed = "; ".join(f"{folder} {', '.join(m.labels)}" for folder, m in zip(folders, members, strict=True))
+        raise ExportError(f"networks with different classes cannot be averaged: {listed}")
+    if len(members) > 1 and arch is None:
+        raise ExportError("several networks in one graph need a name: use --arch")
+    final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
+    with new_artifact(final) as staging:
+        others = read_others(also, members[0].labels)
+        # a run still knows the root of the same validation split, which artifacts leave out
+        source = members[0].valid
+        same = (m for m in members if m.valid.root and m.valid == source.model_copy(update={"root": m.valid.root}))
+        chosen = next(same, members[0])
+        valid = _read_unchanged(chosen.valid, chosen.data, chosen.labels)
+        for folder, member in zip(folders, members, strict=True):
+            if problem := valid.changed_since(member.data):
+                logger.warning("%s: %s", folder, problem)
+        manifest, report = write_graphs(members, staging, valid, name=final.name, mirrored=mirrored)
+        fit(staging, manifest, report, valid, read_voted(chosen.valid, chosen.labels), others, tau=tau)
+    return final
+
+
+def valid_source(report: Mapping[str, Any]) -> DataSource:
+    """The validation split of an artifact's recipe."""
+    return DataSource.model_validate(report["recipe"]["data"]["valid"])
+
+
+def _read_unchanged(source: DataSource, trained_with: Mapping[str, str], labels: tuple[str, ...]) -> Split:
+    """Read the validation split. Raises: ExportError, if it is not the one of the training; DatasetError."""
+    if source.fold is not None:
+        raise ExportError(
+            f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
+        )
+    faces = read_split(source)
+    if faces.index_sha256 not in trained_with.values():
+        problem = faces.changed_since(trained_with) or f"{source.split} is not in the record of the training."
+        raise ExportError(f"{source.resolved_root()}: {problem} Restore the data, or train again.")
+    return faces.for_classes(labels, of="the network")
+
+
+def read_others(also: tuple[str, ...], labels: tuple[str, ...]) -> list[Split]:
+    """Read `kind/split` texts. Raises: ExportError; DatasetError; RecipeError, without a data directory."""
+    splits = []
+    for text in also:
+        kind, slash, split = text.partition("/")
+        if not slash:
+            raise ExportError(f"--also {text!r}: expected KIND/SPLIT, for example muxspace/valid")
+        if split == TEST:
+            raise ExportError(
+                f"--also {text!r}: a release has no metrics of test splits; use mien evaluate, at the end"
+            )
+        faces = read_split(DataSource(kind=kind, split=split))
+        splits.append(faces.for_classes(labels, of="the network"))
+    return splits
+
+
+def write_graphs(
+    members: Sequence[Member], folder: Path, valid: Split, *, name: str, mirrored: bool = True
+) -> tuple[Manifest, dict[str, Any]]:
+    """Write the graphs of one network or the mean of several, and its weights, and compare ONNX with torch.
+
+    Both compute real and tinted crops. A mean of several networks has no fp16 graph beside it: too large.
+    Returns: manifest and report, without what is fitted on validation.
+    Raises: ExportError, if they differ.
+    """
+    first, released = members[0], members[0].released
+    if len(members) == 1:
+        save_weights(first.network, folder)
+    else:  # each with its own temperature, so that their probabilities can be averaged
+        networks = [member.released for member in members]
+        logits = [torch_logits(network, valid.crops) for network in networks]
+        temperatures = [round(metrics.fit_temperature(of_network, valid.labels), 4) for of_network in logits]
+        released = ReleasedEnsemble(networks, temperatures, mirrored=mirrored)
+    both = np.concatenate([valid.crops, tinted(valid.crops[:512])])
+    expected, graph = torch_logits(released, both), folder / _GRAPHS["fp32"]
+    write_graph(released, graph)
+    session = open_graph(graph)
+    fp32, relevance = run_graph(session, both), session.get_outputs()[1:]
+    logger.info("fp32 graph against torch: largest difference of a probability %.1e", check_fp32(expected, fp32))
+    if isinstance(released, ReleasedNetwork):
+        released.backbone.half()
+        write_graph(released, folder / _GRAPHS["fp16"])
+        same = check_fp16(fp32, run_graph(open_graph(folder / _GRAPHS["fp16"]), both))
+        logger.info("fp16 graph: same label as fp32 on %.2f %% of the faces", 100 * same)
+    learned: dict[str, str] = {}
+    for member in members:
+        add_learned(learned, member.learned_from, of=member.recipe["name"])
+    terms = {key: value for member in members for key, value in member.weight_terms.items()}
+    several = {"data": first.recipe["data"], "mirrored": mirrored, "members": [member.recipe for member in members]}
+    manifest = Manifest(
+        name=name,
+        labels=first.labels,
+        contract_id=contract_id(),
+        input=GraphInput(),
+        output=GraphOutput(shape=(-1, len(first.labels))),
+        explain=Relevance(name=relevance[0].name, shape=(-1, *relevance[0].shape[1:])) if relevance else None,
+        graphs={
+            precision: GraphFile(file=file, sha256=sha256_of(folder / file))
+            for precision, file in _GRAPHS.items()
+            if (folder / file).exists()
+        },
+        color="RGB" if any(member.model.color == "RGB" for member in members) else "luminance",
+        parameters=sum(parameters(member.network) for member in members),
+        temperature=1.0,
+        prior_correction=(0.0,) * len(first.labels),
+        confidence_threshold=0.0,
+        commit=first.commit,
+        license=license_of(learned, terms),
+        files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)} if len(members) == 1 else {},
+    )
+    report = {
+        "head": first.released.head if len(members) == 1 else "mean",
+        "opset": OPSET,
+        "recipe": first.recipe if len(members) == 1 else several,
+        "data": {key: value for member in members[::-1] for key, value in member.data.items()},  # the first counts
+        "learned_from": learned,
+        "weights_from": {key: value for member in members for key, value in member.weights_from.items()},
+        "weight_terms": terms,
+    }
+    return manifest, report
+
+
+def license_of(learned_from: Iterable[str], weight_terms: Mapping[str, str]) -> str:
+    """License of the weights, with the terms of their data sets (`kind/split`) and of third-party weights."""
+    names = dict.fromkeys(name.partition("/")[0] for name in learned_from)
+    sets = "; ".join(f"{reader_of(kind).title}: {reader_of(kind).terms}" for kind in names)
+    foreign = "".join(f" Initialized from {name}: {terms}." for name, terms in weight_terms.items())
+    return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
+
+
+def refit(folder: Path, *, also: tuple[str, ...] = (), tau: float | None = None, card_only: bool = False) -> None:
+    """Fit and measure the graphs of an artifact again, or only write its license and card again.
+
+    Raises: ArtifactError; ExportError; DatasetError.
+    """
+    manifest, report = read_manifest(folder), read_report(folder)
+    # except what is written here: a kill before the manifest is repaired by the same command
+    files = {name: sha256 for name, sha256 in manifest.files.items() if name not in (CARD_NAME, REPORT_NAME)}
+    verify_files(folder, files | {graph.file: graph.sha256 for graph in manifest.graphs.values()})
+    # with the terms that the readers state today
+    licensed = manifest.model_copy(update={"license": license_of(report["learned_from"], report["weight_terms"])})
+    if card_only:
+        finish(folder, licensed, report)
+        return
+    source = valid_source(report)
+    valid = _read_unchanged(source, report["data"], manifest.labels)
+    others = read_others(also, manifest.labels)
+    fit(folder, licensed, report, valid, read_voted(source, manifest.labels), others, tau=tau)
+
+
+def fit(
+    folder: Path,
+    manifest: Manifest,
+    report: Mapping[str, Any],
+    valid: Split,
+    voted: Split | None,
+    also: Sequence[Split],
+    *,
+    tau: float | None = None,
+) -> None:
+    """Fit the operating point and the agreement of the graphs in `folder`, measure them, and describe the artifact.
+
+    Args:
+        valid: the validation split that selected the weights.
+        voted: its faces with votes, if it has some.
+        also: further splits to evaluate.
+        tau: weight of the correction, instead of the fitted one.
+    """
+    logits = open_released(folder, manifest).logits(valid.crops)
+    point = fit_operating_point(logits, valid.labels, tau)
+    logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
+    calibrated = {prior: softened(rows, valid.crops) for prior, rows in point.cross_fitted.items()}
+    threshold = round(metrics.confidence_threshold(calibrated["balanced"], valid.labels), 4)
+    logger.info("confidence threshold %.4f", threshold)
+    if threshold == 1:
+        logger.warning(
+            "no confidence threshold keeps labels that are 95 % right: all labels will be uncertain. More faces for "
+            "validation, or a better model, may have one."
+        )
+    changes = {"temperature": point.temperature, "prior_correction": point.prior_correction}
+    fitted = manifest.model_copy(update={**changes, "confidence_threshold": threshold, "agreement": None})
+    measured = dict(report) | {"scores": {}, "agreement": None}
+    if voted is not None:
+        model, votes = open_released(folder, fitted), np.asarray(voted.votes)
+        of_voted = model.logits(voted.crops)
+        log_natural = np.log(np.maximum(fitted.probabilities(of_voted, "natural"), 1e-12))
+        served = fitted.probabilities(of_voted, "balanced").argmax(axis=1)
+        fitted = fitted.model_copy(update={"agreement": fit_agreement(log_natural, votes)})
+        measured["agreement"] = agreement_scores(cross_fitted_agreement(log_natural, votes), voted, served)
+    for precision in ("fp32", *(["int8"] if "int8" in fitted.graphs else [])):
+        model = open_released(folder, fitted, precision)
+        found = scores_of_model(model, valid, model.logits(valid.crops), calibrated if precision == "fp32" else None)
+        for faces in also if precision == "fp32" else ():
+            found += scores_of_model(model, faces, model.logits(faces.crops))
+        measured["scores"][precision] = found
+    finish(folder, fitted, measured)
+
+
+def finish(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> None:
+    """Write report, card and manifest."""
+    report = to_jsonable_python(report)
+    write_atomic(folder / REPORT_NAME, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(folder / CARD_NAME, card(manifest, report))
+    written = {name: sha256_of(folder / name) for name in (REPORT_NAME, CARD_NAME)}
+    write_manifest(folder, manifest.model_copy(update={"files": {**manifest.files, **written}}))
+
+
+def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
+    """Model card as Markdown: description, intended use, training data, metrics and limitations."""
+    by_precision, recipe = report["scores"], report["recipe"]
+    first = by_precision["fp32"][0]
+    names = dict.fromkeys(name.split("/")[0] for name in report["learned_from"])
+    limits = [reader_of(kind).limits for kind in names if kind in kinds()]
+    if worst := most_confused(np.array(first["confusion"]), manifest.labels):
+        place = f"of the faces on {first['data']} {first['split']}, {first['prior']}"
+        limits.append(f"The most frequent confusion is {worst} {place}.")
+
+    def tables(precision: str) -> str:
+        shown = []
+        for (kind, split), group in groupby(by_precision.get(precision, ()), lambda of: (of["data"], of["split"])):
+            valid = recipe["data"]["valid"] or {}
+            options = valid.get("options", {}) if (kind, split) == (valid.get("kind"), valid.get("split")) else {}
+            command = f"mien evaluate DIR --data {kind}=ROOT --split {split}"
+            command += "".join(f" --option {shlex.quote(f'{name}={_text(of)}')}" for name, of in options.items())
+            command += "" if precision == "fp32" else f" --precision {precision}"
+            columns = {f"{of['prior']}, {of['faces']:,} faces": of for of in group}
+            heading = f"{kind}, {split} split, shares in % (95 % interval), by `{command}`:"
+            shown.append(f"{heading}\n\n{markdown_table(*scores_table(columns))}")
+        return "\n\n".join(shown)
+
+    return markdown_template(Path(__file__).with_name("card.md.jinja")).render(
+        m=manifest,
+        report=report,
+        headline=[of for of in by_precision["fp32"] if (of["data"], of["split"]) == (first["data"], first["split"])],
+        metrics=tables("fp32"),
+        int8_metrics=tables("int8"),
+        limitations=" ".join(limits),
+    )
+
+
+def _text(option: Any) -> str:
+    """Value of a reader's option as the command line takes it."""
+    parts = [f"{key}={of}" for key, of in option.items()] if isinstance(option, dict) else option
+    return ",".join(map(str, parts)) if isinstance(parts, list) else str(parts)
+
+
+@contextmanager
+def new_artifact(final: Path) -> Iterator[Path]:
+    """A folder that is renamed to `final` if the block succeeds and removed if it fails.
+
+    Raises: FileExistsError, if `final` exists.
+    """
+    if final.exists():
+        raise FileExistsError(f"{final} exists, and artifacts are never overwritten: choose another --tag")
+    staging = final.with_name(f".{final.name}.part")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        yield staging
+        staging.rename(final)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
