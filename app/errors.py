@@ -106,9 +106,11 @@ class RequestTimeout(CapacityError):
 
 def problem(error: Exception, **members: object) -> dict[str, Any]:
     """A problem document (RFC 9457); an unexpected error has no details, which are only in the log."""
-    kind, detail = type(error), str(error)
-    if not isinstance(error, MienError) or kind.status == MienError.status:
-        kind, detail = MienError, "Internal server error. The log has the details under this X-Request-ID."
+    kind = type(error) if isinstance(error, MienError) else MienError
+    is_expected = kind.status != MienError.status
+    detail = str(error) if is_expected else "Internal server error. The log has the details under this X-Request-ID."
+    if not is_expected:
+        kind = MienError
     return named_problem(kind.status, kind.code, detail, **members)
 
 

@@ -57,8 +57,8 @@ class RequestFilter(logging.Filter):
     """Adds the request id to each record, also as a suffix for text lines; removes query strings from uvicorn's."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.request_id = request_id.get()
-        record.suffix = f" [{record.request_id}]" if record.request_id else ""
+        id_ = request_id.get()
+        record.request_id, record.suffix = id_, f" [{id_}]" if id_ else ""
         if isinstance(record.args, tuple) and record.name.startswith("uvicorn."):
             record.args = tuple(arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args)
         return True
