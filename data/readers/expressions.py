@@ -1,11 +1,10 @@
 """Faces of web pictures and press photos, labeled by a general vision-language model, for training.
 
 Layout: `labels.csv` with `file` in `photos/`, and `press_labels.csv` with `file` in the folder `set`: `muxspace/` and
-`people/`, which may be links to those sets. Both give a point of each face (`face_x`, `face_y`, pixels), `label`,
-`second` (the rival of an arguable label) and `certainty`. `faces.csv` has the landmarks:
+`people/`, copies of those sets. Both give a point of each face (`face_x`, `face_y`, pixels), `label`, `second` (the
+rival of an arguable label) and `certainty`. `faces.csv` has the landmarks:
 
-    mien label path/to/expressions --symlinks follow --out found --write csv
-    cp found/labels.csv path/to/expressions/faces.csv
+    mien label path/to/expressions --out found --write csv && cp found/labels.csv path/to/expressions/faces.csv
 
 A label has a share of 0.94 if it is certain, and 0.6 beside 0.3 for the second if it is arguable; the other expressions
 have equal parts of the rest. Recipes learn the shares with `target: votes`.
