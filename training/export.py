@@ -38,6 +38,7 @@ from mien.models.manifest import (
     GraphInput,
     GraphOutput,
     Manifest,
+    Precision,
     Relevance,
     read_manifest,
     read_report,
@@ -206,7 +207,8 @@ def write_graphs(
     Returns: manifest and report, without what is fitted on validation.
     Raises: ExportError, if they differ.
     """
-    first, released = members[0], members[0].released
+    first = members[0]
+    released: ReleasedNetwork | ReleasedEnsemble = first.released
     if len(members) == 1:
         save_weights(first.network, folder)
     else:  # each with its own temperature, so that their probabilities can be averaged
@@ -330,7 +332,8 @@ def fit(
         served = fitted.probabilities(of_voted, "balanced").argmax(axis=1)
         fitted = fitted.model_copy(update={"agreement": fit_agreement(log_natural, votes)})
         measured["agreement"] = agreement_scores(cross_fitted_agreement(log_natural, votes), voted, served)
-    for precision in ("fp32", *(["int8"] if "int8" in fitted.graphs else [])):
+    precisions: tuple[Precision, ...] = ("fp32", "int8") if "int8" in fitted.graphs else ("fp32",)
+    for precision in precisions:
         model = open_released(folder, fitted, precision)
         found = scores_of_model(model, valid, model.logits(valid.crops), calibrated if precision == "fp32" else None)
         for faces in also if precision == "fp32" else ():

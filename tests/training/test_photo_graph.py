@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Face
+from mien.app.inference.records import Box, Face
 from mien.app.inference.search import iou
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array
@@ -59,7 +59,7 @@ def pixels(path: Path) -> Array:
 
 def pairs(faces: tuple[Face, ...], found: dict[str, Any]) -> list[tuple[Face, int]]:
     """The faces of the reference that the graph finds, with their row."""
-    overlaps = [[iou(face.box, box) for box in found["boxes"]] for face in faces]
+    overlaps = [[iou(face.box, Box(*map(float, box))) for box in found["boxes"]] for face in faces]
     return [(face, int(np.argmax(row))) for face, row in zip(faces, overlaps, strict=True) if max(row, default=0) > 0.9]
 
 
@@ -67,7 +67,7 @@ def test_all_outputs_are_those_of_serving(run: Run, labeler: Labeler) -> None:
     photo = pixels(ROOT / "samples/photos/grace_hopper.jpg")
     (face,) = labeler.label(photo).faces
     found = run(photo)
-    assert found["boxes"] == pytest.approx(np.array([face.box]), abs=3)
+    assert found["boxes"] == pytest.approx(np.array([[*face.box]]), abs=3)
     assert found["landmarks"][0] == pytest.approx(face.landmarks_px, abs=2)
     assert found["detection_scores"] == pytest.approx([face.detection_score], abs=0.02)
     assert found["probabilities"][0] == pytest.approx(list(face.probabilities.values()), abs=0.02)
@@ -77,7 +77,7 @@ def test_all_outputs_are_those_of_serving(run: Run, labeler: Labeler) -> None:
     assert width_px == pytest.approx(face.box.width, rel=0.2)
     assert 0 <= blur_px < 2
     assert abs(yaw) < 30
-    assert brightness == pytest.approx(face.crop.mean() / 255, abs=0.05)
+    assert brightness == pytest.approx(face.crop_rgb.mean() / 255, abs=0.05)
 
 
 def test_photos_have_the_faces_labels_and_probabilities_of_serving(run: Run, labeler: Labeler) -> None:
