@@ -185,14 +185,17 @@ def scores_of_model(
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A metric of both models; `gain` is paired by face."""
+    """A metric of both models; `gain` is paired by face, and None for fewer than `metrics.MIN_FACES` faces."""
 
     name: str
     before: float
     after: float
-    gain: Interval
+    gain: Interval | None
 
     def cells(self) -> tuple[str, ...]:
+        if self.gain is None:
+            few = f"{percent(self.after - self.before, 2, sign='+')} (too few faces for an interval)"
+            return (self.name, percent(self.before, 2), percent(self.after, 2), few)
         if self.name == NLL:
             return (self.name, f"{self.before:.3f}", f"{self.after:.3f}", plain_interval(self.gain, sign="+"))
         return (self.name, percent(self.before, 2), percent(self.after, 2), interval(self.gain, sign="+"))
@@ -217,7 +220,9 @@ def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...]
     gains = metrics.bootstrap_all(lambda b, a, actual: shares(a, actual) - shares(b, actual), *predictions, labels)
     loss_before, loss_after = (metrics.negative_log_likelihood(side, labels) for side in (before, after))
     loss = Gain(NLL, float(loss_before.mean()), float(loss_after.mean()), metrics.mean(loss_after - loss_before))
-    return [loss, *(Gain(*row) for row in zip(names, *sides, gains, strict=True))]
+    sizes = [len(labels), len(labels), *np.bincount(labels, minlength=len(classes))[present].tolist()]
+    known = [gain if size >= metrics.MIN_FACES else None for gain, size in zip(gains, sizes, strict=True)]
+    return [loss, *(Gain(*row) for row in zip(names, *sides, known, strict=True))]
 
 
 def run(  # noqa: PLR0913 (options of the command)

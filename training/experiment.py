@@ -6,14 +6,14 @@
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
 all heads are evaluated on the validation split of the recipe, or another, such as --split test: mean and standard
 deviation over seeds, 95 % bootstrap intervals over faces, gains over the first row paired by face, and McNemar's test
-against it for each seed.
+against it for each seed, with Holm's correction for all comparisons.
 """
 
 import itertools
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Self
@@ -294,7 +294,9 @@ def compare(recipes: dict[str, list[Recipe]], runs: Path, *, split: str | None =
     """Evaluate all heads of all rows on a split, by default the validation split. Raises: RunError, DatasetError."""
     rows = {row: [_evaluate(recipe, runs, split) for recipe in of_seeds] for row, of_seeds in recipes.items()}
     baseline = next(iter(rows.values()))
-    return [_result(row, head, of_seeds, baseline) for row, of_seeds in rows.items() for head in of_seeds[0].scores]
+    found = [_result(row, head, of_seeds, baseline) for row, of_seeds in rows.items() for head in of_seeds[0].scores]
+    adjusted = iter(metrics.holm([p for result in found for p in result.mcnemar_p]))
+    return [replace(of, mcnemar_p=tuple(itertools.islice(adjusted, len(of.mcnemar_p)))) for of in found]
 
 
 def _result(row: str, head: Head, of_seeds: list[_Evaluated], baseline: list[_Evaluated]) -> Result:

@@ -80,6 +80,9 @@ def test_gains_are_paired_by_face() -> None:
     assert found["accuracy"].gain.value == pytest.approx(0.05)
     assert 0 <= found["accuracy"].gain.low < found["accuracy"].gain.high < 0.12
     assert found["recall, surprise"].gain.value == pytest.approx(0.1)
+    few = {row.name: row for row in evaluate.compare(sides[0][40:60], sides[1][40:60], labels[40:60])}
+    assert few["accuracy"].gain is None
+    assert "+0.00 (too few faces" in few["accuracy"].cells()[-1]
 
 
 def test_an_artifact_equals_itself_and_is_compared_with_its_prior(
@@ -88,7 +91,7 @@ def test_an_artifact_equals_itself_and_is_compared_with_its_prior(
     artifact, data = str(artifact_dir(None)), ["--data", f"folders={trained.faces}"]
     assert main(["compare", artifact, "fast", *data]) == 0
     shown = capsys.readouterr().out
-    assert "+0.00 (+0.00 to +0.00)" in shown
+    assert "+0.00 (too few faces for an interval)" in shown
     assert "McNemar's test: p = 1" in shown
     faces = valid_faces(trained.faces)
     model = open_model(Path(artifact))

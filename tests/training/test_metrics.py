@@ -80,6 +80,12 @@ def test_the_interval_of_mean_class_accuracy_is_as_wide_as_that_of_many_samples(
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * (hits / faces).mean(axis=1).std(), rel=0.05)
 
 
+def test_several_comparisons_are_corrected_for_their_number() -> None:
+    assert metrics.holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert metrics.holm([0.6, 0.9]) == [1.0, 1.0]
+    assert metrics.holm([]) == []
+
+
 def test_losses_of_two_faces_and_the_bins_of_the_calibration_error() -> None:
     probabilities, labels = np.array([[0.8, 0.2], [0.7, 0.3]]), np.array([0, 1])
     assert metrics.negative_log_likelihood(probabilities, labels) == pytest.approx([-np.log(0.8), -np.log(0.3)])
