@@ -60,7 +60,8 @@ def test_a_killed_process_costs_a_repeat_of_its_batch(setup: Setup, photos: Path
     for part in executor.run(tasks_of(photos, 1)):
         results |= {result.name: result.status for result in part}
         if part and not killed:
-            os.kill(executor._running[0].process.pid, signal.SIGKILL)
+            ready = next(worker for worker in executor._running if worker.is_ready)
+            os.kill(ready.process.pid, signal.SIGKILL)
             killed = True
     assert results == {f"{number}.jpg": "ok" for number in range(5)}
 
