@@ -396,7 +396,7 @@ class Processes:
         self._tasks, is_open = iter(tasks), True
         self._running = [self._start() for _ in range(self.workers)]
         try:
-            while is_open or any(worker.attempts for worker in self._running):
+            while is_open or self._repeated or any(worker.attempts for worker in self._running):
                 is_open = self._give()
                 ready = wait([worker.connection for worker in self._running], timeout=_POLL_S)
                 yield []
