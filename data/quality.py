@@ -1,7 +1,7 @@
 """Properties of a face that decide how far its label can be trusted: size, blur, pose, brightness, covered parts.
 
 `app/static/page/core/quality.js` implements the same, and a test compares both. The limits of the reasons and the
-slopes of the softening are those of the released model `fast`, measured once (docs/reasons.md).
+slopes of the softening are those of the released model `fast`, measured once (docs/trust.md).
 """
 
 import json
