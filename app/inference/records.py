@@ -131,7 +131,8 @@ class Face:
     probabilities: dict[Label, Share] = Field(description="of all expressions of the model; they sum to 1")
     agreement: Share | None = Field(
         default=None,
-        description="expected share of people who would choose `label`; null if the model was fitted without votes",
+        description="expected share of people who would choose `label`, of those who choose one of the expressions of "
+        "the model; null if the model was fitted without votes",
     )
     person: int | None = Field(
         default=None, description="number that the face keeps while it is tracked in a video, from 1; null in a photo"
