@@ -16,7 +16,11 @@ def test_a_workflow_may_only_read_and_its_actions_are_pinned_to_commits(workflow
     content = yaml.safe_load(workflow.read_text(encoding="utf-8"))
     assert content["permissions"] == {"contents": "read"}
     granted = {name: job["permissions"] for name, job in content["jobs"].items() if "permissions" in job}
-    may_write = {"publish": {"id-token": "write"}, "image": {"contents": "read", "packages": "write"}}
+    may_write = {
+        "publish": {"id-token": "write"},
+        "page": {"contents": "write"},
+        "image": {"contents": "read", "packages": "write"},
+    }
     assert granted == (may_write if workflow.name == "release.yml" else {})
     for job in content["jobs"].values():
         assert "timeout-minutes" in job
