@@ -1,19 +1,32 @@
-"""A page whose stream the test plays: people appear, move and leave without a model.
+"""A page whose stream and clock the test plays: people appear, move and leave without a model.
 
-`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people` after `window.delay` ms.
+`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people` after `window.delay` ms of the
+page's clock. That clock runs, or it stands still and `pass_ms` sets it forward, which no slow machine disturbs.
 """
 
 import json
 from typing import Any
 
 from mien.data.contract import LABELS
-from tests.support.browser import Tab
+from tests.support.browser import WAIT_MS, Tab
 
 SCENE = """
+const [clock, drawNext] = [performance.now.bind(performance), window.requestAnimationFrame.bind(window)];
+window.ahead = 0;
+window.stoppedAt = null;
+performance.now = () => window.stoppedAt ?? clock() + window.ahead;
+window.requestAnimationFrame = (draw) => drawNext(() => draw(performance.now()));
+
 window.connections = 0;
 window.people = [];
-window.delay = 15;
 window.problem = null;
+window.delay = 0;
+let pending = []; // results: {due, deliver}
+setInterval(() => {
+  const due = pending.filter((result) => result.due <= performance.now());
+  pending = pending.filter((result) => !due.includes(result));
+  for (const { deliver } of due) deliver();
+}, 5);
 window.WebSocket = class extends EventTarget {
   static OPEN = 1;
   constructor() {
@@ -24,10 +37,11 @@ window.WebSocket = class extends EventTarget {
     setTimeout(() => { this.readyState = 1; this.onopen?.({}); }, 10);
   }
   send() {
-    const frame = this.frame++;
-    const faces = window.people.map((one) => ({...one}));
-    setTimeout(() => this.readyState === 1 && this.onmessage?.({ data: JSON.stringify(
-      { frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {}, error: window.problem }) }), window.delay);
+    window.busy--;
+    const data = JSON.stringify({ frame: this.frame++, dropped: 0, width: 640, height: 480,
+      faces: window.people, timings_ms: {}, error: window.problem });
+    const deliver = () => this.readyState === 1 && this.onmessage?.({ data });
+    pending.push({ due: performance.now() + window.delay, deliver });
   }
   close() { this.readyState = 3; }
   fail() { this.readyState = 3; this.onclose?.({}); }
@@ -39,8 +53,26 @@ const blankOf = ({ width, height }) => {
   canvas.getContext("2d").fillRect(0, 0, width, height);
   return canvas;
 };
-window.createImageBitmap = (source, ...rest) =>
-  bitmap(source instanceof HTMLCanvasElement ? blankOf(source) : source, ...rest);
+window.busy = 0; // frames that are not sent yet, and pictures of frames that are not there yet
+window.createImageBitmap = async (source, ...rest) => {
+  window.busy += 2;
+  const picture = await bitmap(source instanceof HTMLCanvasElement ? blankOf(source) : source, ...rest);
+  window.busy--;
+  return picture;
+};
+let looks = 0; // of the page at a frame of the video
+const look = HTMLVideoElement.prototype.requestVideoFrameCallback;
+HTMLVideoElement.prototype.requestVideoFrameCallback = function (then) {
+  return look.call(this, (...given) => { then(...given); looks++; });
+};
+window.pass = async (ms) => {
+  window.ahead += ms;
+  window.stoppedAt += ms;
+  const enough = looks + 2;
+  const isWorking = () => looks < enough || window.busy > 0 || pending.some(({ due }) => due <= performance.now());
+  while (isWorking()) await new Promise((done) => setTimeout(done, 5));
+  for (let draws = 0; draws < 2; draws++) await new Promise(window.requestAnimationFrame);
+};
 """
 
 
@@ -71,13 +103,39 @@ def show(tab: Tab, *people: object) -> None:
     tab.page.evaluate(f"() => {{ window.people = {json.dumps(people)}; }}")
 
 
-def start_scene(tab: Tab, *people: object) -> Tab:
-    """Start the camera of a page with SCENE anew, with these people in view."""
+def start_scene(tab: Tab, *people: object, stopped: bool = False) -> Tab:
+    """Start the camera of a page with SCENE anew, with these people in view; `stopped`: the clock stands still."""
     if tab.page.is_visible("#stop"):
         tab.page.click("#stop")
     show(tab, *people)
-    tab.start_camera()
+    tab.page.evaluate(
+        """(stopped) => {
+          Object.assign(window, { delay: 0, problem: null, busy: 0, stoppedAt: null });
+          if (stopped) window.stoppedAt = performance.now();
+        }""",
+        stopped,
+    )
+    if not stopped:
+        tab.start_camera()
+        return tab
+    tab.page.click("#start")
+    tab.page.wait_for_selector("#stage[data-state=live]", timeout=WAIT_MS)
+    pass_until(tab, "document.querySelector('#faces .face-label:not(:empty)')")
     return tab
+
+
+def pass_ms(tab: Tab, ms: int) -> None:
+    """Set a stopped clock forward. Returns when the page has labeled a frame, if it may, and drawn."""
+    tab.page.evaluate("(ms) => window.pass(ms)", ms)
+
+
+def pass_until(tab: Tab, expression: str) -> None:
+    """Let time of a stopped clock pass until a JavaScript expression is true, at most 20 seconds of it."""
+    for _ in range(100):
+        pass_ms(tab, 200)
+        if tab.page.evaluate(f"Boolean({expression})"):
+            return
+    raise AssertionError(f"still false: {expression}")
 
 
 def heading(number: int) -> str:

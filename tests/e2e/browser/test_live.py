@@ -15,7 +15,7 @@ from mien.data.contract import LABELS, decode
 from mien.data.contract.palette import COLORS
 from mien.models.manifest import artifact_dir, load_artifact
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.scenes import SCENE, TWO, heading, person, show, start_scene
+from tests.e2e.browser.scenes import SCENE, TWO, heading, pass_ms, pass_until, person, show, start_scene
 from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch
 from tests.support.serving import Server
 
@@ -347,26 +347,16 @@ def test_your_minute_is_one_picture_of_the_expressions_seen(scene: Tab) -> None:
         assert ((np.abs(picture - COLORS[label]).max(axis=2) < 5).sum() > 1000) == seen, label
 
 
-# Lets the clock by which the page draws be ahead.
-LATER = """() => {
-  const frame = window.requestAnimationFrame;
-  window.ahead = 0;
-  window.requestAnimationFrame = (draw) => frame((at) => draw(at + window.ahead));
-}"""
-
-
 def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    tab.wait_until(heading(2))
-    tab.page.evaluate(LATER)
+    tab = start_scene(scene, *TWO, stopped=True)
     tab.page.click("#round")
     asked = set()
     for _ in range(6):
+        pass_ms(tab, 1000)
         asked.add(tab.page.inner_text("#round-title").removeprefix("Show me "))
-        tab.page.evaluate("() => { window.until = window.socket.frame + 3; }")
-        tab.wait_until("window.socket.frame > window.until")
-        tab.page.evaluate("() => { window.ahead += 5000; }")
-        tab.page.wait_for_timeout(150)
+        for _ in range(2):
+            pass_ms(tab, 2000)
+    pass_ms(tab, 50)
     assert len(asked) == 6
     tab.page.wait_for_selector("#round-title:text('So close you came')")
     lines = tab.page.inner_text("#round-lines")
@@ -381,16 +371,16 @@ FIRST_BAR = """() => [...document.querySelectorAll('[data-person="1"] .bars li')
 
 
 def test_a_card_names_its_label_first_and_cards_keep_their_order(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    tab.wait_until(heading(2))
+    tab = start_scene(scene, *TWO, stopped=True)
     assert tab.box("[data-person='1']")["height"] == pytest.approx(74, abs=4)
     tab.page.locator(".face-head").first.click()
     show(tab, person(60, 100, happiness=0.46, sadness=0.47), TWO[1])
-    tab.page.wait_for_timeout(1500)
+    for _ in range(3):
+        pass_ms(tab, 500)
     assert tab.page.inner_text("[data-person='1'] .face-label").startswith("happiness? 4")
     assert tab.page.evaluate(FIRST_BAR) == "happiness", "although another one is a little more probable"
     show(tab, TWO[1])
-    tab.page.wait_for_selector("[data-person='1'].away")
+    pass_until(tab, "document.querySelector('[data-person=\"1\"].away')")
     assert [card.get_attribute("data-person") for card in tab.page.locator("#faces > li").all()] == ["1", "2"]
 
 
@@ -402,66 +392,48 @@ def test_labels_below_the_threshold_of_the_settings_are_uncertain(scene: Tab) ->
         tab.wait_until(f"document.querySelector('.face-label').textContent === '{label}'")
 
 
-STALLED = """(delay) => new Promise((done) => {
-  const faces = document.getElementById("faces");
-  const drawn = DRAWN_AT;
-  const seen = {};
-  let began;
-  const begin = () => { // a slow machine may show a result late
-    if (faces.classList.contains("stale")) return setTimeout(begin, 5);
-    window.delay = delay;
-    began = performance.now();
-    look();
-  };
-  const look = () => {
-    const age = performance.now() - began;
-    if (drawn() !== null) seen.last = age;
-    seen.stale ??= faces.classList.contains("stale") ? age : undefined;
-    seen.said ??= document.getElementById("badge").textContent === "Waiting for the service" ? age : undefined;
-    if (age > 2500) done(seen);
-    else setTimeout(look, 20);
-  };
-  begin();
-})""".replace("DRAWN_AT", DRAWN_AT)
+IS_STALE = "document.getElementById('faces').classList.contains('stale')"
 
 
 def test_old_results_fade_and_are_gone_before_they_are_on_another_person(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    tab.wait_until(heading(2))
-    seen = tab.page.evaluate(STALLED, 10_000_000)
-    assert 600 < seen["stale"] < 1100, "cards do not look live while nothing arrives"
-    assert 1000 < seen["last"] < 1900
-    assert 1200 < seen["said"] < 1900
-    tab.page.evaluate("() => { window.delay = 15; window.socket.fail(); }")
-    tab.wait_until(f"{BADGE}.hidden && !document.getElementById('faces').classList.contains('stale')")
+    tab = start_scene(scene, *TWO, stopped=True)
+    tab.page.evaluate("() => { window.delay = Infinity; }")
+    for passed, stale, drawn in ((650, False, True), (100, True, True), (700, True, True), (100, True, False)):
+        pass_ms(tab, passed)
+        state = [tab.page.evaluate(IS_STALE), tab.page.evaluate(DRAWN_AT) is not None]
+        assert state == [stale, drawn], "cards do not look live while nothing arrives"
+        assert (tab.page.text_content("#badge") == "Waiting for the service") == (not drawn)
+    tab.page.evaluate("() => { window.delay = 0; window.socket.fail(); }")
+    pass_until(tab, f"{BADGE}.hidden && !{IS_STALE}")
     assert tab.page.evaluate(DRAWN_AT) is not None
 
 
 def test_on_a_slow_link_the_frame_that_was_labeled_is_shown(scene: Tab) -> None:
-    corner = """() => {
+    shows_frame = """(() => {
       const canvas = document.getElementById('overlay');
-      return canvas.getContext('2d').getImageData(canvas.width / 2, canvas.height - 4, 1, 1).data[3];
-    }"""
-    tab = start_scene(scene, *TWO)
-    tab.wait_until(heading(2))
-    assert tab.page.evaluate(corner) == 0, "the video, with boxes over it"
+      return canvas.getContext('2d').getImageData(canvas.width / 2, canvas.height - 4, 1, 1).data[3] === 255;
+    })()"""
+    tab = start_scene(scene, *TWO, stopped=True)
+    assert not tab.page.evaluate(shows_frame), "the video, with boxes over it"
     tab.page.evaluate("() => { window.delay = 1200; }")
-    tab.wait_for(lambda: tab.page.evaluate(corner) == 255, "the labeled frame is not shown")
-    tab.page.wait_for_timeout(3000)
-    assert tab.page.evaluate(corner) == 255
-    assert tab.page.is_hidden("#badge"), "a slow result is not an old one"
-    tab.page.evaluate("() => { window.delay = 15; }")
-    tab.wait_for(lambda: tab.page.evaluate(corner) == 0, "the video is not shown again")
+    pass_until(tab, shows_frame)
+    for _ in range(8):
+        pass_ms(tab, 400)
+        assert tab.page.evaluate(shows_frame)
+        assert tab.page.is_hidden("#badge"), "a slow result is not an old one"
+    tab.page.evaluate("() => { window.delay = 0; }")
+    pass_until(tab, f"!{shows_frame}")
 
 
 def test_people_keep_their_numbers_over_a_new_connection_and_a_pause(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    tab.wait_until(heading(2))
+    tab = start_scene(scene, *TWO, stopped=True)
     before = tab.page.evaluate("window.connections")
     tab.page.evaluate("() => window.socket.fail()")
-    tab.wait_until(f"window.connections === {before + 1} && window.socket.frame > 3")
+    tab.wait_until(f"window.connections === {before + 1}")
+    pass_until(tab, "window.socket.frame > 3")
     tab.page.click("#pause")
     show(tab, person(400, 100, sadness=0.9))  # the second person
     tab.page.click("#pause")
-    tab.wait_until(f"window.connections === {before + 2} && document.querySelector('[data-person=\"1\"].away')")
-    tab.wait_until("document.querySelector('[data-person=\"2\"] .face-label').textContent.includes('sadness')")
+    tab.wait_until(f"window.connections === {before + 2}")
+    pass_until(tab, "document.querySelector('[data-person=\"1\"].away')")
+    assert "sadness" in tab.page.inner_text("[data-person='2'] .face-label")
