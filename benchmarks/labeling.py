@@ -30,8 +30,7 @@ from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.labeler import Labeler
 from mien.app.labeling.executors import open_labeler, with_limits
 from mien.app.labeling.inputs import IMAGE_EXTENSIONS
-from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
-from mien.app.labeling.progress import Reporter
+from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions, Reporter
 from mien.app.labeling.run import label
 from mien.app.settings import Settings, load_settings
 

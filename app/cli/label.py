@@ -1,13 +1,18 @@
-"""Command `mien label`: its options, messages and exit codes."""
+"""Command `mien label`: its progress, summary and exit codes; `app/labeling/options.py` has its options."""
 
+import inspect
 import logging
 import math
-import os
+import signal
+import time
 from collections import Counter
-from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, fields
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import MISSING, asdict, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_type_hints
 
 import typer
 
@@ -21,26 +26,53 @@ from mien.app.cli.shared import (
     OnDevice,
     PriorName,
     fail,
-    parse_folder,
 )
-from mien.app.labeling.options import DEFAULT_OUTPUTS, Engine, LabelOptions
-from mien.app.labeling.signals import Interrupts
-from mien.app.wording import counted
+from mien.app.errors import Stopped
+from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions, Reporter
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_CODES: Final = (
     "Exit codes: 0 all labeled; 1 could not run; 2 usage; 3 done, but some files have errors; 4 stopped, rerun the "
     "same command to resume; 5 the output folder is in use; 6 the disk is full."
 )
-_DEFAULT: Final = LabelOptions()
-# Headings of the help
-_INPUTS, _FACES, _OUTPUTS, _RUN, _CLUSTER = "Inputs", "Faces", "Outputs", "Run", "Cluster"
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM: the first signal raises `Stopped`, a second one exits immediately."""
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number).name
+        self.check()
+
+    def check(self) -> None:
+        """Raise `Stopped` after a signal; needed if the first exception was lost in a callback."""
+        if self.received is not None:
+            raise Stopped(self.received)
+
+    @contextmanager
+    def installed(self) -> Iterator[Self]:
+        """Handle the signals of this process during the block, in the main thread."""
+        before = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _list_outputs(requested: bool) -> None:
     """List the outputs, one per line, with the default ones marked."""
     if not requested:
         return
-    from mien.app.labeling.outputs import OUTPUTS
+    from mien.app.labeling.tables import OUTPUTS
 
     for name, output in OUTPUTS.items():
         typer.echo(f"{'*' if name in DEFAULT_OUTPUTS else ' '} {name:<10} {output.help}")
@@ -48,174 +80,32 @@ def _list_outputs(requested: bool) -> None:
     raise typer.Exit
 
 
-def _names(values: list[str]) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for value in values for name in value.split(",") if name.strip()))
-    if values and not names:
-        raise typer.BadParameter("no output is named")
-    return names
-
-
-def _patterns(values: list[str]) -> list[str]:
-    r"""Patterns in the form of names in the outputs, in which bytes that are not UTF-8 are `\xNN`."""
-    return [os.fsencode(value).decode("utf-8", "backslashreplace") for value in values]
-
-
-def _seconds(text: str) -> float:
-    """Parse seconds, or hours, minutes and seconds between colons."""
-    try:
-        parts = [float(part) for part in str(text).split(":")]
-    except ValueError:
-        parts = []
-    seconds = sum(part * 60.0**power for power, part in enumerate(reversed(parts)))
-    if not 0 < len(parts) <= 3 or min(parts) < 0 or not math.isfinite(seconds):
-        raise typer.BadParameter(f"{text}: expected seconds, or a time such as 1:02:03.5")
-    return seconds
+_face = partial(typer.Option, rich_help_panel="Faces")
 
 
 def label(
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, s3:// URLs.")
-    ] = _DEFAULT.inputs,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=parse_folder,
-            metavar="FOLDER",
-            help="New or empty folder for the results. Rerun with the same one to resume.",
-        ),
-    ] = _DEFAULT.out,
-    files_from: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Read paths, one per line, from FILE or stdin (-).", rich_help_panel=_INPUTS),
-    ] = _DEFAULT.files_from,
-    null: Annotated[
-        bool,
-        typer.Option(
-            "--null", "-0", help="Paths in --files-from are NUL-separated (find -print0).", rich_help_panel=_INPUTS
-        ),
-    ] = _DEFAULT.null,
-    recursive: Annotated[bool, typer.Option(help="Enter subfolders.", rich_help_panel=_INPUTS)] = _DEFAULT.recursive,
-    ignore: Annotated[
-        list[str],
-        typer.Option(
-            metavar="PATTERN",
-            callback=_patterns,
-            help="Skip matching paths, such as '*.tif' or 'raw/*'.",
-            rich_help_panel=_INPUTS,
-        ),
-    ] = _DEFAULT.ignore,
-    hidden: Annotated[
-        bool, typer.Option("--hidden", help="Include hidden files.", rich_help_panel=_INPUTS)
-    ] = _DEFAULT.hidden,
-    every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Every N-th video frame; 1: all.", rich_help_panel=_INPUTS)
-    ] = _DEFAULT.every,
-    per_second: Annotated[
-        float | None,
-        typer.Option(min=0.001, metavar="N", help="N video frames per second; by default 2.", rich_help_panel=_INPUTS),
-    ] = _DEFAULT.per_second,
-    start: Annotated[
-        float,
-        typer.Option(
-            parser=_seconds, metavar="TIME", help="Begin videos here: seconds, or 1:02:03.5.", rich_help_panel=_INPUTS
-        ),
-    ] = _DEFAULT.start,
-    end: Annotated[
-        float | None,
-        typer.Option(parser=_seconds, metavar="TIME", help="End videos before this time.", rich_help_panel=_INPUTS),
-    ] = _DEFAULT.end,
-    whole: Annotated[
-        bool,
-        typer.Option(
-            "--whole",
-            help="Images are one face each, brow to chin with a margin, such as crops.",
-            rich_help_panel=_FACES,
-        ),
-    ] = _DEFAULT.whole,
+    model: Model = None,
+    device: OnDevice = None,
+    detector: DetectorName = None,
+    prior: PriorName = None,
     max_faces: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Label the N largest faces of an image (default: 200).",
-            rich_help_panel=_FACES,
-        ),
+        _face(min=1, max=1000, metavar="N", help="Label the N largest faces of an image (default: 200)."),
     ] = None,
     small_faces: Annotated[
-        bool,
-        typer.Option(
-            "--small-faces", help="Search large photos at full size, which takes longer.", rich_help_panel=_FACES
-        ),
+        bool, _face("--small-faces", help="Search large photos at full size, which takes longer.")
     ] = False,
-    outputs: Annotated[
-        list[str],
-        typer.Option(
-            "--write",
-            "-w",
-            metavar="NAME,...",
-            callback=_names,
-            help="Outputs, see --list-outputs.",
-            rich_help_panel=_OUTPUTS,
-        ),
-    ] = _DEFAULT.outputs,
-    spreadsheet_safe: Annotated[
-        bool,
-        typer.Option(
-            "--spreadsheet-safe",
-            help="Put an apostrophe before texts that a spreadsheet would run as a formula, and mark CSV as UTF-8.",
-            rich_help_panel=_OUTPUTS,
-        ),
-    ] = _DEFAULT.spreadsheet_safe,
-    annotated_px: Annotated[
-        int, typer.Option(min=64, help="Maximum long side of annotated copies, pixels.", rich_help_panel=_OUTPUTS)
-    ] = _DEFAULT.annotated_px,
-    list_outputs: Annotated[  # its callback acts
+    list_outputs: Annotated[  # noqa: ARG001  # its callback acts
         bool,
         typer.Option(
             "--list-outputs",
             callback=_list_outputs,
             is_eager=True,
             help="List the outputs and exit.",
-            rich_help_panel=_OUTPUTS,
+            rich_help_panel="Outputs",
         ),
     ] = False,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Label at most N more photos and videos.", rich_help_panel=_RUN)
-    ] = _DEFAULT.limit,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count what would be labeled and write nothing.", rich_help_panel=_RUN)
-    ] = _DEFAULT.dry_run,
-    add: Annotated[
-        bool,
-        typer.Option("--add", help="Keep the results of other inputs in --out, and add these.", rich_help_panel=_RUN),
-    ] = _DEFAULT.add,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Remove the results of inputs that are not found.", rich_help_panel=_RUN),
-    ] = _DEFAULT.replace,
-    workers: Annotated[
-        int, typer.Option(min=0, max=256, help="Processes; 0: one per core.", rich_help_panel=_RUN)
-    ] = _DEFAULT.workers,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=_RUN)
-    ] = _DEFAULT.quiet,
-    model: Model = None,
-    device: OnDevice = None,
-    detector: DetectorName = None,
-    prior: PriorName = None,
-    engine: Annotated[
-        Engine,
-        typer.Option(help="ray: label on the machines of a cluster (extra `ray`).", rich_help_panel=_CLUSTER),
-    ] = _DEFAULT.engine,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT|auto", help="Existing cluster (default: start a local one).", rich_help_panel=_CLUSTER
-        ),
-    ] = _DEFAULT.ray_address,
+    **values: Any,
 ) -> None:
     """Label every face in folders of photos and in videos.
 
@@ -230,9 +120,8 @@ def label(
     If it is stopped or killed, rerun the same command to resume.
     A file that cannot be read becomes a row with the reason.
     """  # noqa: D301  # a backspace, which keeps the lines
-    values = dict(locals())
-    options = LabelOptions(**{option.name: values[option.name] for option in fields(LabelOptions)})
-    settings = {name: values[name] for name in ("model", "device", "detector", "prior", "max_faces")}
+    options = LabelOptions(**values)
+    settings = {"model": model, "device": device, "detector": detector, "prior": prior, "max_faces": max_faces}
     settings["detection_tiles"] = "always" if small_faces else None
     _check_combinations(options)
     from mien.data.errors import MienError
@@ -248,32 +137,64 @@ def label(
         except BaseException as error:
             # not only Stopped: a native library may replace it by another exception during its import
             if signals.received is not None:
-                fail(_stopped_by(signals.received), STOPPED)
+                fail(f"stopped by {signals.received}. Rerun the same command to resume.", STOPPED)
             if isinstance(error, OSError):  # of a full disk to which the output is redirected
                 fail(str(error), FAILED)
             raise
     raise typer.Exit(code)
 
 
-def _stopped_by(name: str) -> str:
-    return f"stopped by {name}. Rerun the same command to resume."
+def _with_options(command: Any) -> None:
+    """Give a command the options of a run before its own, which typer reads from its signature."""
+    hints = get_type_hints(LabelOptions, include_extras=True)
+    own = [part for part in inspect.signature(command).parameters.values() if part.kind is not part.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default if option.default_factory is MISSING else option.default_factory(),
+            annotation=hints[option.name],
+        )
+        for option in fields(LabelOptions)
+    ]
+    own = [part.replace(kind=part.KEYWORD_ONLY) for part in own]
+    command.__signature__ = inspect.Signature([*options, *own])
+    command.__annotations__ = {part.name: part.annotation for part in (*options, *own)}
+
+
+_with_options(label)
+
+
+def _check_combinations(options: LabelOptions) -> None:
+    if bool(options.inputs) == bool(options.files_from):
+        fail("give either FOLDER... or --files-from.", USAGE)
+    if options.null and not options.files_from:
+        fail("--null needs --files-from.", USAGE)
+    if options.per_second is not None and options.every is not None:
+        fail("--every and --per-second cannot be combined.", USAGE)
+    if not all(math.isfinite(value) for value in asdict(options).values() if isinstance(value, float)):
+        fail("expected finite numbers.", USAGE)
+    if options.end is not None and options.start >= options.end:
+        fail("--start must be before --end.", USAGE)
+    if options.ray_address is not None and options.engine != "ray":
+        fail("--ray-address needs --engine ray.", USAGE)
 
 
 def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts) -> int:
     from rich.console import Console
 
-    from mien.app.labeling.outputs import OUTPUTS
-    from mien.app.labeling.progress import reporter
     from mien.app.labeling.run import label as label_folders
-    from mien.app.labeling.summary import print_summary
+    from mien.app.labeling.tables import OUTPUTS
     from mien.app.settings import InferenceSettings
 
     if unknown := [name for name in options.outputs if name not in OUTPUTS]:
         fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(OUTPUTS)}.", USAGE)
     if options.dry_run:
         return _dry_run(options)
-    with reporter(options, Console(stderr=True)) as report:
-        run = label_folders(options, InferenceSettings.load(**settings), report, signals)
+    with Progress(signals, Console(stderr=True), quiet=options.quiet) as report:
+        run = label_folders(options, InferenceSettings.load(**settings), report)
+    if "images" not in run:  # stopped before the journal was opened
+        signals.check()
     if not options.quiet:
         print_summary(run, Console(), options.out)
     if run["stopped"]:
@@ -283,10 +204,11 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
 
 def _dry_run(options: LabelOptions) -> int:
     """Find the inputs, and print their numbers, how many are labeled already, and those that cannot be read."""
-    from mien.app.labeling.files import check_out
-    from mien.app.labeling.inputs import walk
-    from mien.app.labeling.journal import NoJournal, open_journal
-    from mien.app.labeling.outputs import check_outputs
+    from mien.app.errors import NoJournal
+    from mien.app.labeling.copies import check_out
+    from mien.app.labeling.inputs import counted, walk
+    from mien.app.labeling.journal import open_journal
+    from mien.app.labeling.tables import check_outputs
 
     check_outputs(options.outputs)
     check_out(options.out)
@@ -312,16 +234,135 @@ def _dry_run(options: LabelOptions) -> int:
     return 0
 
 
-def _check_combinations(options: LabelOptions) -> None:
-    if bool(options.inputs) == bool(options.files_from):
-        fail("give either FOLDER... or --files-from.", USAGE)
-    if options.null and not options.files_from:
-        fail("--null needs --files-from.", USAGE)
-    if options.per_second is not None and options.every is not None:
-        fail("--every and --per-second cannot be combined.", USAGE)
-    if not all(math.isfinite(value) for value in asdict(options).values() if isinstance(value, float)):
-        fail("expected finite numbers.", USAGE)
-    if options.end is not None and options.start >= options.end:
-        fail("--start must be before --end.", USAGE)
-    if options.ray_address is not None and options.engine != "ray":
-        fail("--ray-address needs --engine ray.", USAGE)
+# Progress and summary
+
+
+class Progress(Reporter):
+    """Progress on standard error: a bar in a terminal, else a line every 30 seconds; nothing with `quiet`."""
+
+    lines_s = 30.0
+
+    def __init__(self, signals: Interrupts, console: "Console", *, quiet: bool) -> None:
+        self._signals, self._console, self._quiet = signals, console, quiet
+        self.began = self._shown = time.monotonic()
+        self.total = self.before = self.new = self.faces = self.errors = 0
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_interactive and not self._quiet:  # not a file, or a terminal that cannot move its cursor
+            from rich import progress
+
+            texts = ("{task.description}", "{task.fields[rate]} images/s", "{task.fields[faces]}")
+            description, rate, faces = map(progress.TextColumn, texts)
+            errors = progress.TextColumn("{task.fields[errors]}", style="red")
+            done, left = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
+            columns = (description, progress.BarColumn(bar_width=None), done, rate, faces, errors, left)
+            self._bar = progress.Progress(*columns, console=self._console, transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("looking for files", total=None, rate="-", faces="", errors="")
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def check(self) -> None:
+        self._signals.check()
+
+    def say(self, message: str) -> None:
+        if not self._quiet:
+            self._console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+    def scanned(self, count: int) -> None:
+        self._update(description=f"looking for files: {count:,}")
+
+    def start(self, total: int, done: int) -> None:
+        self.began, self.total, self.before = time.monotonic(), total, done
+        if self._bar is not None:
+            self._bar.reset(self._task, total=total, completed=done, description="labeling")
+
+    def expect(self, more: int) -> None:
+        self.total += more
+        self._update(total=self.total)
+
+    def labeled(self, images: int, faces: int, errors: int) -> None:
+        from mien.app.labeling.inputs import counted
+
+        self.new, self.faces, self.errors = self.new + images, self.faces + faces, self.errors + errors
+        rate, done = self.new / max(1e-9, time.monotonic() - self.began), self.before + self.new
+        found, failed = counted(self.faces, "face"), counted(self.errors, "error")
+        self._update(completed=done, rate=f"{rate:.1f}", faces=found, errors=failed)
+        if self._bar is None and time.monotonic() - self._shown >= self.lines_s:
+            self._shown = time.monotonic()
+            # the length of a video may be unknown
+            left = f", {(self.total - done) / rate / 60:.0f} min left" if self.new and done <= self.total else ""
+            self.say(f"{done:,} of {max(done, self.total):,} images, {found}, {failed}, {rate:.1f} images/s{left}")
+
+    def writing(self, output: str) -> None:
+        if self._bar is None:
+            self.say(f"writing {output}")
+        self._update(description=f"writing {output}")
+
+    def _update(self, **values: Any) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, **values)
+
+
+def print_summary(run: dict[str, Any], console: "Console", out: Path) -> None:
+    """Print the summary."""
+    from rich.table import Table
+
+    labels, faces = run["faces"], run["faces"].total()
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for name in run["settings"].get("labels", "").split():
+        share = labels[name] / faces if faces else 0.0
+        table.add_row(name, f"{labels[name]:,}", f"{share:.0%}", "\N{FULL BLOCK}" * round(share * 40))
+    console.print(table)
+    for line in _lines(run, faces, out):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _lines(run: dict[str, Any], faces: int, out: Path) -> Iterator[Any]:  # noqa: C901  # one line per fact
+    from rich.text import Text
+
+    from mien.app.inference.records import NOTES
+    from mien.app.labeling.inputs import counted
+    from mien.data.quality import REASONS
+
+    facts, statuses = run["settings"], run["images"]
+    parts = [counted(run["photos"], "photo")] if run["photos"] or not run["frames"] else []
+    parts += [f"{counted(run['frames'], 'frame')} of {counted(run['videos'], 'video')}"] if run["frames"] else []
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in run["skipped"].most_common())
+    skipped = f"; {counted(statuses['skipped'], 'file')} skipped ({reasons})" if statuses["skipped"] else ""
+    yield (
+        f"\n{counted(faces, 'face')} in {' and '.join(parts)}; "
+        f"{statuses['no_face']:,} without a face, {statuses['error']:,} with an error{skipped}"
+    )
+    for reason in REASONS:
+        if count := run["reasons"][reason]:
+            yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}"
+    for note, count in sorted(run["notes"].items()):
+        yield f"{counted(count, 'image')}: {NOTES[note]}"
+    if run["left"]:
+        yield f"{counted(run['left'], 'file')} of the earlier run {'is' if run['left'] == 1 else 'are'} gone: removed"
+    if run["reviewed"]:
+        yield f"{run['reviewed']:,} of {counted(faces, 'face')} reviewed, {run['corrected']:,} of them corrected"
+    if facts:
+        yield f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
+    if run["labeled_now"] and run["seconds_labeling"]:
+        spent = sum(run["stage_seconds"].values()) or 1e-9
+        shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in run["stage_seconds"].items())
+        rate = run["labeled_now"] / run["seconds_labeling"]
+        yield f"{rate:.1f} images/s with {counted(run['workers'], 'worker')}: {shares}"
+    if run["stopped"]:
+        yield Text(
+            f"\nStopped by {run['stopped']}. Results so far are kept: rerun the same command to resume.", "yellow"
+        )
+    elif run["remaining"]:
+        remain = "input remains" if run["remaining"] == 1 else "inputs remain"
+        reached = "because --limit was reached: rerun the command to continue."
+        yield Text(f"\n{run['remaining']:,} {remain}, {reached}", "yellow")
+    yield from (f"  {out / name}" for name in run["outputs"])
+    if run["next"]:
+        yield "\nNext:"
+    yield from (f"  {step}: {command}" for step, command in run["next"].items())

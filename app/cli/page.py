@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.shared import Model, PriorName, parse_folder, printed_errors
+from mien.app.cli.shared import Model, PriorName, printed_errors
+from mien.app.labeling.options import parse_folder
 
 
 def page(

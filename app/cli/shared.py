@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Final, Literal, NoReturn
 
 import typer
@@ -28,13 +27,6 @@ DetectorName = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Face detector: auto, or one of `mien models list`.", rich_help_panel=_PANEL),
 ]
-
-
-def parse_folder(value: str) -> Path:
-    """Parse a folder; an empty one, as from an unset shell variable, would be the current folder."""
-    if not value:
-        raise typer.BadParameter("the path is empty")
-    return Path(value)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,9 @@ import logging
 import math
 import os
 import pickle
+import signal
 import socket
+import threading
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -19,20 +21,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mien.app.cpu_count import cores
+from mien.app.errors import LabelingError, NotReady
 from mien.app.labeling.copies import THUMBS
-from mien.app.labeling.executors import (
-    NotReady,
-    Results,
-    Setup,
-    Task,
-    facts_of,
-    label_batch,
-    open_labeler,
-)
-from mien.app.labeling.files import STATE_DIR, LabelingError
+from mien.app.labeling.executors import Results, Setup, Task, facts_of, label_batch, open_labeler
+from mien.app.labeling.inputs import STATE_DIR, is_url
 from mien.app.labeling.journal import Result
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.store import is_url
 
 RUN_ID: Final = "run-id"  # file in the state folder, by which workers recognize the output folder of their run
 _RETRIES: Final = 4
@@ -156,6 +150,7 @@ def connected(options: LabelOptions) -> Iterator[Any]:
         chosen |= {"object_store_memory": _LOCAL_STORE_BYTES}
     else:
         _check_reachable(address)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     tries = 1 if address else _STARTS  # the processes of a local one may time out on a busy machine
     for number in range(1, tries + 1):
         try:
@@ -166,6 +161,9 @@ def connected(options: LabelOptions) -> Iterator[Any]:
             if number == tries:
                 where = f"reach the cluster at {address}" if address else "start a cluster on this machine"
                 raise NotReady(f"--engine ray: cannot {where}: {last_line(error)}") from error
+    if threading.current_thread() is threading.main_thread():  # Ray installs its own handlers when it starts
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     try:
         yield ray
     except ray.exceptions.RayError as error:

@@ -1,46 +1,39 @@
-"""Copies: annotated photos, crops of faces and thumbnails, written while labeling; and annotated videos.
+"""The output folder, used by one process, and the pictures in it: annotated copies, crops of faces, thumbnails.
 
-A name depends only on the name of the input, so it is the same in every run and unique. Videos are decoded again after
-labeling: between two labeled frames, the box of a person moves from one to the other, and the label is that of the
-nearer one.
+A folder with files is used only if an earlier run created it. In it, only the outputs that the journal names, and the
+pictures of its inputs, are replaced or removed. The name of a picture depends only on the name of the input, so it is
+the same in every run and unique.
 """
 
 import contextlib
+import errno
 import hashlib
 import io
-import logging
-import math
 import os
 import re
+import shutil
+import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, Any, Final
 
-import av
 import cv2
+import filelock
 from PIL import Image
 
-from mien.app.inference.drawing import annotate
-from mien.app.inference.records import Box, Face, Photo
-from mien.app.labeling.files import FULL, parts_dir
-from mien.app.labeling.inputs import IMAGE_EXTENSIONS, VIDEOS, file_sha256, local_file
-from mien.app.video.reader import Cuts, Video, VideoError
-from mien.app.video.writer import VideoWriter
-from mien.data.atomic import atomic_path
+from mien.app.errors import DiskFull, ForeignFile, NoInput, OutputLocked, OutputRefused
+from mien.app.labeling.inputs import IMAGE_EXTENSIONS, RUN_FILE, STATE_DIR
+from mien.data.atomic import atomic_file
 from mien.data.contract import Array
-
-if TYPE_CHECKING:  # which imports this module
-    from mien.app.labeling.journal import Journal, Result
 
 ANNOTATED: Final = 1
 CROPS: Final = 2
 THUMBS: Final = 4
 ANNOTATED_DIR: Final = "annotated"
 CROPS_DIR: Final = "crops"
-_WRITTEN_VIDEOS: Final = "video_files"  # in the journal: what each file was written from
-_HELD_S: Final = 0.5  # for which a face is shown before and after its labeled frame
-_log: Final = logging.getLogger(__name__)
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+_SQLITE_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _JPEG: Final = (".jpg", ".jpeg")
 _WRITTEN: Final = (*_JPEG, ".png")
 _MAX_COMPONENT_BYTES: Final = 200
@@ -50,6 +43,112 @@ _FRAME: Final = re.compile(r"frame_\d{8,}\.jpg(\.face\d+\.png)?")
 _WINDOWS: Final = os.name == "nt"
 _BAD_CHARACTERS: Final = re.compile(r'[<>:"\\|?*\x00-\x1f]')
 _RESERVED: Final = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3]) *(\.|$)", re.IGNORECASE)
+
+
+# The folder
+
+
+def check_out(out: Path) -> None:
+    """Check that an output folder is new, empty, or of an earlier run. Raises: ForeignFile, OutputRefused."""
+    with disk_errors(out):
+        if out.exists() and any(out.iterdir()) and not (out / STATE_DIR).is_dir():
+            if (out / RUN_FILE).exists():
+                raise ForeignFile(
+                    f"{out} has outputs of an earlier run, but its journal, the folder {STATE_DIR}, is gone. Choose a "
+                    "new folder with --out, or remove this one."
+                )
+            raise ForeignFile(
+                f"{out} contains files that were not written by `mien label`. Choose a new or empty folder with --out."
+            )
+
+
+@contextlib.contextmanager
+def output_lock(out: Path) -> Iterator[None]:
+    """Lock `out` for this process; the system releases the lock even if the process is killed.
+
+    A folder that was created for inputs that do not exist is removed again.
+    Raises: OutputLocked, naming the other process; DiskFull; OutputRefused, if the folder cannot be created.
+    """
+    state, is_new = out / STATE_DIR, not out.exists()
+    lock = filelock.FileLock(state / "lock", timeout=1.0)  # until its owner has written its process id
+    with disk_errors(out):
+        state.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except filelock.Timeout as error:
+            owner = "unknown"
+            with contextlib.suppress(OSError):
+                owner = (state / "owner").read_text(encoding="ascii") or owner
+            raise OutputLocked(
+                f"{out} is in use by process {owner}: wait until it ends, or choose another --out."
+            ) from error
+        except (NotImplementedError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+                raise
+            raise OutputRefused(
+                f"the file system of {out} has no locks, as some network drives: choose an --out on a local disk."
+            ) from error
+    try:
+        with contextlib.suppress(OSError):  # the process id is only for the message
+            (state / "owner").write_text(str(os.getpid()), encoding="ascii")
+        shutil.rmtree(parts_dir(out), ignore_errors=True)  # temporary files of a killed run
+        yield
+    except NoInput:
+        lock.release()
+        if is_new:
+            shutil.rmtree(state, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                out.rmdir()
+        raise
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def disk_errors(out: Path) -> Iterator[None]:
+    """Convert errors of the system or SQLite: "no space left" to DiskFull, others to OutputRefused."""
+    try:
+        yield
+    except (OSError, sqlite3.DatabaseError) as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        is_full = code in _SQLITE_FULL if code is not None else getattr(error, "errno", None) in FULL
+        if is_full or (code == sqlite3.SQLITE_CANTOPEN and shutil.disk_usage(out).free == 0):
+            message = (
+                f"no space left for {out}. Committed results are kept: free some space and rerun the same command."
+            )
+            raise DiskFull(message) from error
+        if isinstance(error, OSError):
+            target = error.filename2 or error.filename or out  # the second one of a renaming
+            raise OutputRefused(f"cannot write to {target}: {error.strerror or error}.") from error
+        if isinstance(error, sqlite3.OperationalError):
+            raise OutputRefused(f"journal in {out / STATE_DIR}: {error}.") from error
+        raise damaged(out, error) from error
+
+
+def damaged(out: Path, reason: object) -> OutputRefused:
+    """The error of a damaged journal."""
+    return OutputRefused(
+        f"journal in {out / STATE_DIR} is damaged ({reason}). Nothing was changed. Restore it from a backup, or choose "
+        "another --out."
+    )
+
+
+def foreign(path: Path) -> ForeignFile:
+    """The error of a file that was not written by a run, in the place of an output."""
+    return ForeignFile(f"{path} exists, but was not written by an earlier run. Move it, or choose another --out.")
+
+
+def parts_dir(out: Path) -> Path:
+    """Folder for temporary files; it is inside `out`, so renaming does not copy."""
+    return out / STATE_DIR / "part"
+
+
+def open_output(out: Path, target: str, mode: str = "w") -> contextlib.AbstractContextManager[IO[Any]]:
+    """Open a file of an output, which replaces the old one at the end of the block. Raises: OSError."""
+    return atomic_file(out / target, mode, staging=parts_dir(out))
+
+
+# Pictures
 
 
 def annotated_name(name: str, frame: int | None) -> str:
@@ -129,15 +228,6 @@ def crop_path(name: str, frame: int | None, face: int) -> str:
     return f"{CROPS_DIR}/{annotated_name(name, frame)}.face{face}.png"
 
 
-def video_path(name: str) -> str:
-    """Path of an annotated video: `a/b.mp4` keeps its name, `b.mov` becomes `b.mov.mp4`."""
-    path = f"video/{annotated_name(name, 0).rpartition('/')[0]}"
-    stem, suffix = os.path.splitext(path)
-    if suffix.lower() == ".mp4" and os.path.splitext(stem)[1].lower() not in VIDEOS | {".video"}:
-        return path
-    return f"{path}.mp4" if suffix.lower() in VIDEOS else f"{path}.video.mp4"
-
-
 def image_paths(name: str, frame: int | None, faces: int, images: int) -> Iterator[str]:
     """Paths of the written images of an input with this number of faces."""
     if images & ANNOTATED:
@@ -178,107 +268,3 @@ def _remove(out: Path, path: str) -> None:
     with contextlib.suppress(OSError):  # not empty, or gone
         while path := os.path.dirname(path):
             os.rmdir(out / path)
-
-
-# Videos
-
-
-def write_videos(journal: "Journal") -> None:
-    """Write the videos whose faces have changed, and remove those of videos that are gone."""
-    earlier: dict[str, str] = journal.settings.get(_WRITTEN_VIDEOS, {})
-    written: dict[str, str] = {}
-    for name in journal.videos():
-        path, state = video_path(name), _state(journal, name)
-        if earlier.get(path) != state or not os.path.exists(journal.out / path):
-            try:
-                _write(journal, name, journal.out / path)
-            except (VideoError, av.error.FFmpegError, FileNotFoundError) as error:
-                if getattr(error, "errno", None) in FULL:  # of the disk, which ends the run
-                    raise
-                _log.warning("%s was not written: %s cannot be read (%s)", path, name, error)
-                continue
-        written[path] = state
-    for path in set(earlier).difference(written):
-        with contextlib.suppress(OSError):
-            os.unlink(journal.out / path)
-    journal.put(**{_WRITTEN_VIDEOS: written})
-
-
-def _state(journal: "Journal", name: str) -> str:
-    """Hash of everything that a written video shows."""
-    state = hashlib.sha256(str((journal.options.start, journal.options.end)).encode())
-    for image in _frames(journal, name):
-        faces = [(face.person, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
-        state.update(repr((image.sha256, image.time_s, image.scene, faces)).encode())
-    return state.hexdigest()
-
-
-def _write(journal: "Journal", name: str, path: Path) -> None:
-    """Write one video. Raises: VideoError, FFmpegError, OSError."""
-    labeled, start_s, end_s = next(_frames(journal, name)), journal.options.start, journal.options.end
-    with contextlib.ExitStack() as cleanup:
-        source = cleanup.enter_context(local_file(labeled.path))
-        if file_sha256(source) != labeled.sha256:
-            raise VideoError("it is not the video that was labeled")
-        part = cleanup.enter_context(atomic_path(path, staging=parts_dir(journal.out)))
-        video, cuts = cleanup.enter_context(Video(source)), Cuts()
-        written = cleanup.enter_context(
-            contextlib.closing(VideoWriter(part, sound_of=source, start_s=start_s, end_s=end_s))
-        )
-        shown = _Shown(journal, name)
-        with contextlib.suppress(VideoError):  # truncated: what is labeled is written
-            for frame in video:
-                time_s, is_cut = round(frame.time_s, 3), cuts.is_cut(frame)
-                if end_s is not None and time_s >= end_s:
-                    break
-                if time_s < start_s:
-                    continue
-                faces = shown.at(time_s, is_cut=is_cut)
-                with contextlib.suppress(VideoError):  # a damaged frame
-                    pixels = frame.pixels()
-                    written.add(annotate(pixels, Photo(pixels.shape[1], pixels.shape[0], faces=faces)), time_s)
-
-
-def _frames(journal: "Journal", name: str) -> Iterator["Result"]:
-    return (image for image in journal.results(name) if image.frame is not None)
-
-
-class _Shown:
-    """The faces to show, between the labeled frames around a time."""
-
-    def __init__(self, journal: "Journal", name: str) -> None:
-        self._moments = _frames(journal, name)
-        self._before: Result | None = None
-        self._after = next(self._moments, None)
-        self._has_cut = False  # since the labeled frame before
-
-    def at(self, time_s: float, *, is_cut: bool) -> tuple[Face, ...]:
-        """Faces at a time, later than in the last call, largest first."""
-        self._has_cut |= is_cut
-        while self._after is not None and _time(self._after) <= time_s:
-            self._before, self._after, self._has_cut = self._after, next(self._moments, None), False
-        before, after = self._before, self._after
-        if before is not None and after is not None and before.scene != after.scene:
-            before, after = (None, after) if self._has_cut else (before, None)
-        passed_s = math.inf if before is None else time_s - _time(before)
-        left_s = math.inf if after is None else _time(after) - time_s
-        near = {} if min(passed_s, left_s) > _HELD_S else _people(before if passed_s <= left_s else after)
-        faces = list(near.values())
-        if passed_s + left_s <= 2 * _HELD_S:
-            first, last, share = _people(before), _people(after), passed_s / (passed_s + left_s)
-            both = near.keys() & first.keys() & last.keys()
-            moved = {who: _between(first[who].box, last[who].box, share) for who in both}
-            faces = [replace(face, box=moved.get(who, face.box)) for who, face in near.items()]
-        return tuple(sorted(faces, key=lambda face: -face.box.width * face.box.height))
-
-
-def _time(image: "Result") -> float:
-    return image.time_s or 0.0
-
-
-def _people(image: "Result | None") -> dict[int, Face]:
-    return {} if image is None else {face.person or 0: face for face in image.faces}
-
-
-def _between(first: Box, last: Box, share: float) -> Box:
-    return Box(*((1 - share) * a + share * b for a, b in zip(first, last, strict=True)))

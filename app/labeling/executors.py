@@ -9,11 +9,8 @@ import hashlib
 import json
 import math
 import multiprocessing
-import pickle
-import queue
 import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +26,7 @@ from PIL import Image
 
 from mien.app import VERSION
 from mien.app.cpu_count import cores
+from mien.app.errors import LabelingError, NotReady
 from mien.app.inference.classifier import CPU
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
@@ -40,20 +38,31 @@ from mien.app.labeling.copies import (
     THUMBS,
     annotated_path,
     crop_path,
+    disk_errors,
     encode_jpeg,
     encode_png,
+    parts_dir,
     remove_crops,
     thumbnail,
 )
-from mien.app.labeling.files import LabelingError, disk_errors, parts_dir
-from mien.app.labeling.inputs import Failure, Item, failure_of, file_sha256, local_file, read_file
+from mien.app.labeling.inputs import (
+    MAX_BYTES,
+    MAX_PIXELS,
+    Failure,
+    Item,
+    failure_of,
+    file_sha256,
+    local_file,
+    read_file,
+)
 from mien.app.labeling.journal import Result
-from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions
+from mien.app.labeling.options import LabelOptions
 from mien.app.settings import InferenceSettings
-from mien.app.video.reader import Sample, samples
+from mien.app.video.reader import Sample, batches_ahead, samples
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
 from mien.data.contract.decode import icc_profile
+from mien.data.errors import MienError
 
 Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
 BATCH: Final = 16
@@ -93,10 +102,6 @@ class Executor(Protocol):
         ...
 
 
-class NotReady(LabelingError):
-    """A worker or a machine that cannot run the task; the message says what to change."""
-
-
 # One batch
 
 
@@ -107,7 +112,7 @@ def open_labeler(settings: InferenceSettings) -> Labeler:
     return Labeler.open(settings.model_copy(update={"threads": 1}))
 
 
-def label_batch(setup: Setup, task: Task) -> Iterator[Result]:
+def label_batch(setup: Setup, task: Task) -> Generator[Result, None, None]:
     """Label photos, whose faces are classified together, or one video; what fails becomes a result with a reason.
 
     Yields: results of the photos; of a video, those of its frames, and last its own.
@@ -117,60 +122,70 @@ def label_batch(setup: Setup, task: Task) -> Iterator[Result]:
     if item.is_video:
         yield from _label_video(setup, item, copies)
         return
+    prepared = [_prepare(setup, Result(item.name, item.path), None, copies) for item, copies in task]
+    for (result, photo), (_, copies) in zip(_classified(setup, prepared), task, strict=True):
+        yield result if photo is None else _finished(setup, result, photo, copies)
+
+
+Prepared = tuple[Result, Photo | None]  # None of an image that failed, whose result says why
+
+
+def _prepare(setup: Setup, result: Result, sample: Sample | None, copies: int) -> Prepared:
+    """Read a photo, or take the pixels of a frame, and find the faces; pixels are kept in the size of their copy."""
     labeler, options = open_labeler(setup.settings), setup.options
-    prepared = [_prepare(labeler, options, item, copies) for item, copies in task]
-    photos = iter(_classify(labeler, [photo for _, photo in prepared if not isinstance(photo, Failure)]))
-    for (item, copies), (sha256, outcome) in zip(task, prepared, strict=True):
-        photo = outcome if isinstance(outcome, Failure) else next(photos)
-        result: Result | Failure | Exception = (
-            photo
-            if not isinstance(photo, Photo)
-            else _result(setup, Result(item.name, item.path, "ok", sha256=sha256), photo, copies)
-        )
-        if isinstance(result, Exception):
-            result = failure_of(result, item.name)
-        yield Result.failed(item, result, sha256) if isinstance(result, Failure) else result
-
-
-def _prepare(labeler: Labeler, options: LabelOptions, item: Item, copies: int) -> tuple[str | None, Photo | Failure]:
-    """SHA-256 of a photo, and its faces; the photo is kept at the size of its annotated copy."""
-    sha256, payload, timings_ms = None, None, dict[str, float]()
+    payload, timings_ms, profile = None, dict[str, float](), b""
     try:
-        with timed(timings_ms, "read"):
-            payload = read_file(item.path, labeler.settings.max_bytes)
-        sha256 = hashlib.sha256(payload).hexdigest()
-        photo = labeler.prepare(payload, whole=options.whole, keep_pixels=bool(copies & ANNOTATED))
+        if sample is None:
+            with timed(timings_ms, "read"):
+                payload = read_file(result.path, labeler.settings.max_bytes)
+            result = replace(result, sha256=hashlib.sha256(payload).hexdigest())
+        elif isinstance(sample.pixels, Exception):
+            raise sample.pixels
+        source = payload if sample is None else sample.pixels
+        photo = labeler.prepare(source, whole=options.whole, keep_pixels=bool(copies & ANNOTATED))
         if photo.pixels is not None:
-            pixels = reduced(photo.pixels, options.annotated_px)
-            photo = replace(photo, pixels=pixels, icc_profile=icc_profile(payload))
-        return sha256, replace(photo, timings_ms=timings_ms | photo.timings_ms)
+            profile = b"" if payload is None else icc_profile(payload)
+            photo = replace(photo, pixels=reduced(photo.pixels, options.annotated_px), icc_profile=profile)
+        return result, replace(photo, timings_ms=timings_ms | photo.timings_ms)
     except Exception as error:  # noqa: BLE001  # one poisoned photo must not end a run over a million others
-        return sha256, failure_of(error, item.name, payload)
+        return result.failed(failure_of(error, result.name, payload)), None
 
 
-def _classify(labeler: Labeler, photos: Sequence[Photo]) -> list[Photo | Exception]:
+def _classified(setup: Setup, prepared: Sequence[Prepared]) -> list[Prepared]:
     """Classify all faces at once, or photo by photo if this fails, as when memory is short.
 
     Raises: LabelingError, if it fails for every one of several photos.
     """
+    photos = [photo for _, photo in prepared if photo is not None]
     try:
-        return [*labeler.classify(photos)]
+        labeled = iter(open_labeler(setup.settings).classify(photos))
+        return [(result, None if photo is None else next(labeled)) for result, photo in prepared]
     except Exception as error:  # as in `_prepare`
-        if len(photos) == 1:
-            return [error]
-        labeled = [_classify(labeler, [photo])[0] for photo in photos]
-        failed = sum(isinstance(photo, Exception) for photo in labeled)
+        if len(prepared) == 1:
+            return [(result.failed(failure_of(error, result.name)), None) for result, _ in prepared]
+        alone = [one if one[1] is None else _classified(setup, [one])[0] for one in prepared]
+        failed = len(photos) - sum(photo is not None for _, photo in alone)
         if 1 < failed == sum(len(photo.detections) > 0 for photo in photos):
             raise LabelingError(f"the model cannot run: {error}. Rerun the same command to resume.") from error
-        return labeled
+        return alone
 
 
-def _result(setup: Setup, result: Result, photo: Photo, copies: int) -> Result | Exception:
-    """Write the pictures of a photo; its result, or the error of a stage that failed. Raises: LabelingError."""
-    timings_ms = dict(photo.timings_ms)
+def _finished(setup: Setup, result: Result, photo: Photo, copies: int) -> Result:
+    """Write the pictures of a photo; its result, or the error of a stage that failed. Raises: LabelingError.
+
+    Pictures are not synced to the disk individually, because this would take longer than labeling.
+    """
+    out, name, frame, timings_ms = setup.options.out, result.name, result.frame, dict(photo.timings_ms)
     try:
-        with timed(timings_ms, "write"), disk_errors(setup.options.out):
-            _write_pictures(setup.options.out, result, photo, copies)
+        with timed(timings_ms, "write"), disk_errors(out):
+            if photo.pixels is not None and copies & ANNOTATED:
+                copy = encode_jpeg(annotate(photo.pixels, photo), icc_profile=photo.icc_profile)
+                write_atomic(out / annotated_path(name, frame), copy, staging=parts_dir(out), durable=False)
+            for face in photo.faces if copies & CROPS else ():
+                png = encode_png(photo.crops[face.index])
+                write_atomic(out / crop_path(name, frame, face.index), png, staging=parts_dir(out), durable=False)
+            if copies & CROPS:
+                remove_crops(out, name, frame, first=len(photo.faces))
         thumbs = [thumbnail(crop) if copies & THUMBS else b"" for crop in photo.crops]
         faces = tuple(
             replace(face, thumb=thumb, crop_rgb=None) for face, thumb in zip(photo.faces, thumbs, strict=True)
@@ -178,143 +193,44 @@ def _result(setup: Setup, result: Result, photo: Photo, copies: int) -> Result |
     except LabelingError:  # the disk is full, or the folder is gone
         raise
     except Exception as error:  # noqa: BLE001  # as in `_prepare`: a photo that is too large for a JPEG
-        return error
-    known: dict[str, Any] = {"width": photo.width, "height": photo.height, "notes": photo.notes}
-    return replace(result, status="ok" if faces else "no_face", faces=faces, timings_ms=timings_ms, **known)
-
-
-def _write_pictures(out: Path, result: Result, photo: Photo, copies: int) -> None:
-    """Write the annotated copy and the crops of a photo.
-
-    They are not synced to the disk individually, because this would take longer than labeling.
-    """
-    name, frame, staging = result.name, result.frame, parts_dir(out)
-    if photo.pixels is not None and copies & ANNOTATED:
-        copy = encode_jpeg(annotate(photo.pixels, photo), icc_profile=photo.icc_profile)
-        write_atomic(out / annotated_path(name, frame), copy, staging=staging, durable=False)
-    if copies & CROPS:
-        for face in photo.faces:
-            png = encode_png(photo.crops[face.index])
-            write_atomic(out / crop_path(name, frame, face.index), png, staging=staging, durable=False)
-        remove_crops(out, name, frame, first=len(photo.faces))
-
-
-# Videos
+        return result.failed(failure_of(error, name))
+    size: dict[str, int] = {"width": photo.width, "height": photo.height}
+    status: Any = "ok" if faces else "no_face"
+    return replace(result, status=status, faces=faces, timings_ms=timings_ms, notes=photo.notes, **size)
 
 
 def _label_video(setup: Setup, item: Item, copies: int) -> Iterator[Result]:
     """Label the frames of a video, decoded by a thread beside this one; people keep their numbers."""
-    whole = Result(item.name, item.path, "ok")
+    options, video, last_s, scene = setup.options, Result(item.name, item.path), 0.0, 0
+    part: dict[str, Any] = {"start_s": options.start, "end_s": options.end}
+    tracker = Tracker(open_labeler(setup.settings).threshold(), _RULES)
     try:
-        with local_file(item.path) as path:
-            whole = replace(whole, sha256=file_sha256(path))
-            options = setup.options
-            part: dict[str, Any] = {"start_s": options.start, "end_s": options.end}
-            with _ahead(samples(path, per_second=options.frames_per_s, every=options.every or 1, **part)) as decoded:
-                yield from _label_samples(setup, whole, decoded, copies)
-        yield whole
-    except LabelingError:
-        raise
-    except Exception as error:  # noqa: BLE001  # one poisoned video must not end a run
-        yield Result.failed(item, failure_of(error, item.name), whole.sha256)
-
-
-def _label_samples(setup: Setup, whole: Result, decoded: Iterator[Sample], copies: int) -> Iterator[Result]:
-    labeler, last_s, scene = open_labeler(setup.settings), 0.0, 0
-    tracker = Tracker(labeler.threshold(), _RULES)
-    keep = bool(copies & ANNOTATED)
-
-    def prepare(sample: Sample) -> Photo | Exception:
-        try:
-            if isinstance(sample.pixels, Exception):
-                return sample.pixels
-            photo = labeler.prepare(sample.pixels, whole=setup.options.whole, keep_pixels=keep)
-            return replace(
-                photo, pixels=None if photo.pixels is None else reduced(photo.pixels, setup.options.annotated_px)
-            )
-        except Exception as error:  # noqa: BLE001  # as of photos
-            return error
-
-    with ThreadPoolExecutor(setup.threads, thread_name_prefix="frame") as pool:
-        for batch in _batches(decoded):
-            prepared = list(pool.map(prepare, batch))
-            photos = iter(_classify(labeler, [photo for photo in prepared if not isinstance(photo, Exception)]))
-            for sample, outcome in zip(batch, prepared, strict=True):
-                photo = outcome if isinstance(outcome, Exception) else next(photos)
-                known = replace(
-                    whole, frame=sample.number, time_s=sample.time_s, until_s=sample.until_s, scene=sample.scene
-                )
-                result: Result | Exception
-                if isinstance(photo, Photo):
-                    gap_s = max(_RULES.lost_s, _MISSED_FRAMES * (sample.time_s - last_s))
+        with local_file(item.path) as path, ThreadPoolExecutor(setup.threads, thread_name_prefix="frame") as pool:
+            video = replace(video, sha256=file_sha256(path))
+            decoded = samples(path, per_second=options.frames_per_s, every=options.every or 1, **part)
+            for batch in batches_ahead(decoded, _FRAMES):
+                frames = [
+                    replace(video, frame=frame.number, time_s=frame.time_s, until_s=frame.until_s, scene=frame.scene)
+                    for frame in batch
+                ]
+                prepared = list(pool.map(lambda frame, sample: _prepare(setup, frame, sample, copies), frames, batch))
+                for frame, photo in _classified(setup, prepared):
+                    if photo is None:
+                        yield frame
+                        continue
+                    time_s = frame.time_s or 0.0
+                    gap_s = max(_RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
                     tracker.rules = replace(_RULES, lost_s=gap_s, slow_s=gap_s)
-                    tracked = tracker.update(photo.faces, sample.time_s, cut=sample.scene != scene)
+                    tracked = tracker.update(photo.faces, time_s, cut=frame.scene != scene)
                     people = {face.index: face.person for face in tracked}
                     faces = tuple(replace(face, person=people[face.index]) for face in photo.faces)
-                    result = _result(setup, known, replace(photo, faces=faces), copies)
-                    last_s, scene = sample.time_s, sample.scene
-                else:
-                    result = photo
-                if isinstance(result, Exception):
-                    failure = failure_of(result, whole.name)
-                    result = replace(known, status=failure.status, reason=failure.reason, error=failure.message)
-                yield result
-
-
-def _batches(decoded: Iterator[Sample]) -> Iterator[list[Sample]]:
-    """A few frames at a time; those before an error come before it."""
-    error: Exception | None = None
-    while error is None:
-        batch: list[Sample] = []
-        try:
-            batch.extend(islice(decoded, 1))
-            while batch and len(batch) < _FRAMES and (more := next(decoded, None)) is not None:
-                batch.append(more)
-        except Exception as ending:  # noqa: BLE001  # raised below
-            error = ending
-        if batch:
-            yield batch
-        elif error is None:
-            return
-    raise error
-
-
-@contextlib.contextmanager
-def _ahead(decoded: Generator[Sample, None, None]) -> Iterator[Iterator[Sample]]:
-    """Frames that another thread decodes in advance."""
-    ready: queue.Queue[Sample | Exception | None] = queue.Queue(_FRAMES)
-    stopped = threading.Event()
-
-    def put(entry: Sample | Exception | None) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(entry, timeout=_POLL_S)
-                return
-
-    def decode() -> None:
-        try:
-            with contextlib.closing(decoded):
-                for sample in decoded:
-                    put(sample)
-                    if stopped.is_set():
-                        return
-            put(None)
-        except Exception as error:  # noqa: BLE001  # raised where the frames are taken
-            put(error)
-
-    def take() -> Iterator[Sample]:
-        while (entry := ready.get()) is not None:
-            if isinstance(entry, Exception):
-                raise entry
-            yield entry
-
-    thread = threading.Thread(target=decode, name="decode", daemon=True)
-    thread.start()
-    try:
-        yield take()
-    finally:
-        stopped.set()
-        thread.join()
+                    yield _finished(setup, frame, replace(photo, faces=faces), copies)
+                    last_s, scene = time_s, frame.scene
+        yield video
+    except LabelingError:
+        raise
+    except Exception as error:  # noqa: BLE001  # as in `_prepare`
+        yield video.failed(failure_of(error, item.name))
 
 
 # This process
@@ -332,30 +248,19 @@ class Here:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="label")
         try:
             for task in tasks:
-                if task[0][0].is_video:
-                    yield from (labeled.result() for labeled in _drained(pending))
-                    yield from _parts(label_batch(self._setup, task))
-                else:
-                    pending.append(pool.submit(self._label, task))
-                if len(pending) > self.workers + 2:
+                is_video = task[0][0].is_video
+                if not is_video:
+                    pending.append(pool.submit(list, label_batch(self._setup, task)))
+                while len(pending) > (0 if is_video else self.workers + 2):
                     yield pending.popleft().result()
-            yield from (labeled.result() for labeled in _drained(pending))
+                if is_video:
+                    with contextlib.closing(label_batch(self._setup, task)) as labeled:
+                        while part := list(islice(labeled, _FRAMES)):
+                            yield part
+            while pending:
+                yield pending.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-    def _label(self, task: Task) -> list[Result]:
-        return list(label_batch(self._setup, task))
-
-
-def _drained(pending: deque[Future[list[Result]]]) -> Iterator[Future[list[Result]]]:
-    while pending:
-        yield pending.popleft()
-
-
-def _parts(results: Iterator[Result]) -> Results:
-    with contextlib.closing(results) as labeled:  # type: ignore[type-var]  # a generator
-        while part := list(islice(labeled, _FRAMES)):
-            yield part
 
 
 # Processes of this machine
@@ -469,7 +374,7 @@ class Processes:
             again = []
         self._repeated.extendleft(reversed([*again, *others]))
         failure = Failure("failed", f"{_ATTEMPTS} worker processes died while they labeled it (exit code {code})")
-        return [] if again else [Result.failed(item, failure) for item, _ in current.task]
+        return [] if again else [Result(item.name, item.path).failed(failure) for item, _ in current.task]
 
 
 def _work(connection: Connection, setup: Setup) -> None:
@@ -487,17 +392,9 @@ def _work(connection: Connection, setup: Setup) -> None:
     except (EOFError, BrokenPipeError):
         return  # the parent is gone
     except Exception as error:  # noqa: BLE001  # raised by the parent
+        is_ours = isinstance(error, MienError)  # which can be pickled
         with contextlib.suppress(OSError):
-            connection.send(_sendable(error))
-
-
-def _sendable(error: Exception) -> Exception:
-    """The error, or one with its message if it cannot be pickled."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301  # made here
-    except Exception:  # noqa: BLE001  # whatever pickle raises
-        return LabelingError(str(error))
-    return error
+            connection.send(error if is_ours else LabelingError(f"{type(error).__name__}: {error}"))
 
 
 def local_executor(setup: Setup, facts: dict[str, str], videos: int, photos: int) -> "Here | Processes":

@@ -7,23 +7,28 @@ dangling link, or a file of a kind that is not read is an item with a failure. N
 import codecs
 import hashlib
 import io
+import json
 import os
 import re
+import shlex
+import sqlite3
 import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import quote
 
+from mien.app.errors import LabelingError, NoInput
 from mien.app.inference.decode import decode_pixels
-from mien.app.labeling.files import LabelingError, NoInput, owned_names
-from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS, LabelOptions
-from mien.app.labeling.store import check_store, download, is_url, is_web, objects
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.store import check_store, download, is_web, objects
 from mien.app.video.reader import Skipped, Video, VideoError, VideoFrame
 from mien.data.contract import Array, DecodeError, EmptyImage, ImageTooLarge, UnsupportedImage
 from mien.data.errors import MienError
@@ -33,6 +38,15 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "no_face", "error", "skipped"]
 STILL: Final = -1  # frame number of photos
+# Limits for one image of a local collection: they admit large scans, but not decompression bombs.
+MAX_BYTES: Final = 1_000_000_000
+MAX_PIXELS: Final = 250_000_000
+# Files of an output folder
+STATE_DIR: Final = ".mien"
+JOURNAL: Final = "journal.sqlite3"
+RUN_FILE: Final = "run.json"
+CORRECTIONS: Final = "corrections.jsonl"
+_URL: Final = re.compile(rb"(s3|gs|az|https?)://[^/]+")
 
 _RAW: Final = frozenset(
     (
@@ -120,6 +134,16 @@ def _unread(name: str) -> Failure | None:
     if suffix in _RAW:
         return Failure("unsupported", "camera raw: extract its preview with exiftool, or convert it with ImageMagick")
     return Failure("unsupported", "TGA: convert it with ImageMagick") if suffix == ".tga" else None
+
+
+def is_url(path: str | bytes) -> bool:
+    """Return whether a path is an object of a store or of a web server."""
+    return _URL.match(os.fsencode(path)) is not None
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 file`, `1,204 files`."""
+    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
 # Finding
@@ -314,6 +338,11 @@ def printable(path: str | bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
+def quoted(path: Path) -> str:
+    """A path for a command that is suggested to the user, in the quotes of the system's shell."""
+    return subprocess.list2cmdline([str(path)]) if os.name == "nt" else shlex.quote(str(path))
+
+
 def _is_hidden(name: str, options: LabelOptions) -> bool:
     """Return whether an entry is hidden or a file of the operating system, and is left out."""
     return name in _LITTER or (name.startswith(".") and not options.hidden)
@@ -326,6 +355,33 @@ def _is_ignored(name: str, options: LabelOptions) -> bool:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     parents = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
     return any(fnmatchcase(path, pattern.rstrip("/")) for pattern in options.ignore for path in (*parts, *parents))
+
+
+def owned_names(folder: Path) -> set[str]:
+    """Names of the entries of a folder that runs of `mien label` have written there."""
+    path = folder / STATE_DIR / JOURNAL
+    if path.exists():
+        with suppress(sqlite3.Error), closing(connect(path, write=False)) as journal:
+            row = journal.execute("SELECT value FROM settings WHERE key='targets'").fetchone()
+            names = {target.split("/")[0] for target in json.loads(row[0])} if row else set[str]()
+            return names | {STATE_DIR, RUN_FILE, CORRECTIONS}
+    return {STATE_DIR}
+
+
+def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+    """Open a journal. Raises: sqlite3.Error."""
+    mode = "rwc" if write else "ro"
+    if not write and not os.access(path.parent, os.W_OK) and not os.path.exists(f"{path}-wal"):
+        mode = "ro&immutable=1"  # otherwise, SQLite creates files beside the journal to read it
+    # `file:///home/a`, `file:///C:/a` or, on a share, `file:////nas/share/a`. `Path.as_uri` has `file://nas/share/a`,
+    # which SQLite refuses.
+    posix = path.absolute().as_posix()
+    uri = f"file://{'' if posix.startswith('/') else '/'}{quote(os.fsencode(posix))}?mode={mode}"
+    # The review reads in several threads. Since Python 3.12, two threads that execute the same cached statement at once
+    # can get each other's rows.
+    return sqlite3.connect(
+        uri, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False, cached_statements=0
+    )
 
 
 def _is_output(path: str, out_folder: Path, owned: set[str]) -> bool:

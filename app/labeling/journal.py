@@ -3,10 +3,13 @@
 An input is one row: name, size, time, and its result as JSON, which is missing until it is labeled. The labeled frames
 of a video are rows, too. Only the process of the run writes; outputs and the review stream the results by name and
 frame, so that memory does not depend on their number.
+
+Decisions of the review are in `corrections.jsonl`; predictions are never changed. A decision belongs to a face of a
+photo, whatever its name and number: it applies to the same bytes, and to the face whose box overlaps the box of the
+decision by at least `MIN_IOU`. The last line for a face is used.
 """
 
 import bisect
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -16,26 +19,31 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from mien.app.inference.records import Face
-from mien.app.labeling.copies import THUMBS, image_paths, remove_frames, remove_images
-from mien.app.labeling.files import (
+from mien.app.errors import InputsGone, LabelingError, NoJournal, OutputRefused
+from mien.app.inference.records import Box, Face
+from mien.app.inference.search import iou
+from mien.app.labeling.copies import THUMBS, damaged, foreign, image_paths, remove_frames, remove_images
+from mien.app.labeling.inputs import (
+    CORRECTIONS,
     JOURNAL,
+    LIVE_PHOTOS,
+    LIVE_VIDEO,
     STATE_DIR,
-    DamagedJournal,
-    ForeignFile,
-    LabelingError,
-    OutputRefused,
-    foreign,
-    sqlite_uri,
+    STILL,
+    Failure,
+    Item,
+    Status,
+    connect,
+    counted,
+    is_url,
+    is_video,
 )
-from mien.app.labeling.inputs import LIVE_PHOTOS, LIVE_VIDEO, STILL, Failure, Item, Status, is_video
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.store import is_url
-from mien.app.wording import counted
 from mien.data.contract import LABELS
 
 _VERSION: Final = 5  # of the tables
@@ -57,15 +65,11 @@ _FOUND: Final = """
 CREATE TEMP TABLE found(name TEXT PRIMARY KEY, path BLOB, size INTEGER, mtime TEXT, failure TEXT, is_folder INTEGER)
 """
 _FACES: Final = TypeAdapter(tuple[Face, ...])
-_UNSTORED: Final[dict[str, Any]] = {"crop_rgb": None, "thumb": b"", "crop": None, "explanation": None}
+_UNSTORED: Final = ("crop_rgb", "thumb", "crop", "explanation")
 
-
-class NoJournal(LabelingError):
-    """A folder that was not written by `mien label`."""
-
-
-class InputsGone(LabelingError):
-    """Inputs of the earlier run whose results would be removed."""
+MIN_IOU: Final = 0.5  # a decision applies to a face whose box overlaps its box at least so much
+NOT_A_FACE: Final = "not_a_face"
+UNDONE: Final = "undone"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +88,7 @@ class Result:
 
     name: str
     path: bytes
-    status: Status
+    status: Status = "ok"
     frame: int | None = None
     time_s: float | None = None
     until_s: float | None = None
@@ -98,25 +102,26 @@ class Result:
     faces: tuple[Face, ...] = ()
     timings_ms: dict[str, float] = field(default_factory=dict)
 
-    @classmethod
-    def failed(cls, item: Item, failure: Failure, sha256: str | None = None) -> "Result":
-        """The result of an input that cannot be labeled."""
-        reason, message, status = failure.reason, failure.message, failure.status
-        return cls(item.name, item.path, status, reason=reason, error=message, sha256=sha256)
+    def failed(self, failure: Failure) -> "Result":
+        """The result of an image that cannot be labeled."""
+        return dataclasses.replace(self, status=failure.status, reason=failure.reason, error=failure.message)
 
     @property
     def is_image(self) -> bool:
         """Return whether it is listed in outputs: a photo, a frame, or a video that failed."""
-        return self.frame is not None or self.status in ("error", "skipped") or not is_video(self.name)
+        return self.frame is not None or self.reason is not None or not is_video(self.name)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Identity of the image, whatever its name: the bytes of its file, and the number of its frame."""
+        return self.sha256 or "", STILL if self.frame is None else self.frame
 
     def to_json(self) -> str:
         """Everything but its name, path, frame and pictures; numbers are not rounded."""
-        values = {name: getattr(self, name) for name in _STORED}
-        values["faces"] = [dataclasses.asdict(dataclasses.replace(face, **_UNSTORED)) for face in self.faces]
-        for face in values["faces"]:
-            for name in _UNSTORED:
-                del face[name]
-        return json.dumps({name: value for name, value in values.items() if value}, ensure_ascii=False)
+        values = {name: value for name in _STORED if (value := getattr(self, name))}
+        if self.faces:
+            values["faces"] = [{name: _plain(getattr(face, name)) for name in _FACE_FIELDS} for face in self.faces]
+        return json.dumps(values, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, name: str, frame: int, path: bytes, text: str) -> "Result":
@@ -128,34 +133,128 @@ class Result:
         return cls(name, path, frame=None if frame == STILL else frame, **values)
 
 
-_KEY: Final = ("name", "path", "frame", "timings_ms")
-_STORED: Final = [item.name for item in dataclasses.fields(Result) if item.name not in _KEY]
+_STORED: Final = [
+    item.name for item in dataclasses.fields(Result) if item.name not in ("name", "path", "frame", "timings_ms")
+]
+_FACE_FIELDS: Final = [item.name for item in dataclasses.fields(Face) if item.name not in _UNSTORED]
+
+
+def _plain(value: Any) -> Any:
+    """The value, or its fields if it is a box, a point or the landmarks."""
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """One decision of the review.
+
+    file_sha256, frame, box: identify the face; frame is -1 for still images.
+    file, face: name and number of the face at the time of the decision.
+    label: one of the model, `NOT_A_FACE` or `UNDONE`; the predicted label if it was confirmed.
+    """
+
+    file: str
+    frame: int
+    face: int
+    file_sha256: str
+    predicted: str
+    label: str
+    box: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check what may have been edited by hand. Raises: ValueError, TypeError."""
+        if not str.isidentifier(self.label):
+            raise ValueError(f"label {self.label!r}")
+        Box(*map(float, self.box))
+
+    def overlap(self, box: Box) -> float:
+        """Share of the box that a face has in common with it."""
+        return iou(Box(*self.box), box)
+
+
+class Corrections:
+    """The current decisions of an output folder; `refresh` reads those that any process has added since."""
+
+    def __init__(self, out: Path) -> None:
+        """Read the file. Raises: LabelingError, naming an invalid line."""
+        self.path = out / CORRECTIONS
+        self._lock = Lock()  # requests are in several threads
+        self._bytes = self._lines = 0
+        self._by_image: dict[tuple[str, int], list[Correction]] = {}
+        self.refresh()
+
+    def __iter__(self) -> Iterator[Correction]:
+        return (correction for corrections in list(self._by_image.values()) for correction in corrections)
+
+    def refresh(self) -> None:
+        """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line.
+
+        The last line may lack its line feed, if an editor removed it. If it is not a JSON object, the process was
+        killed while it wrote the line, and the decision was never confirmed.
+        """
+        with self._lock:
+            size = self.path.stat().st_size if self.path.exists() else 0
+            if size < self._bytes:  # edited by hand
+                self._bytes = self._lines = 0
+                self._by_image = {}
+            if size == self._bytes:
+                return
+            with self.path.open("rb") as file:
+                file.seek(self._bytes)
+                for line in file:
+                    if not line.endswith(b"\n") and not is_whole(line):
+                        return
+                    try:
+                        if line.strip():  # not the line feed that an editor left out
+                            self._apply(Correction(**json.loads(line)))
+                    except (ValueError, TypeError, KeyError) as error:
+                        where = f"{self.path} line {self._lines + 1}"
+                        raise LabelingError(f"{where} cannot be used ({error}): repair or remove it.") from error
+                    self._lines += 1
+                    self._bytes += len(line)
+
+    def _apply(self, correction: Correction) -> None:
+        """Replace the earlier decision about the same face."""
+        image = correction.file_sha256, correction.frame
+        others = [other for other in self._by_image.get(image, []) if other.overlap(Box(*correction.box)) < MIN_IOU]
+        self._by_image[image] = others if correction.label == UNDONE else [*others, correction]
+
+    def of(self, image: Result) -> dict[int, Correction]:
+        """Decisions about the faces of an image, by number; each is used once, the largest overlap first."""
+        corrections = self._by_image.get(image.key, [])
+        pairs = [(correction.overlap(face.box), correction, face) for correction in corrections for face in image.faces]
+        decided: dict[int, Correction] = {}
+        for overlap, correction, face in sorted(pairs, key=lambda pair: -pair[0]):
+            if overlap >= MIN_IOU and face.index not in decided and correction not in decided.values():
+                decided[face.index] = correction
+        return decided
+
+
+def is_whole(line: bytes) -> bool:
+    """Return whether a line of the corrections is complete."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 class Journal:
     """The journal of a run; `open_journal` opens one for reading."""
 
-    def __init__(self, out: Path, *, readonly: bool = False) -> None:
-        """Open it, and create it unless `readonly`. Raises: sqlite3.Error, OutputRefused."""
-        self.out, self.path = out, out / STATE_DIR / JOURNAL
-        mode = "ro" if readonly else "rwc"
-        if readonly and not os.access(self.path.parent, os.W_OK) and not os.path.exists(f"{self.path}-wal"):
-            mode = "ro&immutable=1"  # otherwise, SQLite creates files beside the journal to read it
-        address = f"{sqlite_uri(self.path.absolute())}?mode={mode}"
-        # The review reads in several threads. Since Python 3.12, two threads that execute the same cached statement at
-        # once can get each other's rows.
-        self._db = sqlite3.connect(
-            address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False, cached_statements=0
-        )
+    def __init__(self, out: Path, *, write: bool = True) -> None:
+        """Open it, and create it to `write`. Raises: sqlite3.Error, OutputRefused."""
+        self.out = out
+        self._db = connect(out / STATE_DIR / JOURNAL, write=write)
         try:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version != _VERSION and self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 raise OutputRefused(f"{out} was labeled by another version of Mien. Choose another --out.")
-            if not readonly:
+            if write:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
                 self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # readers find all tables, or none
             self.refresh()
+            self.corrections = Corrections(out)
         except (sqlite3.Error, LabelingError):  # such as a full disk; an unclosed connection keeps the folder busy
             self.close()
             raise
@@ -176,8 +275,7 @@ class Journal:
         self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
         self.precision = self.facts.get("precision", "")
         self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
-        recorded = self.settings.get("options", {})
-        self.options = LabelOptions(**{name: recorded[name] for name in LabelOptions().recorded if name in recorded})
+        self.options = LabelOptions(**self.settings.get("options", {}))
 
     def put(self, **settings: Any) -> None:
         """Store values about the run."""
@@ -191,15 +289,15 @@ class Journal:
         self,
         items: Iterable[Item],
         copies: int,
-        scanned: Callable[[int], None] = lambda _: None,
+        scanned: Callable[[int], object] = lambda _: None,
         *,
         keep: Callable[[bytes], bool] = lambda _: False,
         replace: bool = False,
     ) -> int:
-        """Store the inputs of a run, and forget the results of those that are changed or gone, with their pictures.
+        """Make the journal list `items`: add new ones, reset changed ones, and forget those that are gone.
 
-        Errors are forgotten, too, unless the last run is not finished. One transaction: if it fails or is killed, the
-        journal remains as it was.
+        Errors of the last run are tried again, too, unless it is not finished. One transaction: if it fails or is
+        killed, the journal remains as it was.
 
         Args:
             copies: bit mask of the pictures that the run writes; an input that lacks one is labeled again.
@@ -212,24 +310,28 @@ class Journal:
         count, iterator = 0, iter(items)
         self._db.execute("DROP TABLE IF EXISTS temp.found")
         self._db.execute(_FOUND)
-        with self._transaction():
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:  # commits, or rolls back
             while batch := list(itertools.islice(iterator, _BATCH)):
                 self._add_found(batch)
                 count += len(batch)
                 scanned(count)
             self._mark_live_photos()
-            gone = [row for row in self._gone() if not keep(row[1])]
-            if not replace:
-                self._check_gone(gone)
+            sql = "SELECT name, path, copies FROM items WHERE frame=? AND name NOT IN (SELECT name FROM found)"
+            # inputs in a folder that cannot be read are kept
+            unreadable = tuple(f"{name}/" for (name,) in self._db.execute("SELECT name FROM found WHERE is_folder"))
+            absent = self._db.execute(sql, (STILL,)).fetchall()
+            gone = [row for row in absent if not row[0].startswith(unreadable) and not keep(row[1])]
+            if gone and not replace:
+                self._check_gone([path for _, path, _ in gone], gone[0][0])
             for name, _, mask in gone:
-                self._remove_pictures(name, mask)
-                self._forget(name)
+                self._forget(name, mask)
             self._update(copies, retry=retry)
         return len(gone)
 
     def _add_found(self, batch: list[Item]) -> None:
         sql = "INSERT OR IGNORE INTO found VALUES(?, ?, ?, ?, ?, ?)"
-        failures = (item.failure and Result.failed(item, item.failure).to_json() for item in batch)
+        failures = (item.failure and Result(item.name, item.path).failed(item.failure).to_json() for item in batch)
         rows = [
             (item.name, item.path, item.size, item.mtime, failure, item.is_folder)
             for item, failure in zip(batch, failures, strict=True)
@@ -249,29 +351,19 @@ class Journal:
             photo = next((photo for photo in photos if self._one("SELECT 1 FROM found WHERE name=?", photo)), None)
             if photo is not None:
                 failure = Failure("live_photo", f"the video of the Live Photo {photo}", "skipped")
-                result = Result.failed(Item(name, b""), failure).to_json()
+                result = Result(name, b"").failed(failure).to_json()
                 self._db.execute("UPDATE found SET failure=? WHERE name=?", (result, name))
 
-    def _gone(self) -> list[tuple[str, bytes, int]]:
-        """Name, path and pictures of the inputs that were not found; those in a folder that cannot be read are kept."""
-        gone: list[tuple[str, bytes, int]] = self._db.execute(
-            "SELECT name, path, copies FROM items WHERE frame=? AND name NOT IN (SELECT name FROM found)", (STILL,)
-        ).fetchall()
-        unreadable = [f"{name}/" for (name,) in self._db.execute("SELECT name FROM found WHERE is_folder")]
-        return [row for row in gone if not row[0].startswith(tuple(unreadable))]
-
-    def _check_gone(self, gone: list[tuple[str, bytes, int]]) -> None:
+    def _check_gone(self, gone: list[bytes], name: str) -> None:
         """Reject inputs without those of the last run, or with a folder that became empty. Raises: InputsGone."""
-        if not gone:
-            return
         if len(gone) == self._one("SELECT COUNT(*) FROM items WHERE frame=?", STILL):
             raise InputsGone(
                 f"{self.out} has the results of {counted(len(gone), 'file')}, none of which was found: "
-                f"{gone[0][0]}{', ...' if len(gone) > 1 else ''}. If a disk is not mounted, mount it. Add --add to "
+                f"{name}{', ...' if len(gone) > 1 else ''}. If a disk is not mounted, mount it. Add --add to "
                 "keep these results, --replace to remove them, or choose another --out."
             )
         folders = sorted({os.path.dirname(path) for (path,) in self._db.execute("SELECT path FROM found")})
-        for folder in sorted({os.path.dirname(path) for _, path, _ in gone if not is_url(path)}):
+        for folder in sorted({os.path.dirname(path) for path in gone if not is_url(path)}):
             position = bisect.bisect_left(folders, folder)
             has_inputs = position < len(folders) and (folders[position] + b"/").startswith(folder + b"/")
             if not has_inputs and os.path.isdir(folder):
@@ -291,28 +383,23 @@ class Journal:
             (STILL,),
         ).fetchall()
         changed = []
-        for name, path, size, mtime, failure, *before, on_disk, status, reason, faces in rows:
-            on_disk = on_disk or 0  # noqa: PLW2901
-            is_same = before == [path, size, mtime]
+        for name, path, size, mtime, failure, *before, mask, status, reason, faces in rows:
+            is_same, on_disk = before == [path, size, mtime], mask or 0
             if failure is not None:
-                if on_disk:
-                    self._remove_pictures(name, on_disk)
-                if not is_same or status is not None:
-                    self._forget(name)
+                self._forget(name, on_disk)
                 changed.append((name, STILL, path, size, mtime, 0, failure))
                 continue
-            wanted = on_disk | copies
             is_done = is_same and status is not None and not (retry and status == "error") and reason != "live_photo"
             has_pictures = is_done and on_disk & copies == copies and self._exist(name, faces, copies)
             if is_done and (status in ("error", "skipped") or has_pictures):
                 continue
+            wanted = on_disk | copies
             for picture in image_paths(name, 0 if is_video(name) else None, 1, wanted & ~on_disk):
                 shown = self.out / (os.path.dirname(picture) if is_video(name) else picture)
                 if os.path.lexists(shown):
-                    raise ForeignFile(foreign(shown))
-            if is_video(name) and not is_same and before[0] is not None:  # its frames may be others
-                self._remove_pictures(name, on_disk)
-                self._forget(name)
+                    raise foreign(shown)
+            if is_video(name) and not is_same:  # its frames may be others
+                self._forget(name, on_disk)
             changed.append((name, STILL, path, size, mtime, wanted, None))
         self._db.executemany("INSERT OR REPLACE INTO items VALUES(?, ?, ?, ?, ?, ?, ?)", changed)
 
@@ -325,11 +412,10 @@ class Journal:
         paths = (path for frame, count in images for path in image_paths(name, frame, count, copies))
         return all(os.path.lexists(self.out / path) for path in paths)
 
-    def _remove_pictures(self, name: str, copies: int) -> None:
+    def _forget(self, name: str, copies: int) -> None:
+        """Remove the pictures and the results of an input."""
         if copies & ~THUMBS:
             (remove_frames if is_video(name) else remove_images)(self.out, name)
-
-    def _forget(self, name: str) -> None:
         for table in ("items", "thumbs"):
             self._db.execute(f"DELETE FROM {table} WHERE name=?", (name,))  # noqa: S608
 
@@ -356,22 +442,27 @@ class Journal:
             last = rows[-1][0]
 
     def save(self, results: Sequence[Result]) -> None:
-        """Store results in one transaction; of failed inputs, earlier pictures are removed."""
-        with self._transaction():
-            for result in results:
-                key = result.name, STILL if result.frame is None else result.frame
-                self._db.execute("DELETE FROM thumbs WHERE name=? AND frame=?", key)
-                if result.frame is not None:
-                    row = (*key, result.path, 0, "", 0, result.to_json())
-                    self._db.execute("INSERT OR REPLACE INTO items VALUES(?, ?, ?, ?, ?, ?, ?)", row)
-                else:
-                    self._db.execute("UPDATE items SET result=? WHERE name=? AND frame=?", (result.to_json(), *key))
-                thumbs = [(*key, face.index, face.thumb) for face in result.faces if face.thumb]
-                self._db.executemany("INSERT INTO thumbs VALUES(?, ?, ?, ?)", thumbs)
-                if result.status in ("error", "skipped") and not is_video(result.name):
-                    copies = self._one("SELECT copies FROM items WHERE name=? AND frame=?", *key)
-                    self._remove_pictures(result.name, copies)
-                    self._db.execute("UPDATE items SET copies=0 WHERE name=? AND frame=?", key)
+        """Store results in one transaction; of failed photos, earlier pictures are removed."""
+        rows: list[tuple[str, int, bytes, str]] = []
+        thumbs: list[tuple[str, int, int, bytes]] = []
+        for result in results:
+            key = result.name, STILL if result.frame is None else result.frame
+            rows.append((*key, result.path, result.to_json()))
+            thumbs += [(*key, face.index, face.thumb) for face in result.faces if face.thumb]
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:
+            self._db.executemany("DELETE FROM thumbs WHERE name=? AND frame=?", [row[:2] for row in rows])
+            self._db.executemany(
+                "INSERT INTO items VALUES(?, ?, ?, 0, '', 0, ?) "
+                "ON CONFLICT(name, frame) DO UPDATE SET result=excluded.result",
+                rows,
+            )
+            self._db.executemany("INSERT INTO thumbs VALUES(?, ?, ?, ?)", thumbs)
+            for name in (result.name for result in results if result.reason is not None):
+                if not is_video(name):
+                    if self._one("SELECT copies FROM items WHERE name=? AND frame=?", name, STILL) & ~THUMBS:
+                        remove_images(self.out, name)
+                    self._db.execute("UPDATE items SET copies=0 WHERE name=? AND frame=?", (name, STILL))
 
     # Results
 
@@ -417,32 +508,34 @@ class Journal:
             yield result, result.faces[face]
 
     def count(self) -> dict[str, Any]:
-        """Numbers of images and faces, which all outputs and messages have."""
-        counts: dict[str, Any] = {
-            name: Counter[str]()
-            for name in ("images", "skipped", "errors", "unsupported", "faces", "reasons", "notes", "confidences")
-        }
-        counts |= {"videos": len(self.videos()), "frames": 0, "uncertain": 0}
+        """Numbers of images, faces and decisions, which all outputs and messages have.
+
+        faces: by the model; decided: by the review where it has a decision, else by the model.
+        """
+        tables = ("images", "skipped", "errors", "unsupported", "faces", "decided", "reasons", "notes", "confidences")
+        counts: dict[str, Any] = {name: Counter[str]() for name in tables}
+        counts |= dict.fromkeys(("photos", "frames", "uncertain", "reviewed", "corrected"), 0)
+        counts["videos"] = len(self.videos())
         for result in self.results():
             counts["images"][result.status] += 1
             counts["frames"] += result.frame is not None
+            counts["photos"] += result.status != "skipped" and not is_video(result.name)
             counts["notes"].update(result.notes)
-            if result.status in ("error", "skipped"):
-                counts["skipped" if result.status == "skipped" else "errors"][result.reason or ""] += 1
+            if result.reason is not None:
+                counts["skipped" if result.status == "skipped" else "errors"][result.reason] += 1
             if result.reason == "unsupported":
                 counts["unsupported"][result.error or ""] += 1
+            decided = self.corrections.of(result)
+            counts["reviewed"] += len(decided)
             for face in result.faces:
+                label = decided[face.index].label if face.index in decided else face.label
                 counts["faces"][face.label] += 1
+                counts["decided"][label] += 1
+                counts["corrected"] += label != face.label
                 counts["uncertain"] += face.uncertain
                 counts["reasons"].update(face.reasons)
                 counts["confidences"][str(min(9, int(10 * face.confidence)))] += 1
         return counts
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        with self._db:  # commits, or rolls back
-            yield
 
     def _one(self, sql: str, *values: Any) -> Any:
         row = self._db.execute(sql, values).fetchone()
@@ -452,13 +545,13 @@ class Journal:
 def open_journal(out: Path) -> Journal:
     """Open the journal of a run for reading.
 
-    Raises: NoJournal, if `out` contains no labeled run; OutputRefused; DamagedJournal.
+    Raises: NoJournal, if `out` contains no labeled run; OutputRefused.
     """
     try:
-        return Journal(out, readonly=True)
+        return Journal(out, write=False)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR and (out / STATE_DIR / JOURNAL).exists():
             raise OutputRefused(f"journal in {out / STATE_DIR}: {error}. Check that you may read it.") from error
         raise NoJournal(f"{out} has no journal of `mien label`.") from error
     except sqlite3.DatabaseError as error:
-        raise DamagedJournal(out, error) from error
+        raise damaged(out, error) from error

@@ -1,17 +1,18 @@
-"""Options of a run, passed to every part of it; `app/cli/label.py` has their flags and help."""
+"""Options of a run, each declared once for the command line and for every part of it, and the events of a run."""
 
+import math
+import os
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+import typer
 
 Engine = Literal["local", "ray"]
 
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
-# Limits for one image of a local collection: they admit large scans, but not decompression bombs.
-MAX_BYTES: Final = 1_000_000_000
-MAX_PIXELS: Final = 250_000_000
 FRAMES_PER_S: Final = 2.0  # of a video, by default
-SAMPLED: Final = f"Videos: {FRAMES_PER_S:g} frames per second are labeled. Add --every 1 to label all of them."
 # Neither results nor outputs depend on them.
 _NOT_RECORDED: Final = (
     "inputs", "out", "files_from", "null", "outputs", "dry_run", "add", "replace", "workers", "quiet", "engine",
@@ -19,38 +20,91 @@ _NOT_RECORDED: Final = (
 )  # fmt: skip
 
 
+def parse_folder(value: str) -> Path:
+    """Parse a folder; an empty one, as from an unset shell variable, would be the current folder."""
+    if not str(value):
+        raise typer.BadParameter("the path is empty")
+    return Path(value)
+
+
+def _names(values: list[str]) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for value in values for name in value.split(",") if name.strip()))
+    if values and not names:
+        raise typer.BadParameter("no output is named")
+    return names
+
+
+def _patterns(values: list[str]) -> list[str]:
+    r"""Patterns in the form of names in the outputs, in which bytes that are not UTF-8 are `\xNN`."""
+    return [os.fsencode(value).decode("utf-8", "backslashreplace") for value in values]
+
+
+def _seconds(text: str) -> float:
+    """Parse seconds, or hours, minutes and seconds between colons."""
+    try:
+        parts = [float(part) for part in str(text).split(":")]
+    except ValueError:
+        parts = []
+    seconds = sum(part * 60.0**power for power, part in enumerate(reversed(parts)))
+    if not 0 < len(parts) <= 3 or min(parts) < 0 or not math.isfinite(seconds):
+        raise typer.BadParameter(f"{text}: expected seconds, or a time such as 1:02:03.5")
+    return seconds
+
+
+_input, _face, _output, _run, _cluster = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Inputs", "Faces", "Outputs", "Run", "Cluster")
+)
+_OUT: Final = "New or empty folder for the results. Rerun with the same one to resume."
+_LIST: Final = "Read paths, one per line, from FILE or stdin (-)."
+_NULL: Final = "Paths in --files-from are NUL-separated (find -print0)."
+_IGNORE: Final = "Skip matching paths, such as '*.tif' or 'raw/*'."
+_START: Final = "Begin videos here: seconds, or 1:02:03.5."
+_WHOLE: Final = "Images are one face each, brow to chin with a margin, such as crops."
+_SAFE: Final = "Put an apostrophe before texts that a spreadsheet would run as a formula, and mark CSV as UTF-8."
+_RAY: Final = "ray: label on the machines of a cluster (extra `ray`)."
+_ADDRESS: Final = "Existing cluster (default: start a local one)."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOptions:
     """One call of `mien label`."""
 
-    inputs: list[str] = field(default_factory=list)
-    out: Path = Path("out")
+    inputs: Annotated[list[str], typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, s3:// URLs.")] = (
+        field(default_factory=list)
+    )
+    out: Annotated[Path, typer.Option("--out", "-o", parser=parse_folder, metavar="FOLDER", help=_OUT)] = Path("out")
 
-    files_from: str | None = None
-    null: bool = False
-    recursive: bool = True
-    ignore: list[str] = field(default_factory=list)
-    hidden: bool = False
-    every: int | None = None
-    per_second: float | None = None
-    start: float = 0.0
-    end: float | None = None
-    whole: bool = False
+    files_from: Annotated[str | None, _input(metavar="FILE", help=_LIST)] = None
+    null: Annotated[bool, _input("--null", "-0", help=_NULL)] = False
+    recursive: Annotated[bool, _input(help="Enter subfolders.")] = True
+    ignore: Annotated[list[str], _input(metavar="PATTERN", callback=_patterns, help=_IGNORE)] = field(
+        default_factory=list
+    )
+    hidden: Annotated[bool, _input("--hidden", help="Include hidden files.")] = False
+    every: Annotated[int | None, _input(min=1, metavar="N", help="Every N-th video frame; 1: all.")] = None
+    per_second: Annotated[
+        float | None, _input(min=0.001, metavar="N", help="N video frames per second; by default 2.")
+    ] = None
+    start: Annotated[float, _input(parser=_seconds, metavar="TIME", help=_START)] = 0.0
+    end: Annotated[float | None, _input(parser=_seconds, metavar="TIME", help="End videos before this time.")] = None
 
-    outputs: list[str] = field(default_factory=list)
-    spreadsheet_safe: bool = False
-    annotated_px: int = 1600
+    whole: Annotated[bool, _face("--whole", help=_WHOLE)] = False
 
-    limit: int | None = None
-    dry_run: bool = False
-    add: bool = False
-    replace: bool = False
-    workers: int = 0
+    outputs: Annotated[
+        list[str], _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs.")
+    ] = field(default_factory=list)
+    spreadsheet_safe: Annotated[bool, _output("--spreadsheet-safe", help=_SAFE)] = False
+    annotated_px: Annotated[int, _output(min=64, help="Maximum long side of annotated copies, pixels.")] = 1600
 
-    quiet: bool = False
+    limit: Annotated[int | None, _run(min=1, help="Label at most N more photos and videos.")] = None
+    dry_run: Annotated[bool, _run("--dry-run", help="Count what would be labeled and write nothing.")] = False
+    add: Annotated[bool, _run("--add", help="Keep the results of other inputs in --out, and add these.")] = False
+    replace: Annotated[bool, _run("--replace", help="Remove the results of inputs that are not found.")] = False
+    workers: Annotated[int, _run(min=0, max=256, help="Processes; 0: one per core.")] = 0
+    quiet: Annotated[bool, _run("--quiet", "-q", help="Print errors only.")] = False
 
-    engine: Engine = "local"
-    ray_address: str | None = None
+    engine: Annotated[Engine, _cluster(help=_RAY)] = "local"
+    ray_address: Annotated[str | None, _cluster(metavar="HOST:PORT|auto", help=_ADDRESS)] = None
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -58,14 +112,9 @@ class LabelOptions:
         return {name: value for name, value in asdict(self).items() if name not in _NOT_RECORDED}
 
     @property
-    def samples_by_default(self) -> bool:
-        """Return whether videos are sampled although no option says so."""
-        return self.every is None and self.per_second is None
-
-    @property
     def frames_per_s(self) -> float | None:
         """Frames of a video to label per second; None with `every`."""
-        return FRAMES_PER_S if self.samples_by_default else self.per_second
+        return FRAMES_PER_S if self.every is None and self.per_second is None else self.per_second
 
     @property
     def sampling(self) -> str:
@@ -74,3 +123,28 @@ class LabelOptions:
         end = "" if self.end is None else f" to {self.end:g} s"
         part = f" from {self.start:g} s{end}" if self.start or end else ""
         return f"{frames}{part}"
+
+
+class Reporter:
+    """Receives the events of a run; this one prints nothing."""
+
+    def say(self, message: str) -> None:
+        """Print a message."""
+
+    def scanned(self, count: int) -> None:
+        """Report the number of inputs found so far."""
+
+    def start(self, total: int, done: int) -> None:
+        """Report the start of labeling; `done` of `total` are labeled already."""
+
+    def expect(self, more: int) -> None:
+        """Report the frames of a video."""
+
+    def labeled(self, images: int, faces: int, errors: int) -> None:
+        """Report images that were labeled and committed together."""
+
+    def writing(self, output: str) -> None:
+        """Report that an output is being written."""
+
+    def check(self) -> None:
+        """Raise `Stopped` if the run is to stop; called between batches and outputs."""

@@ -22,15 +22,12 @@ import numpy as np
 from mien import app
 from mien.app.inference.face_text import agreement_text
 from mien.app.inference.records import Face
-from mien.app.labeling.copies import annotated_path
-from mien.app.labeling.corrections import NOT_A_FACE, Correction, Corrections
-from mien.app.labeling.files import open_output
-from mien.app.labeling.journal import Journal, Result
-from mien.app.labeling.store import is_url
+from mien.app.labeling.copies import annotated_path, open_output
+from mien.app.labeling.inputs import is_url
+from mien.app.labeling.journal import NOT_A_FACE, Correction, Journal, Result
 from mien.data.contract import Array
 from mien.data.contract.palette import hex_color
 from mien.data.quality import REASONS
-from mien.models.strict import expand_home
 
 PER_LABEL: Final = 600
 ERRORS: Final = 200
@@ -53,21 +50,19 @@ def write_report(journal: Journal) -> None:
 
 def render_page(journal: Journal, *, review: bool = False) -> str:
     """Render the page; for the review, without faces, which the server sends."""
-    corrections = Corrections(journal.out)
     counts = journal.count()
-    labels, decided = _decided(journal, corrections, counts["faces"])
-    statuses, expressions = counts["images"], journal.expressions
-    faces = None if review else _least_certain(journal, corrections)
+    labels, statuses, expressions = counts["decided"], counts["images"], journal.expressions
+    faces = None if review else _least_certain(journal)
     data = {
         "labels": [
             {"name": label, "count": labels[label], "color": hex_color(label, expressions)} for label in expressions
         ],
         "reasons": [{"name": name, "count": counts["reasons"][name]} for name in REASONS if counts["reasons"][name]],
         "counts": {
-            "photos": statuses.total() - statuses["skipped"] - counts["frames"],
-            **{name: counts[name] for name in ("videos", "frames", "uncertain")},
+            **{name: counts[name] for name in ("photos", "videos", "frames", "uncertain", "reviewed")},
             **{name: statuses[name] for name in ("no_face", "error", "skipped")},
-            **decided,
+            "corrected": counts["corrected"] - labels[NOT_A_FACE],
+            "not_a_face": labels[NOT_A_FACE],
         },
         "confidences": [counts["confidences"][str(tenth)] for tenth in range(10)],
         "faces": faces,
@@ -84,7 +79,7 @@ def render_page(journal: Journal, *, review: bool = False) -> str:
         else "",
         "videos": f"<h3>Videos</h3>{strips}" if strips else "",
         "bounded": f" The page has the {PER_LABEL} least certain faces of each expression."
-        if faces is not None and len(faces) < labels.total()
+        if faces is not None and len(faces) < labels.total() - labels[NOT_A_FACE]
         else "",
         "errors": _errors(journal),
         "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # safe inside a script element
@@ -92,28 +87,12 @@ def render_page(journal: Journal, *, review: bool = False) -> str:
     return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], _PAGE.read_text(encoding="utf-8"))
 
 
-def _decided(
-    journal: Journal, corrections: Corrections, predicted: Counter[str]
-) -> tuple[Counter[str], dict[str, int]]:
-    """Faces per label by the decisions of the review, and numbers of decisions."""
-    labels, numbers = Counter(predicted), {"reviewed": 0, "corrected": 0, "not_a_face": 0}
-    for face, correction in corrections.decided(journal):
-        numbers["reviewed"] += 1
-        labels[face.label] -= 1
-        if correction.label == NOT_A_FACE:
-            numbers["not_a_face"] += 1
-        else:
-            labels[correction.label] += 1
-            numbers["corrected"] += correction.label != face.label
-    return labels, numbers
-
-
-def _least_certain(journal: Journal, corrections: Corrections) -> list[dict[str, Any]]:
+def _least_certain(journal: Journal) -> list[dict[str, Any]]:
     """Cards of the faces to show: of each label, by the decisions of the review, those least certain."""
     nearest: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     number = itertools.count()
     for image in journal.results():
-        decided = corrections.of(image)
+        decided = journal.corrections.of(image)
         for face in image.faces:
             correction = decided.get(face.index)
             label = face.label if correction is None else correction.label
@@ -174,7 +153,7 @@ def relative_link(path: bytes, out: Path) -> str:
         common = os.path.commonpath([path, start])
     except ValueError:  # two drives of Windows
         return ""
-    if common == os.path.dirname(common) or common in map(os.fsencode, expand_home("~").parents):
+    if common == os.path.dirname(common) or common in map(os.fsencode, Path(os.path.expanduser("~")).parents):
         return ""
     return quote(os.path.relpath(path, start).replace(os.fsencode(os.sep), b"/"))
 

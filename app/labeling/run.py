@@ -7,9 +7,11 @@ import contextlib
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 import cv2
@@ -18,7 +20,8 @@ import onnxruntime
 import PIL
 
 from mien.app import VERSION
-from mien.app.labeling.corrections import Corrections
+from mien.app.errors import InputsGone, OtherRun, Stopped
+from mien.app.labeling.copies import check_out, disk_errors, output_lock
 from mien.app.labeling.executors import (
     BATCH,
     Executor,
@@ -29,87 +32,76 @@ from mien.app.labeling.executors import (
     open_labeler,
     with_limits,
 )
-from mien.app.labeling.files import RUN_FILE, LabelingError, check_out, clear_parts, disk_errors, output_lock
-from mien.app.labeling.inputs import Item, roots, walk
-from mien.app.labeling.journal import InputsGone, Journal
-from mien.app.labeling.options import DEFAULT_OUTPUTS, SAMPLED, LabelOptions
-from mien.app.labeling.outputs import check_outputs, images_for, record_outputs, write_output
-from mien.app.labeling.progress import Reporter
-from mien.app.labeling.signals import Interrupts, Stopped
-from mien.app.labeling.store import is_url
-from mien.app.labeling.summary import next_steps
+from mien.app.labeling.inputs import RUN_FILE, Item, counted, is_url, quoted, roots, walk
+from mien.app.labeling.journal import Journal
+from mien.app.labeling.options import DEFAULT_OUTPUTS, FRAMES_PER_S, LabelOptions, Reporter
+from mien.app.labeling.tables import check_outputs, copies_for, record_outputs, write_output
 from mien.app.settings import InferenceSettings
 from mien.app.video.reader import expected_samples
-from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 
 Run = dict[str, Any]
 _SHORT_VIDEO_BYTES: Final = 5_000_000
 _SHORT_VIDEO_PHOTOS: Final = 50
 _WORDS: Final = {"graphs": "model file", "detector_file": "detector file", "contract": "crop contract"}
+_INSTALL: Final = re.compile(r"pip install ([a-z-]+)")
+_SAMPLED: Final = f"Videos: {FRAMES_PER_S:g} frames per second are labeled. Add --every 1 to label all of them."
 
 
-class OtherRun(LabelingError):
-    """The output folder holds a run with other settings."""
-
-
-def label(
-    options: LabelOptions, settings: InferenceSettings, report: Reporter, signals: Interrupts | None = None
-) -> Run:
+def label(options: LabelOptions, settings: InferenceSettings, report: Reporter) -> Run:
     """Label all inputs into `options.out`, resuming an earlier run; a signal stops it early.
 
     Returns: what is printed, and stored as `run.json`. Raises: LabelingError and its subclasses, StartupError and its
     subclasses, ArtifactError.
     """
-    signals, settings = signals or Interrupts(), with_limits(settings)
+    settings = with_limits(settings)
     check_outputs(options.outputs)
     check_out(options.out)
-    run: Run = _about(options)
+    versions = {"mien": VERSION, "python": platform.python_version(), "system": platform.platform()}
+    versions |= {"onnxruntime": onnxruntime.__version__, "opencv": cv2.__version__}
+    versions |= {"numpy": np.__version__, "pillow": PIL.__version__}
+    run: Run = {"versions": versions, "settings": {}, "inputs": [], "options": options.recorded, "outputs": []}
+    run |= dict.fromkeys(("labeled_now", "remaining", "left", "workers"), 0) | {"seconds": 0.0, "seconds_labeling": 0.0}
+    run |= {"stage_seconds": {}, "stopped": None, "next": {}}
+    setup, executor = Setup(settings, options), None
     try:
-        setup = Setup(settings, options)
         with contextlib.ExitStack() as cluster:
-            executor: Executor | None = None
             if options.engine == "ray":
                 from mien.app.labeling.cluster import RayTasks, connected
 
-                ray = cluster.enter_context(connected(options))
-                cluster.enter_context(signals.installed())  # Ray installs its own handlers when it starts
-                executor = RayTasks(ray, setup)
+                executor = RayTasks(cluster.enter_context(connected(options)), setup)
                 run["settings"] = executor.facts
             else:
                 run["settings"] = facts_of(open_labeler(settings), options)
-            with output_lock(options.out), disk_errors(options.out):
-                clear_parts(options.out)
-                with contextlib.closing(Journal(options.out)) as journal:
-                    try:
-                        _execute(journal, setup, executor, run, report, signals)
-                    finally:
-                        _count(journal, run)
+            out = options.out
+            with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
+                try:
+                    _execute(journal, setup, executor, run, report)
+                except Stopped:
+                    run |= journal.count()
+                    raise
     except Stopped as stop:
         run["stopped"] = str(stop)
     return run
 
 
-def _execute(
-    journal: Journal, setup: Setup, executor: Executor | None, run: Run, report: Reporter, signals: Interrupts
-) -> None:
+def _execute(journal: Journal, setup: Setup, executor: Executor | None, run: Run, report: Reporter) -> None:
     """Find the inputs, label them, and write the outputs."""
-    options, began, out = setup.options, time.perf_counter(), journal.out
+    options, began = setup.options, time.perf_counter()
     outputs = options.outputs or list(DEFAULT_OUTPUTS)
     run["left"] = _find(journal, options, run, outputs, report)
     total, done = journal.progress()
     if done:
         report.say(f"Resuming: {done:,} of {counted(total, 'file')} already labeled.")
     if executor is None:
-        videos, photos = _work(journal, options.limit)
-        executor = local_executor(setup, journal.facts, videos, photos)
+        executor = local_executor(setup, journal.facts, *_work(journal, options.limit))
     run["workers"] = executor.workers
     report.start(min(total, done + (options.limit or total)), done)
     labeling_began = time.perf_counter()
     try:
         with contextlib.closing(executor.run(_tasks(journal, options, report))) as results:
             for part in results:
-                signals.check()
+                report.check()
                 journal.save(part)
                 images = [result for result in part if result.is_image]
                 run["labeled_now"] += len(images)
@@ -120,25 +112,17 @@ def _execute(
                 report.labeled(len(images), sum(len(result.faces) for result in images), errors)
     finally:
         run["seconds_labeling"] = round(time.perf_counter() - labeling_began, 3)
+        total, done = journal.progress()
+        run["remaining"] = total - done
     for name in outputs:
-        signals.check()
+        report.check()
         report.writing(name)
-        run["outputs"] += [str(path.relative_to(out)) for path in write_output(name, journal)]
+        run["outputs"].append(str(write_output(name, journal).relative_to(journal.out)))
     run["outputs"].append(RUN_FILE)
     run["seconds"] = round(time.perf_counter() - began, 3)
-    _count(journal, run)
-    run["next"] = next_steps(run, out)
-    write_atomic(out / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-
-
-def _about(options: LabelOptions) -> Run:
-    """The record of a run before it begins."""
-    versions = {"mien": VERSION, "python": platform.python_version(), "system": platform.platform()}
-    versions |= {"onnxruntime": onnxruntime.__version__, "opencv": cv2.__version__}
-    versions |= {"numpy": np.__version__, "pillow": PIL.__version__}
-    record = {"versions": versions, "settings": {}, "inputs": [], "options": options.recorded, "outputs": []}
-    numbers = {"labeled_now": 0, "remaining": 0, "left": 0, "seconds": 0.0, "seconds_labeling": 0.0, "workers": 0}
-    return record | numbers | {"stage_seconds": {}, "stopped": None, "next": {}}
+    run |= journal.count()
+    run["next"] = _next_steps(run, journal.out)
+    write_atomic(journal.out / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
 
 
 def _find(journal: Journal, options: LabelOptions, run: Run, outputs: list[str], report: Reporter) -> int:
@@ -150,7 +134,11 @@ def _find(journal: Journal, options: LabelOptions, run: Run, outputs: list[str],
     if earlier and earlier != facts:
         raise OtherRun(_difference(options, earlier, facts))
     known: dict[str, str] = {} if options.replace else journal.settings.get("inputs", {})
-    given = roots(options, known) if options.files_from is None else {_list_of(options.files_from): ""}
+    if options.files_from is None:
+        given = roots(options, known)
+    else:
+        given = {"standard input" if options.files_from == "-" else os.path.abspath(options.files_from): ""}
+    keep = _keeper(options, given)
     if missing := [path for path in known if path not in given]:
         if not options.add:
             raise InputsGone(
@@ -159,20 +147,20 @@ def _find(journal: Journal, options: LabelOptions, run: Run, outputs: list[str],
             )
         given = known | given
     record_outputs(outputs, journal)
-    left = journal.sync(
-        walk(options, known),
-        images_for(outputs),
-        report.scanned,
-        keep=_keeper(options, known),
-        replace=options.replace or options.add,
-    )
+    items, replace = walk(options, known), options.replace or options.add
+    left = journal.sync(items, copies_for(outputs), report.scanned, keep=keep, replace=replace)
     journal.put(facts=facts, options=options.recorded, inputs=given)
     run["inputs"] = list(given)
     return left
 
 
-def _list_of(source: str) -> str:
-    return "standard input" if source == "-" else os.path.abspath(source)
+def _keeper(options: LabelOptions, given: Mapping[str, str]) -> Callable[[bytes], bool]:
+    """Whether an input that is not found is kept, by its path: with --add, those of other inputs are."""
+    if not options.add:
+        return lambda _: False
+    paths = given if options.files_from is None else {}
+    folders = tuple(os.fsencode(os.path.join(path, "")) for path in paths)
+    return lambda path: not path.startswith(folders) and os.fsdecode(path) not in paths
 
 
 def _difference(options: LabelOptions, earlier: Mapping[str, str], facts: Mapping[str, str]) -> str:
@@ -189,38 +177,26 @@ def _difference(options: LabelOptions, earlier: Mapping[str, str], facts: Mappin
     )
 
 
-def _keeper(options: LabelOptions, known: Mapping[str, str]) -> Callable[[bytes], bool]:
-    """Whether an input that is not found is kept, by its path: with --add, those of other inputs are."""
-    if not options.add:
-        return lambda _: False
-    given = roots(options, known) if options.files_from is None else {}
-    folders = tuple(os.fsencode(os.path.join(path, "")) for path in given)
-    return lambda path: not path.startswith(folders) and os.fsdecode(path) not in given
-
-
 def _tasks(journal: Journal, options: LabelOptions, report: Reporter) -> Iterator[Task]:
     """Batches of photos, and videos, by name, until the limit is reached."""
     batch: list[tuple[Item, int]] = []
-    said = not options.samples_by_default
+    said = options.every is not None or options.per_second is not None
+    part: dict[str, Any] = {"start_s": options.start, "end_s": options.end}
     for item, copies in islice(journal.todo(), options.limit):
-        if item.is_video:
-            if batch:
-                yield batch
-                batch = []
-            if not said:
-                report.say(SAMPLED)
-                said = True
-            if not is_url(item.path):
-                part: dict[str, Any] = {"start_s": options.start, "end_s": options.end}
-                report.expect(
-                    expected_samples(item.path, per_second=options.frames_per_s, every=options.every or 1, **part)
-                )
-            yield [(item, copies)]
-            continue
-        batch.append((item, copies))
-        if len(batch) == BATCH:
+        if batch and (item.is_video or len(batch) == BATCH):
             yield batch
             batch = []
+        if not item.is_video:
+            batch.append((item, copies))
+            continue
+        if not said:
+            report.say(_SAMPLED)
+            said = True
+        if not is_url(item.path):
+            report.expect(
+                expected_samples(item.path, per_second=options.frames_per_s, every=options.every or 1, **part)
+            )
+        yield [(item, copies)]
     if batch:
         yield batch
 
@@ -234,9 +210,19 @@ def _work(journal: Journal, limit: int | None) -> tuple[int, int]:
     return videos, photos
 
 
-def _count(journal: Journal, run: Run) -> None:
-    """Count the results, and the decisions of the review."""
-    run |= journal.count()
-    total, done = journal.progress()
-    reviewed, corrected = Corrections(journal.out).count(journal)
-    run |= {"remaining": total - done, "reviewed": reviewed, "corrected": corrected}
+def _next_steps(run: Run, out: Path) -> dict[str, str]:
+    """What to look at next, and where or with which command."""
+    steps: dict[str, str] = {}
+    for message, count in sorted(run["unsupported"].items()):
+        if needed := _INSTALL.search(message):
+            steps[f"read {counted(count, 'file')} with {needed[1]}"] = f"{needed[0]}, and rerun"
+    if "report.html" in run["outputs"]:
+        steps["look at the results"] = str(out / "report.html")
+    if errors := run["images"]["error"]:
+        tables = (name for name in ("report.html", "labels.csv", "labels.jsonl") if name in run["outputs"])
+        if table := next(tables, None):
+            steps[f"see why {counted(errors, 'file')} failed"] = f"{out / table}, errors"
+    if run["faces"]:
+        least = f"{counted(run['uncertain'], 'uncertain face')}, " if run["uncertain"] else ""
+        steps[f"correct labels ({least}least certain first)"] = f"mien review {quoted(out)}"
+    return steps

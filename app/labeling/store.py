@@ -8,8 +8,6 @@ retried with growing pauses; an object that cannot be read then is an error row.
 
 import errno
 import http.client
-import os
-import re
 import sys
 import time
 import urllib.error
@@ -20,21 +18,15 @@ from functools import cache
 from typing import IO, Any, Final
 from urllib.parse import quote
 
-from mien.app.labeling.files import LabelingError
+from mien.app.errors import LabelingError
 
 RETRIES: Final = 4
 RETRY_S: Final = 60.0  # no retry begins later than this after the first request
 STALLED_S: Final = 30.0  # without a byte
-_URL: Final = re.compile(rb"(s3|gs|az|https?)://[^/]+")
 _PAGE: Final = 1_000
 _BLOCK: Final = 1 << 20
 _TEMPORARY: Final = (408, 425, 429)
 _ERRORS: Final = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 410: errno.ENOENT}
-
-
-def is_url(path: str | bytes) -> bool:
-    """Return whether a path is an object of a store or of a web server."""
-    return _URL.match(os.fsencode(path)) is not None
 
 
 def is_web(url: str) -> bool:

@@ -1,16 +1,29 @@
-"""Tables of the labels: CSV, JSON Lines, a workbook, COCO, and the episodes of videos."""
+"""Outputs of a run by name, and its tables: CSV, JSON Lines, a workbook, COCO, and the episodes of videos.
 
+Copies and crops are written while labeling; all others afterwards, atomically and sorted by name.
+"""
+
+import contextlib
 import csv
+import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 from itertools import chain, islice
+from operator import or_
+from pathlib import Path
 from typing import IO, Any, Final
 
+from mien.app.errors import LabelingError
 from mien.app.inference.records import Face, flat
-from mien.app.labeling.corrections import Corrections
-from mien.app.labeling.files import open_output, parts_dir
+from mien.app.labeling import copies
+from mien.app.labeling.copies import disk_errors, foreign, open_output, output_lock, parts_dir
 from mien.app.labeling.journal import Journal, Result
+from mien.app.labeling.report import write_report
+from mien.app.labeling.videos import write_videos
 from mien.app.video.episodes import COLUMNS as EPISODE_COLUMNS
 from mien.app.video.episodes import Moment, episodes_of, values_of
 from mien.data.contract import LABELS, LANDMARKS
@@ -40,7 +53,7 @@ def columns_of(journal: Journal) -> tuple[str, ...]:
 
 def face_rows(journal: Journal) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
-    corrections, empty = Corrections(journal.out), dict.fromkeys(columns_of(journal))
+    empty: Row = dict.fromkeys(columns_of(journal))
     empty |= {"detector": journal.detector, "model": journal.model, "precision": journal.precision}
     for image in journal.results():
         shared = empty | {
@@ -57,7 +70,7 @@ def face_rows(journal: Journal) -> Iterator[Row]:
         }
         if not image.faces:
             yield shared
-        decided = corrections.of(image)
+        decided = journal.corrections.of(image)
         for face in image.faces:
             correction = decided.get(face.index)
             corrected = None if correction is None else correction.label
@@ -229,3 +242,95 @@ def _moments(journal: Journal, name: str) -> Iterator[Moment]:
     for image in journal.results(name):
         if image.frame is not None:
             yield Moment(image.time_s or 0.0, image.until_s or 0.0, image.scene, image.faces)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output.
+
+    Attributes:
+        help: a line for the command line.
+        target: file or folder that it writes.
+        write: writes it after labeling; None for pictures.
+        copies: bit mask of the pictures that it needs from labeling.
+        reviewed: whether it shows decisions of the review.
+        library: package that may not be installed.
+    """
+
+    help: str
+    target: str
+    write: Callable[[Journal], None] | None = None
+    copies: int = 0
+    reviewed: bool = False
+    library: str | None = None
+
+
+OUTPUTS: Final = {
+    "annotated": Output("annotated/: copies with boxes and labels", copies.ANNOTATED_DIR, copies=copies.ANNOTATED),
+    "coco": Output("coco.json: COCO detection and keypoints", "coco.json", write_coco),
+    "crops": Output("crops/: every face, 112x112 PNG", copies.CROPS_DIR, copies=copies.CROPS),
+    "csv": Output("labels.csv: one row per face", "labels.csv", write_csv_labels, reviewed=True),
+    "episodes": Output("episodes.csv: when each person in a video shows what", "episodes.csv", write_episodes),
+    "jsonl": Output("labels.jsonl: one JSON object per face", "labels.jsonl", write_jsonl, reviewed=True),
+    "report": Output(
+        "report.html: one page with counts, faces and errors",
+        "report.html",
+        write_report,
+        copies=copies.THUMBS,
+        reviewed=True,
+    ),
+    "video": Output("video/: videos as MP4 with boxes, labels and sound", "video", write_videos),
+    "xlsx": Output(
+        "labels.xlsx: labels.csv as a workbook (extra `excel`)",
+        "labels.xlsx",
+        write_xlsx,
+        reviewed=True,
+        library="xlsxwriter",
+    ),
+}
+
+
+def check_outputs(names: Iterable[str]) -> None:
+    """Reject outputs that cannot be written. Raises: LabelingError."""
+    for name in names:
+        library = OUTPUTS[name].library
+        if library is not None and importlib.util.find_spec(library) is None:
+            raise LabelingError(
+                f"output {name}: {library} is not installed. Run `pip install {library}`, or choose csv or jsonl."
+            )
+
+
+def copies_for(names: Iterable[str]) -> int:
+    """Bit mask of the pictures that outputs need from labeling."""
+    return reduce(or_, (OUTPUTS[name].copies for name in names), 0)
+
+
+def write_output(name: str, journal: Journal) -> Path:
+    """Write an output; returns its file or folder. Raises: OSError."""
+    output = OUTPUTS[name]
+    if output.write is not None:
+        output.write(journal)
+    return journal.out / output.target
+
+
+def record_outputs(names: Iterable[str], journal: Journal) -> None:
+    """Store the outputs that this folder gets, so that they are known as its own.
+
+    Raises: ForeignFile, if a file that no run has written has the name of an output.
+    """
+    earlier: list[str] = journal.settings.get("outputs", [])
+    known, targets = set(journal.settings.get("targets", [])), {OUTPUTS[name].target for name in names}
+    for target in sorted(targets - known):
+        path = journal.out / target
+        if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+            raise foreign(path)
+    journal.put(outputs=list(dict.fromkeys([*earlier, *names])), targets=sorted(targets | known))
+
+
+def update_reviewed(out: Path) -> list[Path]:
+    """Write the existing outputs that show decisions of the review anew; returns their files. Raises: LabelingError."""
+    with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
+        names = [name for name in journal.settings.get("outputs", []) if name in OUTPUTS and OUTPUTS[name].reviewed]
+        names = [name for name in names if (out / OUTPUTS[name].target).exists()]
+        check_outputs(names)
+        return [write_output(name, journal) for name in names]

@@ -7,8 +7,10 @@ file, and it ignores pixel aspect ratios, mirroring and edit lists.
 import math
 import os
 import re
+from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -205,6 +207,29 @@ def samples(
             raise error
         if not slot:
             raise OutsidePart(f"no frame between --start and --end: the last one that was read is at {time_s:g} s")
+
+
+def batches_ahead(decoded: Generator[Sample, None, None], size: int) -> Iterator[list[Sample]]:
+    """A few samples at a time, while another thread decodes the next ones; those before an error come before it."""
+    batch: list[Sample] = []
+    error: Exception | None = None
+    with closing(decoded), ThreadPoolExecutor(1, thread_name_prefix="decode") as thread:
+        pending = deque(thread.submit(next, decoded, None) for _ in range(size))
+        while True:
+            try:
+                sample = pending.popleft().result()
+            except Exception as ending:  # noqa: BLE001  # raised below
+                sample, error = None, ending
+            if sample is not None:
+                batch.append(sample)
+                pending.append(thread.submit(next, decoded, None))
+            if batch and (sample is None or len(batch) == size):
+                yield batch
+                batch = []
+            if sample is None:
+                break
+    if error is not None:
+        raise error
 
 
 def expected_samples(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from mien.app.labeling.files import ForeignFile, OutputRefused
+from mien.app.errors import ForeignFile, OutputRefused
 from mien.app.labeling.review import class_folders
 from mien.app.labeling.review.export import write_export
 from mien.data.readers.base import open_reader

@@ -14,11 +14,9 @@ import pytest
 from PIL import Image, ImageCms
 from rich.console import Console
 
+from mien.app.cli.label import Interrupts, Progress, print_summary
 from mien.app.inference.records import Landmarks, flat
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Lines, reporter
 from mien.app.labeling.review.export import write_export
-from mien.app.labeling.summary import print_summary
 from mien.app.labeling.tables import COLUMNS
 from mien.app.settings import Settings
 from mien.app.video.reader import Sound, Video
@@ -184,9 +182,9 @@ def test_each_value_has_its_column() -> None:
 
 @pytest.mark.parametrize(("is_terminal", "kind"), [(True, "xterm"), (True, "dumb"), (False, "xterm")])
 def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: str) -> None:
-    monkeypatch.setattr(Lines, "every_s", 0.0)
+    monkeypatch.setattr(Progress, "lines_s", 0.0)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200, _environ={"TERM": kind})
-    with reporter(LabelOptions(), console) as report:
+    with Progress(Interrupts(), console, quiet=False) as report:
         report.start(10, 3)
         report.labeled(2, 3, errors=1)
         report.writing("csv")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from mien.app.errors import NotReady
 from mien.app.labeling.cluster import label_on_worker, open_on_worker
 from mien.app.labeling.copies import ANNOTATED
-from mien.app.labeling.executors import NotReady, Setup
+from mien.app.labeling.executors import Setup
 from mien.app.labeling.inputs import Item
 from mien.app.labeling.options import LabelOptions
 from mien.app.settings import Settings

@@ -17,10 +17,9 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from mien.app.inference.records import Box
-from mien.app.labeling.corrections import Correction, Corrections
-from mien.app.labeling.files import CORRECTIONS
-from mien.app.labeling.inputs import Item
-from mien.app.labeling.journal import Journal, Result
+from mien.app.labeling.inputs import CORRECTIONS, Item
+from mien.app.labeling.journal import Correction, Corrections, Journal, Result
+from mien.app.labeling.review.decisions import append
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import serve_review
 from mien.data.contract import decode
@@ -68,7 +67,7 @@ def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labe
     assert len(faces_of(page)) == 5
     assert {face["decision"] for face in faces_of(page, state="reviewed")} == {"anger", "fear"}
     assert decide(page, "0.jpg", "undone") == 200
-    assert len(Corrections(own.out)) == 1
+    assert len([*Corrections(own.out)]) == 1
     assert (own.out / "labels.csv").read_bytes() == before
 
 
@@ -166,10 +165,11 @@ def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own
 def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # more appends at once
     name = "long" * 1_000  # a line that a reader can see half written
+    (tmp_path / ".mien").mkdir()
     made = [Correction(f"{name}.jpg", -1, 0, str(number), "anger", "fear", (0, 0, 9, 9)) for number in range(300)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda correction: Corrections(tmp_path).append(correction), made))
-    assert len(Corrections(tmp_path)) == 300
+        list(pool.map(lambda correction: append(tmp_path, correction), made))
+    assert len([*Corrections(tmp_path)]) == 300
 
 
 def test_threads_that_read_a_journal_at_once_get_their_own_rows(tmp_path: Path) -> None:

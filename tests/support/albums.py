@@ -16,8 +16,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
+from mien.app.labeling.options import LabelOptions, Reporter
 from mien.app.labeling.run import Run, label
 from mien.app.settings import Settings
 from mien.data.contract import Array

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mien.app.errors import ForeignFile
 from mien.app.inference.records import Face
 from mien.app.labeling.copies import flat_crop_name
-from mien.app.labeling.files import ForeignFile
 from mien.app.labeling.journal import Result
 from mien.app.labeling.tables import BYTE_ORDER_MARK, without_formula
 

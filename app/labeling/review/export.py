@@ -8,13 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from mien.app.errors import ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.copies import crop_path, encode_png
-from mien.app.labeling.corrections import NOT_A_FACE, Correction, Corrections
-from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, owned_names, quoted
-from mien.app.labeling.inputs import Sources
-from mien.app.labeling.journal import Journal, open_journal
+from mien.app.labeling.inputs import Sources, counted, owned_names, quoted
+from mien.app.labeling.journal import NOT_A_FACE, Correction, Journal, open_journal
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
-from mien.app.wording import counted
 from mien.data import contract
 
 _LISTED: Final = 20
@@ -33,9 +31,8 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
         raise OutputRefused(f"{target} is the current folder or contains it, and would be replaced. Name a new folder.")
     unreadable: list[str] = []
     with closing(open_journal(out)) as journal:
-        corrections = Corrections(out)
-        unmatched = {id(correction): correction for correction in corrections}
-        crops = _crops(journal, corrections, unmatched, unreadable, everything=everything)
+        unmatched = {id(correction): correction for correction in journal.corrections}
+        crops = _crops(journal, unmatched, unreadable, everything=everything)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             count, reviewed = write_class_folders(folder, crops, spreadsheet_safe=journal.options.spreadsheet_safe)
@@ -61,19 +58,14 @@ def _listed(what: str, noun: str, lines: list[str]) -> list[str]:
 
 
 def _crops(
-    journal: Journal,
-    corrections: Corrections,
-    unmatched: dict[int, Correction],
-    unreadable: list[str],
-    *,
-    everything: bool,
+    journal: Journal, unmatched: dict[int, Correction], unreadable: list[str], *, everything: bool
 ) -> Iterator[Crop]:
     """Crops to export; decisions are removed from `unmatched`, and messages about photos added to `unreadable`."""
     exported = set[tuple[str | None, int | None]]()
     with Sources() as sources:
         for image in journal.results():
             name, frame = image.name, image.frame
-            decided = corrections.of(image)
+            decided = journal.corrections.of(image)
             for correction in decided.values():
                 unmatched.pop(id(correction), None)
             if (image.sha256, frame) in exported:  # a copy of a photo, which would be in two splits

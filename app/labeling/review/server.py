@@ -18,15 +18,15 @@ from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from mien.app.access import LOCAL_HOSTS, OwnPages
+from mien.app.errors import LabelingError
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.records import Face, Photo
 from mien.app.labeling.copies import encode_jpeg, thumbnail
-from mien.app.labeling.corrections import UNDONE, Correction, Corrections, decision, face_of
-from mien.app.labeling.files import CORRECTIONS, LabelingError
-from mien.app.labeling.inputs import Sources
-from mien.app.labeling.journal import Journal, Result, open_journal
-from mien.app.labeling.outputs import update_reviewed
+from mien.app.labeling.inputs import CORRECTIONS, Sources
+from mien.app.labeling.journal import UNDONE, Correction, Journal, Result, open_journal
 from mien.app.labeling.report import card, render_page
+from mien.app.labeling.review.decisions import append, decision, face_of
+from mien.app.labeling.tables import update_reviewed
 from mien.data.contract import align
 
 HOST: Final = "127.0.0.1"
@@ -92,7 +92,7 @@ def _size(out: Path) -> int:
 
 def create_review_app(out: Path) -> FastAPI:
     """Application with the page and its API, for one output folder. Raises: LabelingError."""
-    journal, corrections = open_journal(out), Corrections(out)
+    journal = open_journal(out)
 
     @asynccontextmanager
     async def closing_journal(_app: FastAPI) -> AsyncIterator[None]:
@@ -111,12 +111,13 @@ def create_review_app(out: Path) -> FastAPI:
 
     @app.get("/")
     def page() -> HTMLResponse:
+        journal.corrections.refresh()
         return HTMLResponse(render_page(journal, review=True), headers=_POLICY)
 
     @app.get("/api/faces")
     def faces(filters: Annotated[Filters, Query()]) -> dict[str, Any]:
-        corrections.refresh()
-        cards = list(itertools.islice(_chosen(journal, corrections, filters), PAGE + 1))
+        journal.corrections.refresh()
+        cards = list(itertools.islice(_chosen(journal, filters), PAGE + 1))
         return {"faces": cards[:PAGE], "more": len(cards) > PAGE}
 
     @app.get("/api/thumb")
@@ -136,27 +137,27 @@ def create_review_app(out: Path) -> FastAPI:
 
     @app.post("/api/decisions")
     def decide(body: Decision) -> Response:
-        return _decide(journal, corrections, body)
+        return _decide(journal, body)
 
     return app
 
 
-def _decide(journal: Journal, corrections: Corrections, body: Decision) -> Response:
+def _decide(journal: Journal, body: Decision) -> Response:
     """Save a decision, if the page shows the face and its last decision as they are."""
     image = _image(journal, body.file, body.frame)
     face = face_of(image, body.face)
     if body.box not in (None, [*face.box]):
         raise HTTPException(409, "the folder was labeled again, reload the page")
     decided = decision(image, face, body.label)
-    corrections.refresh()
-    earlier = corrections.of(image).get(body.face)
+    journal.corrections.refresh()
+    earlier = journal.corrections.of(image).get(body.face)
     current = earlier.label if earlier else UNDONE
     if body.before not in (None, current) and body.label != current:
         shown = "undone" if current == UNDONE else f"decided as {current.replace('_', ' ')}"
         detail = f"{body.file} was {shown} in another tab or by another person. Decide again to change it."
         return JSONResponse({"detail": detail, "decision": current}, status_code=409)
-    corrections.append(decided)
-    return JSONResponse({"reviewed": len(corrections)})
+    append(journal.out, decided)
+    return JSONResponse({"decision": body.label})
 
 
 def _refused(request: Request, error: Exception) -> Response:
@@ -166,11 +167,11 @@ def _refused(request: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", status_code=422)
 
 
-def _chosen(journal: Journal, corrections: Corrections, filters: Filters) -> Iterator[dict[str, Any]]:
+def _chosen(journal: Journal, filters: Filters) -> Iterator[dict[str, Any]]:
     """Cards, least certain first, with their number in the list without the filter by decisions."""
     label = filters.label if filters.state == "open" else ""  # a decision may have given another one
     for index, (image, face) in enumerate(journal.least_confident(label, filters.reason)):
-        correction = corrections.of(image).get(face.index) if index >= filters.offset else None
+        correction = journal.corrections.of(image).get(face.index) if index >= filters.offset else None
         if index >= filters.offset and filters.show(face, correction):
             place = {"file": image.name, "face": face.index} | ({} if image.frame is None else {"frame": image.frame})
             thumb = f"/api/thumb?{urlencode(place)}"

@@ -7,8 +7,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route
 
-from mien.app.labeling.corrections import Corrections
-from mien.app.labeling.files import CORRECTIONS
+from mien.app.labeling.inputs import CORRECTIONS
+from mien.app.labeling.journal import Corrections
 from mien.app.settings import Settings
 from tests.e2e.browser.conftest import Open
 from tests.support.albums import label_folder, write_photos
