@@ -127,7 +127,7 @@ def test_an_interrupt_ends_all_processes_and_a_rerun_completes(mien: Mien, tmp_p
 def test_a_full_disk_ends_all_processes(mien: Mien, tmp_path: Path, small_disk: Path) -> None:
     photos, out = write_photos(tmp_path / "many", count=80), small_disk / "out"
     command = (photos, "--write", "csv,annotated,crops", "--workers", "2")
-    resize(small_disk, "1000k")
+    resize(small_disk, "1800k")  # more than the first batch of each process
     full = mien.run(*command, out=out)
     assert (full.exit_code, "no space left" in full.stderr) == (6, True), full.stderr
     resize(small_disk, "64m")
