@@ -44,10 +44,14 @@ class LabeledFace(NamedTuple):
 
 
 class FoundFace(NamedTuple):
-    """A face that a program found: box (x, y, width, height) in pixels, and probabilities by label."""
+    """A face that a program found: box (x, y, width, height) in pixels, and probabilities by label.
+
+    `uncertain` says whether the most probable one is below the program's threshold; None without a threshold.
+    """
 
     box: Sequence[float]
     probabilities: dict[str, float]
+    uncertain: bool | None = None
 
 
 FindFaces = Callable[[str], list[FoundFace]]  # of the photo with this name
@@ -81,7 +85,7 @@ def model_faces(model: str, folder: Path) -> FindFaces:
 
     def find(file: str) -> list[FoundFace]:
         photo = labeler.label((folder / file).read_bytes())
-        return [FoundFace(tuple(face.box), face.probabilities) for face in photo.faces]
+        return [FoundFace(tuple(face.box), face.probabilities, face.uncertain) for face in photo.faces]
 
     return find
 
@@ -105,16 +109,19 @@ def measure(labeled: Sequence[LabeledFace], programs: dict[str, FindFaces]) -> d
     truth = np.array([LABELS.index(labeled[index].label) for index in shared])
     results = {}
     for name, faces in found.items():
-        rows = [face.probabilities for index in shared if (face := faces[index]) is not None]
-        probabilities = np.array([[row.get(label, 0.0) for label in LABELS] for row in rows])
+        scored = [face for index in shared if (face := faces[index]) is not None]
+        probabilities = np.array([[face.probabilities.get(label, 0.0) for label in LABELS] for face in scored])
+        correct, kept = probabilities.argmax(axis=1) == truth, np.array([face.uncertain is False for face in scored])
         counts = metrics.confusion(probabilities.argmax(axis=1), truth, classes=len(LABELS))
         results[name] = {
             "found": sum(face is not None for face in faces),
             "labeled": len(labeled),
             "scored": len(shared),
-            "accuracy": metrics.share(probabilities.argmax(axis=1) == truth),
+            "accuracy": metrics.share(correct),
             "mean_class_accuracy": metrics.mean_class_interval(counts),
             "nll": metrics.mean(metrics.negative_log_likelihood(probabilities, truth)),
+            "kept": metrics.share(kept) if kept.any() else None,
+            "accuracy_of_kept": metrics.share(correct[kept]) if kept.any() else None,
             "confusion": counts.tolist(),
         }
     return results
@@ -123,6 +130,7 @@ def measure(labeled: Sequence[LabeledFace], programs: dict[str, FindFaces]) -> d
 def table(results: dict[str, dict[str, Any]]) -> str:
     """Results as a table in Markdown; shares in percent."""
     headings = ("program", "faces found", "accuracy", "mean class accuracy", "negative log likelihood")
+    headings += ("kept at the threshold", "accuracy of what is kept")
     rows = [
         (
             name,
@@ -130,6 +138,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
             interval(result["accuracy"], 1),
             interval(result["mean_class_accuracy"], 1),
             plain_interval(result["nll"]),
+            *(interval(result[name], 1) if result[name] else "" for name in ("kept", "accuracy_of_kept")),
         )
         for name, result in results.items()
     ]

@@ -47,9 +47,13 @@ def test_programs_are_scored_on_the_faces_that_all_of_them_find(tmp_path: Path) 
     neighbors_fer.write_predictions(tmp_path / "other.jsonl", [tmp_path / "a.jpg", tmp_path / "b.jpg"], [[fer], []])
     labeled = photos.read_labels(tmp_path)
     assert labeled == [LabeledFace("a.jpg", 50, 50, "fear"), LabeledFace("b.jpg", 50, 50, "anger")]
-    large = FoundFace((0, 0, 140, 140), {"anger": 0.7})
+    large = FoundFace((0, 0, 140, 140), {"anger": 0.7}, uncertain=False)
     programs = {"both": lambda _: [large], "other": photos.predicted_faces(tmp_path / "other.jsonl")}
     results = photos.measure(labeled, programs)
     assert [(row["found"], row["scored"]) for row in results.values()] == [(2, 1), (1, 1)]
     assert [row["accuracy"].value for row in results.values()] == [0, 1]
+    assert results["both"]["kept"].value == 1
+    assert results["both"]["accuracy_of_kept"].value == 0
+    assert results["other"]["kept"] is None
+    assert "both" in photos.table(results)
     assert results["other"]["nll"].value == pytest.approx(0.693, abs=1e-3)
