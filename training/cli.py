@@ -206,11 +206,10 @@ def cross_validate(
     table: Table = None,
 ) -> None:
     """Cross-validate a recipe."""
-    from mien.training import config
-    from mien.training.cross_validate import run
+    from mien.training import config, experiment
 
     read = config.read_as(config.Recipe, recipe, overrides)
-    run(read, folds=folds, group_by=group_by, runs=runs, files=ResultFiles(json_file, table))
+    experiment.cross_validate(read, folds=folds, group_by=group_by, runs=runs, files=ResultFiles(json_file, table))
 
 
 @_command("experiment", log_level=logging.INFO)
@@ -249,7 +248,7 @@ def export(
     also: Annotated[list[str], typer.Option(metavar="KIND/SPLIT", help="Also evaluate this split.")] = [],
     head: Annotated[
         Literal["class", "distillation", "mean"] | None,
-        typer.Option(help="Head to release, by default the one that validation selected."),
+        typer.Option(help="Head to release, by default the mean of both, where there are two."),
     ] = None,
     tau: Annotated[
         float | None,

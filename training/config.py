@@ -198,7 +198,9 @@ class OptimConfig(StrictModel):
     learning_rate: float = Field(1e-3, gt=0)
     min_learning_rate: float = Field(1e-5, ge=0)
     weight_decay: float = Field(0.05, ge=0)
-    warmup_epochs: float = Field(1.0, ge=0)
+    warmup_epochs: float | None = Field(
+        None, ge=0, description="default: one epoch, or a tenth of a training of less than ten"
+    )
     clip_grad_norm: float | None = Field(1.0, gt=0)
     sam_rho: float | None = Field(
         None,
@@ -247,11 +249,16 @@ class DistillationConfig(StrictModel):
     def trained_heads(self) -> tuple[Head, ...]:
         """Heads of a distilled network that get a gradient; without a distillation token, it has the class head only.
 
-        Only these can be selected and released.
+        Only these can be released.
         """
         if not self.mode.startswith("token-") or self.weight == 0:
             return ("class",)
         return ("distillation",) if self.weight == 1 else ("class", "distillation", "mean")
+
+    @property
+    def head(self) -> Head:
+        """The head that is validated and released: the mean of both, where there are two."""
+        return self.trained_heads[-1]
 
     @model_validator(mode="after")
     def _teacher_fits_mode(self) -> Self:
@@ -294,15 +301,15 @@ class Recipe(StrictModel):
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
     select: Literal["accuracy", "mean_class_accuracy", "negative_log_likelihood", "last"] = Field(
-        "accuracy", description="metric on validation that selects epoch and head; last: the last epoch"
+        "accuracy", description="metric on validation that selects the epoch; last: the last epoch"
     )
 
     @model_validator(mode="after")
     def _check_parts_together(self) -> Self:
-        if self.optim.warmup_epochs > self.epochs:
+        if (self.optim.warmup_epochs or 0) >= self.epochs:
             raise ValueError(
-                f"optim.warmup_epochs {self.optim.warmup_epochs:g} is more than epochs {self.epochs}: the learning "
-                "rate would never reach its value. Reduce optim.warmup_epochs."
+                f"optim.warmup_epochs {self.optim.warmup_epochs:g} of epochs {self.epochs}: the training would end in "
+                "its warm-up. Reduce optim.warmup_epochs."
             )
         distillation, unlabeled = self.distillation, any(source.target == "teacher" for source in self.data.train)
         contradictions = {
@@ -420,7 +427,19 @@ def _explain(schema: type[BaseModel], problem: Any) -> str:
         if not part.isdecimal():  # an item of a tuple
             annotation = place.model_fields[part].annotation
             place = next(iter(get_args(annotation)), annotation)
-    known = sorted(place.model_fields)
-    nearest = difflib.get_close_matches(_SYNONYMS.get(name, name), known, n=1, cutoff=0.4)
+    known, elsewhere, meant = sorted(place.model_fields), _keys(schema), _SYNONYMS.get(name, name)
+    nearest = difflib.get_close_matches(meant, known, n=1, cutoff=0.4)
+    if meant not in known and meant in elsewhere:
+        nearest = [elsewhere[meant]]
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
     return f"unknown key {where!r}: {hint}"
+
+
+def _keys(schema: type[BaseModel], parent: str = "") -> dict[str, str]:
+    """Dotted keys of the parts of a schema, by their last name."""
+    found: dict[str, str] = {}
+    for name, field in schema.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found = _keys(field.annotation, f"{parent}{name}.") | found
+        found[name] = f"{parent}{name}"
+    return found

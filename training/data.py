@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import cv2
 import numpy as np
 import torch
+from platformdirs import user_cache_path
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset
 from torchvision.transforms import v2
@@ -35,6 +36,7 @@ from mien.training.config import DataSource, MixConfig, Recipe, RecipeError, Sam
 
 logger = logging.getLogger(__name__)
 TEST: Final = "test"
+HASHES_DIR: Final = user_cache_path("mien") / "data"  # hashes of files, where no other cache is given
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,25 +82,6 @@ class Split:
         chosen = np.random.default_rng(0).choice(len(self), min(count, len(self)), replace=False)
         return self[np.sort(chosen)] if count < len(self) else self
 
-    def for_classes(self, classes: tuple[str, ...], *, of: str) -> "Split":
-        """The faces with labels as indices of other classes. Raises: DatasetError, if a class of theirs is missing.
-
-        Args:
-            of: name of the network with these classes.
-        """
-        if classes == self.classes:
-            return self
-        if missing := [name for name in self.classes if name not in classes]:
-            raise DatasetError(
-                f"{self.kind}: {self.name} has {', '.join(missing)}, {of} does not. Use the option classes="
-                f"{','.join(name for name in self.classes if name in classes)}."
-            )
-        index = np.array([classes.index(name) for name in self.classes])
-        labels = np.where(self.labels >= 0, index[self.labels], -1)
-        votes = None if self.votes is None else in_order(self.votes, self.classes, classes)
-        targets = in_order(self.targets, self.classes, classes)
-        return replace(self, labels=labels, targets=targets, votes=votes, classes=classes)
-
     def without_labels(self, classes: tuple[str, ...]) -> "Split":
         """The faces for a training on the output of a teacher with these classes."""
         shape = (len(self), len(classes))
@@ -134,6 +117,26 @@ def _joined(parts: Sequence[Any]) -> JoinedCrops:
     return JoinedCrops([np.load(part, mmap_mode="r") if isinstance(part, Path) else part for part in parts])
 
 
+def with_classes(split: Split, classes: tuple[str, ...], *, of: str) -> Split:
+    """A split with labels as indices of other classes. Raises: DatasetError, if a class of its own is missing.
+
+    Args:
+        of: name of the network with these classes.
+    """
+    if classes == split.classes:
+        return split
+    if missing := [name for name in split.classes if name not in classes]:
+        raise DatasetError(
+            f"{split.kind}: {split.name} has {', '.join(missing)}, {of} does not. Use the option classes="
+            f"{','.join(name for name in split.classes if name in classes)}."
+        )
+    index = np.array([classes.index(name) for name in split.classes])
+    labels = np.where(split.labels >= 0, index[split.labels], -1)
+    votes = None if split.votes is None else in_order(split.votes, split.classes, classes)
+    targets = in_order(split.targets, split.classes, classes)
+    return replace(split, labels=labels, targets=targets, votes=votes, classes=classes)
+
+
 def join(parts: Sequence[Split]) -> Split:
     """Join splits to train on; a class that one does not know has no share in it.
 
@@ -142,7 +145,7 @@ def join(parts: Sequence[Split]) -> Split:
     labeled = [part for part in parts if part.targets.any()]
     classes = max((part.classes for part in labeled or parts), key=len)
     parts = [
-        part.for_classes(classes, of="another set") if part in labeled else part.without_labels(classes)
+        with_classes(part, classes, of="another set") if part in labeled else part.without_labels(classes)
         for part in parts
     ]
     targets, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "labels"))
@@ -182,18 +185,26 @@ def read_voted(source: DataSource, classes: tuple[str, ...]) -> Split | None:
     return Split(source.kind, source.split, crops, np.full(len(keys), -1), nothing, votes, classes, keys, "")
 
 
-def read_split(source: DataSource, *, color: Color = "RGB", cache_dir: Path | None = None) -> Split:
+def read_split(
+    source: DataSource,
+    *,
+    color: Color = "RGB",
+    cache_dir: Path | None = None,
+    classes: tuple[str, ...] | None = None,
+    of: str = "the network",
+) -> Split:
     """Read and decode one split.
 
     The target `teacher` uses all samples of the reader, others those with one of its labels.
 
     Args:
+        classes: those of the network named `of`, by default those of the set.
         cache_dir: decoded crops are cached there until the split or the crop contract changes.
     Raises: DatasetError, if the set is missing or damaged; RecipeError, without a root.
     """
     kind, name = source.kind, source.split
     reader = open_reader(kind, source.resolved_root(), **source.options)
-    reader.cache_dir = cache_dir
+    reader.cache_dir = cache_dir or HASHES_DIR
     wanted = source.target != "teacher"
     all_samples = [sample for sample in reader.samples(name) if not wanted or sample.label in reader.labels]
     kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
@@ -225,7 +236,7 @@ def read_split(source: DataSource, *, color: Color = "RGB", cache_dir: Path | No
         if not path.exists():
             _write_cache(path, decoded, len(samples), channels=1 if color == "luminance" else 3)
         crops = np.load(path, mmap_mode="r")
-    return Split(
+    read = Split(
         kind=kind,
         name=name,
         crops=crops,
@@ -236,6 +247,7 @@ def read_split(source: DataSource, *, color: Color = "RGB", cache_dir: Path | No
         keys=tuple(f"{kind}/{sample.key}" for sample in samples),
         index_sha256=index,
     )
+    return read if classes is None else with_classes(read, classes, of=of)
 
 
 def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
@@ -472,6 +484,13 @@ def _draw(labels: Array, count: int, sampler: Sampler, draw: np.random.Generator
     share[known] *= counts[known].sum() / share[known].sum()
     share[~known] = counts[~known]
     return draw.choice(len(labels), size=count, p=(share / counts)[place] / len(labels))
+
+
+def log_frequencies(frequencies: Array) -> Array:
+    """Log of the class frequencies (K,) float32; of a class without faces, of which nothing is known, their mean."""
+    known = np.log(frequencies, where=frequencies > 0, out=np.zeros_like(frequencies))
+    found: Array = np.where(frequencies > 0, known, known[frequencies > 0].mean() if frequencies.any() else 0.0)
+    return found.astype(np.float32)
 
 
 def mix(crops: Tensor, targets: Tensor, config: MixConfig) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,7 @@ from mien.models.manifest import MANIFEST_NAME, Manifest, Precision, Prior, load
 from mien.models.network import Head, select_head
 from mien.training import metrics
 from mien.training.config import DataSource
-from mien.training.data import Split, in_order, read_split, read_voted
+from mien.training.data import Split, in_order, read_split, read_voted, with_classes
 from mien.training.metrics import Interval
 from mien.training.run import load_best, read_facts
 from mien.training.wording import ResultFiles, interval, percent, plain_interval, print_table, scores_table
@@ -245,7 +245,7 @@ def run(  # noqa: PLR0913 (options of the command)
         predictions: CSV file with the label and the probabilities of each face.
     """
     model = open_model(folder, precision)
-    faces = read_split(source).for_classes(model.labels, of=model.name)
+    faces = read_split(source, classes=model.labels, of=model.name)
     logits = model.logits(faces.crops)
     evaluations = scores_of_model(model, faces, logits)
     table = scores_table({f"{found['prior']}, {found['faces']:,} faces": found for found in evaluations})
@@ -309,9 +309,9 @@ def run_compare(before_dir: Path, after_dir: Path, source: DataSource, *, prior:
     before, after = open_model(before_dir), open_model(after_dir)
     faces, models = read_split(source), (before, after)
     for model in models:
-        faces.for_classes(model.labels, of=model.name)  # both know the classes of all faces
+        with_classes(faces, model.labels, of=model.name)  # both know the classes of all faces
     classes = tuple(dict.fromkeys((*before.labels, *after.labels)))
-    faces = faces.for_classes(classes, of="both")
+    faces = with_classes(faces, classes, of="both")
     print(f"before: {before.title(prior)}\nafter: {after.title(prior)}")
     sides = [
         in_order(model.probabilities(model.logits(faces.crops), faces.crops, prior), model.labels, classes)

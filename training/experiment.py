@@ -1,16 +1,21 @@
-"""Experiments: variants of a recipe, trained and compared in one table and one figure.
+"""Experiments: variants of a recipe, trained and compared in one table and one figure; and cross-validation.
 
     mien experiment training/recipes/experiments/vit_and_cnn.yaml [--rows vit_100,cnn_100] [--seeds 3]
         [--plot FILE.png]
+    mien cross-validate RECIPE [key=value ...] --folds 5 [--group-by person]
 
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
 all heads are evaluated on the validation split of the recipe, or another, such as --split test: mean and standard
 deviation over seeds, 95 % bootstrap intervals over faces, gains over the first row paired by face, and McNemar's test
 against it for each seed, with Holm's correction for all comparisons.
+
+Cross-validation splits the first training set of a recipe. Each fold has a run folder in runs/cross_validation. The
+weights of the last epoch are evaluated, so nothing is selected on the evaluated faces.
 """
 
 import itertools
 import json
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,17 +30,21 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from pydantic import Field, model_validator
 
 from mien.data.contract import Array, softmax
+from mien.data.folds import Grouping
 from mien.models.network import Head
 from mien.models.strict import StrictModel
 from mien.training import metrics
-from mien.training.config import DataSource, Recipe, RecipeError, read_as
-from mien.training.data import Split, read_split
-from mien.training.evaluate import predict, scores
+from mien.training.config import DataConfig, DataSource, FoldConfig, Recipe, RecipeError, parse_as, read_as
+from mien.training.data import Split, join, read_split
+from mien.training.evaluate import open_model, predict, scores
 from mien.training.figures import COLORS, in_style, percent_axis, save
 from mien.training.metrics import Interval
 from mien.training.run import METRICS, load_best, parameters
 from mien.training.train import train
-from mien.training.wording import ResultFiles, interval, markdown_table, percent
+from mien.training.weights import provenance
+from mien.training.wording import ResultFiles, interval, markdown_table, percent, print_table, scores_table
+
+logger = logging.getLogger("mien.training")
 
 RUNS: Final = Path("runs/experiments")
 Overrides = tuple[str, ...]
@@ -135,14 +144,14 @@ class Result:
 
     row: str
     head: Head
-    chosen: bool  # whether validation selected this head, for the first seed
+    chosen: bool  # whether it is the head that the recipe releases
     parameters: int
     minutes: float  # training time for one seed
     scores: tuple[dict[str, Any], ...]  # by seed
     accuracy: Interval  # mean over the seeds
     mean_class_accuracy: Interval
-    gain: Interval | None  # of accuracy, over the selected head of the first row, paired by face; None for other faces
-    mcnemar_p: tuple[float, ...]  # by seed, against the selected head of the first row with this seed
+    gain: Interval | None  # of accuracy, over the released head of the first row, paired by face; None for other faces
+    mcnemar_p: tuple[float, ...]  # by seed, against the released head of the first row with this seed
 
     def by_seed(self, metric: str) -> list[float]:
         return [of_seed[metric].value for of_seed in self.scores]
@@ -156,7 +165,7 @@ class Result:
 
 
 def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and rows of the table for docs/experiments.md, in percent; `*` marks the head selected by validation."""
+    """Headings and rows of the table for docs/experiments.md, in percent; `*` marks the released head."""
     headings: tuple[str, ...] = (
         "row", "head", "parameters", "seeds", "accuracy", "mean class accuracy", "gain over the first row",
         "McNemar p by seed", "minutes",
@@ -174,7 +183,7 @@ def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ..
 
 
 def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
-    """Draw the selected head of each row as PNG; without `plot`, one interval per row."""
+    """Draw the released head of each row as PNG; without `plot`, one interval per row."""
     chosen = {result.row: result for result in results if result.chosen}
     with in_style():
         save(_rows(chosen) if plot is None else _lines(chosen, plot), path)
@@ -277,8 +286,10 @@ def _evaluate(recipe: Recipe, runs: Path, split: str | None) -> _Evaluated:
     """Evaluate all heads of a run. Raises: RunError, DatasetError."""
     folder, source = runs / recipe.name, _source(recipe, split)
     network, state = load_best(folder)
-    faces = read_split(source, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
-    faces = faces.for_classes(tuple(state["labels"]), of=recipe.name)
+    classes = tuple(state["labels"])
+    faces = read_split(
+        source, color=recipe.model.color, cache_dir=recipe.data.cache_dir, classes=classes, of=recipe.name
+    )
     logits = predict(network, faces.crops, heads=recipe.distillation.trained_heads)
     return _Evaluated(
         scores={head: scores(faces, softmax(of_head)) for head, of_head in logits.items()},
@@ -350,3 +361,47 @@ def run(
     files.write(headings, cells, results)
     if figure:
         write_figure(figure, results, read_as(Experiment, experiment).plot)
+
+
+def cross_validate(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: ResultFiles) -> None:
+    """Train the folds, and print the metrics of all held-out faces together and the accuracy of each fold.
+
+    The first training source is split, the others are used completely.
+    Raises: RecipeError, if the first source has no labels.
+    """
+    (first, *others), start = recipe.data.train, recipe.model.init_from
+    folders = (*recipe.distillation.teachers, *([start] if start else []))
+    learned = provenance(recipe.model, {}, folders=folders)["learned_from"]
+    if any(name.split(" ")[0] == f"{first.kind}/{first.split}" for name in learned):
+        logger.warning(
+            "teachers or initial weights learned from %s/%s: unless that was another set, they know the held-out "
+            "faces, and the results are too high",
+            first.kind, first.split,
+        )  # fmt: skip
+    recipes = []
+    for index in range(folds):
+        rest, held = (
+            first.model_copy(update={"fold": FoldConfig(of=folds, index=index, take=take, group_by=group_by)})
+            for take in ("others", "fold")
+        )
+        data = parse_as(DataConfig, dict(recipe.data) | {"train": (rest, *others), "valid": held}, origin=recipe.name)
+        changes = {"name": f"{recipe.name}_fold_{index}", "data": data, "select": "last"}
+        recipes.append(recipe.model_copy(update=changes))
+    held_out: list[tuple[Split, Array]] = []
+    for fold in recipes:
+        model = open_model(train(fold, runs / fold.name))
+        faces = read_split(
+            fold.data.held_out,
+            color=recipe.model.color,
+            cache_dir=recipe.data.cache_dir,
+            classes=model.labels,
+            of=model.name,
+        )
+        held_out.append((faces, model.probabilities(model.logits(faces.crops), faces.crops, "natural")))
+    found = scores(join([faces for faces, _ in held_out]), np.concatenate([shares for _, shares in held_out]))
+    table = scores_table({f"{found['faces']:,} faces": found})
+    print_table(*table, title=f"{recipe.name}, {folds} folds")
+    by_fold = [float((shares.argmax(axis=1) == faces.labels).mean()) for faces, shares in held_out]
+    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in by_fold))
+    rows = [*table[1], *([f"accuracy, fold {fold}", percent(share, 2)] for fold, share in enumerate(by_fold))]
+    files.write(table[0], rows, {**found, "accuracy_by_fold": by_fold})

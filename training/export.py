@@ -63,8 +63,8 @@ from mien.training.graphs import (
     torch_logits,
     write_graph,
 )
-from mien.training.run import add_learned, parameters, read_facts, read_run, recorded, trained_commit
-from mien.training.weights import WEIGHTS_NAME, load_trained, save_weights
+from mien.training.run import parameters, read_facts, read_run, trained_commit
+from mien.training.weights import WEIGHTS_NAME, add_learned, load_trained, recorded, save_weights
 from mien.training.wording import markdown_table, markdown_template, most_confused, scores_table
 
 logger = logging.getLogger("mien.training")
@@ -94,7 +94,7 @@ class Member:
 
 
 def read_member(folder: Path, head: Head | None = None) -> Member:
-    """Read a run or an artifact; `head` replaces the one of a run that validation selected.
+    """Read a run or an artifact; `head` replaces that of the recipe of a run.
 
     Raises: ExportError, if the run did not train this head; RunError, ArtifactError.
     """
@@ -136,7 +136,7 @@ def export(  # noqa: PLR0913 (options of one command)
         arch: first part of the name, from the recipe by default; required for several folders.
         mirrored: whether a graph of several networks averages over the mirror image, too.
         also: further `kind/split` to evaluate for the manifest, read from the data directory.
-        head: of a run, instead of the one that validation selected.
+        head: of a run, instead of that of its recipe.
         tau: weight of the correction for rare classes, instead of the fitted one.
     Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
     """
@@ -175,11 +175,11 @@ def _read_unchanged(source: DataSource, trained_with: Mapping[str, str], labels:
         raise ExportError(
             f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
         )
-    faces = read_split(source)
+    faces = read_split(source, classes=labels)
     if faces.index_sha256 not in trained_with.values():
         problem = faces.changed_since(trained_with) or f"{source.split} is not in the record of the training."
         raise ExportError(f"{source.resolved_root()}: {problem} Restore the data, or train again.")
-    return faces.for_classes(labels, of="the network")
+    return faces
 
 
 def read_others(also: tuple[str, ...], labels: tuple[str, ...]) -> list[Split]:
@@ -193,8 +193,7 @@ def read_others(also: tuple[str, ...], labels: tuple[str, ...]) -> list[Split]:
             raise ExportError(
                 f"--also {text!r}: a release has no metrics of test splits; use mien evaluate, at the end"
             )
-        faces = read_split(DataSource(kind=kind, split=split))
-        splits.append(faces.for_classes(labels, of="the network"))
+        splits.append(read_split(DataSource(kind=kind, split=split), classes=labels))
     return splits
 
 

@@ -45,7 +45,8 @@ def build_scheduler(
 ) -> Scheduler:
     """Build a cosine schedule over all steps with a linear warm-up; call `step_update(step)` before each step."""
     lowest = min(config.min_learning_rate, config.learning_rate)
-    steps, warmup = epochs * steps_per_epoch, round(config.warmup_epochs * steps_per_epoch)
+    warmup_epochs = min(1, epochs / 10) if config.warmup_epochs is None else config.warmup_epochs
+    steps, warmup = epochs * steps_per_epoch, round(warmup_epochs * steps_per_epoch)
     scheduler: Scheduler | None
     scheduler, _ = create_scheduler_v2(
         optimizer,

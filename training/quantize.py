@@ -114,7 +114,7 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
     manifest, report = load_artifact(artifact), read_report(artifact)
     if out and "int8" in manifest.graphs:
         raise QuantizationError(f"{manifest.name} already has an int8 graph, and artifacts are never overwritten")
-    faces = read_split(source_of(report["recipe"], kind, root, "valid")).for_classes(manifest.labels, of=manifest.name)
+    faces = read_split(source_of(report["recipe"], kind, root, "valid"), classes=manifest.labels, of=manifest.name)
     if problem := faces.changed_since(report["data"]):
         raise QuantizationError(f"{root}: {problem} Restore the data.")
     with tempfile.TemporaryDirectory() as temporary:

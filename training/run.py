@@ -36,9 +36,7 @@ from torch.utils.data import DataLoader
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
 from mien.data.errors import MienError
-from mien.models.backbones import published_terms
-from mien.models.manifest import MANIFEST_NAME, load_artifact, read_report, sha256_of
-from mien.models.network import FaceNetwork, Head
+from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as
 from mien.training.data import FaceBatch, FaceBatches, seed_of
 
@@ -276,7 +274,7 @@ class Run:
             self._check_finite()
             logged, rates = _with_accuracy(dict(zip(parts, values.tolist(), strict=True))), self._rates()
             self._note = f"loss {logged['loss']:.3f}  {rates['faces_per_s']:.0f} images/s"
-            self._log({**logged, "lr": learning_rate, **rates})
+            self._log({**logged, "learning_rate": learning_rate, **rates})
             if not sys.stderr.isatty() and self._requested - self._printed > _PRINT_EVERY_S:  # no progress bar
                 self._printed = self._requested
                 minutes = (self.steps - self.step) * self.recipe.batch_size / max(rates["faces_per_s"], 1e-9) / 60
@@ -285,20 +283,14 @@ class Run:
         if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
             self._save()
 
-    def epoch_done(
-        self, network: nn.Module, scores: Mapping[Head, Mapping[str, float]], labels: tuple[str, ...]
-    ) -> None:
+    def epoch_done(self, network: nn.Module, score: Mapping[str, float], labels: tuple[str, ...]) -> None:
         """Log the scores of an epoch, and save the weights if they are the best so far, and the state.
 
         Args:
-            scores: values of `recipe.select` on validation, by head; empty without validation.
+            score: values of `recipe.select` on validation; empty without validation.
         """
-        epoch, select = self.step // self.steps_per_epoch - 1, self.recipe.select
+        epoch, select, head = self.step // self.steps_per_epoch - 1, self.recipe.select, self.recipe.distillation.head
         sign = -1 if select == "negative_log_likelihood" else 1
-        head = self.recipe.distillation.trained_heads[-1]
-        if scores and select != "last":
-            head = max(scores, key=lambda name: sign * scores[name][select])
-        score = dict(scores.get(head, {}))
         if score:
             logger.info(
                 "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
@@ -483,48 +475,3 @@ def environment() -> dict[str, Any]:
         "cpu": cpu,
         "threads": torch.get_num_threads(),
     }
-
-
-def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Path, ...]) -> dict[str, Any]:
-    """Collect the provenance for `run.json` and the manifest.
-
-    Args:
-        model: the recipe's model.
-        sources: index hash of each training split, by kind/split.
-        folders: runs and artifacts used for initialization or as teachers.
-    Returns: `learned_from`, hashes by kind/split, including inherited ones; `weights_from`, hashes of weights by name;
-        `weight_terms`, publisher and license of third-party weights by name.
-    Raises: RunError, ArtifactError, if a folder has no weights.
-    """
-    learned, weights, terms = dict(sources), dict[str, str](), dict[str, str]()
-    if model.pretrained:
-        terms[f"{model.family}/{model.name}"] = published_terms(model.family)
-    for folder in folders:
-        if (folder / MANIFEST_NAME).exists():
-            own = load_artifact(folder).graph("fp32").sha256
-        elif (folder / BEST).exists():
-            own = sha256_of(folder / BEST)
-        else:
-            raise RunError(f"{folder}: found neither {MANIFEST_NAME} nor {BEST}")
-        weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
-        inherited = recorded(folder)
-        add_learned(learned, inherited["learned_from"], of=folder.name)
-        weights = inherited["weights_from"] | weights
-        terms = inherited["weight_terms"] | terms
-    return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
-
-
-def add_learned(learned: dict[str, str], more: Mapping[str, str], *, of: str) -> None:
-    """Add index hashes by kind/split; `of` tells apart splits of the same name with other faces."""
-    for name, sha256 in more.items():
-        learned[name if learned.get(name, sha256) == sha256 else f"{name} of {of}"] = sha256
-
-
-def recorded(folder: Path) -> dict[str, dict[str, str]]:
-    """Provenance of the weights of a run or an artifact, as `provenance` returns it."""
-    names = ("learned_from", "weights_from", "weight_terms")
-    if (folder / MANIFEST_NAME).exists():
-        report = read_report(folder)
-        return {name: report.get(name, {}) for name in names}
-    facts = read_facts(folder)
-    return {name: facts[name] for name in names}

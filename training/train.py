@@ -18,15 +18,15 @@ from timm.layers import set_fused_attn
 from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
-from mien.data.contract import Array, softmax
-from mien.models.network import FaceNetwork, Head
+from mien.data.contract import softmax
+from mien.models.network import FaceNetwork
 from mien.training.config import Recipe, RecipeError, RuntimeConfig, check_weights
-from mien.training.data import FaceBatches, Split, mix, read_faces
+from mien.training.data import FaceBatches, Split, log_frequencies, mix, read_faces
 from mien.training.distill import SUPERVISED, Teachers, losses
 from mien.training.evaluate import predict, scores
-from mien.training.initialization import load_initial
 from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
-from mien.training.run import LAST, Run, TrainingDiverged, parameters, provenance
+from mien.training.run import LAST, Run, TrainingDiverged, parameters
+from mien.training.weights import load_initial, provenance
 
 logger = logging.getLogger("mien.training")
 
@@ -49,7 +49,7 @@ def train(recipe: Recipe, out: Path) -> Path:
     )
     forward: Any = autocast(torch.compile(network) if recipe.runtime.compile else network)
     batches = FaceBatches(faces, recipe)
-    log_prior = torch.from_numpy(np.log(np.maximum(batches.frequencies, 1e-6))).to(device)
+    log_prior = torch.from_numpy(log_frequencies(batches.frequencies)).to(device)
     optimizer = build_optimizer(network.backbone, optim)
     scheduler = build_scheduler(optimizer, optim, epochs=recipe.epochs, steps_per_epoch=batches.steps_per_epoch)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
@@ -85,8 +85,8 @@ def train(recipe: Recipe, out: Path) -> Path:
                     grad_norm = torch.zeros_like(grad_norm)
                 rate = max(group["lr"] for group in optimizer.param_groups)
                 run.step_done(parts, grad_norm=grad_norm, learning_rate=rate)
-            scores = {} if valid is None else validate(averaged, valid, recipe, device)
-            run.epoch_done(averaged, scores, faces.classes)
+            score = {} if valid is None else validate(averaged, valid, recipe, device)
+            run.epoch_done(averaged, score, faces.classes)
     if recipe.select != "last":
         logger.info("best: epoch %d, validation %s %.4f", run.best_epoch + 1, recipe.select, abs(run.best_score))
     return out
@@ -142,16 +142,11 @@ def build_network(recipe: Recipe, classes: tuple[str, ...], *, resumed: bool) ->
     return network
 
 
-def validate(network: nn.Module, valid: Split, recipe: Recipe, device: torch.device) -> dict[Head, dict[str, float]]:
-    """Values of `recipe.select` on validation by head in fp32, like the release. Raises: TrainingDiverged."""
-    logits = predict(network, valid.crops, heads=recipe.distillation.trained_heads, device=device)
-    if not all(np.isfinite(of_head).all() for of_head in logits.values()):
+def validate(network: nn.Module, valid: Split, recipe: Recipe, device: torch.device) -> dict[str, float]:
+    """Values of `recipe.select` on validation in fp32, like the release. Raises: TrainingDiverged."""
+    (logits,) = predict(network, valid.crops, heads=(recipe.distillation.head,), device=device).values()
+    if not np.isfinite(logits).all():
         raise TrainingDiverged("the logits on validation are not finite. Reduce optim.learning_rate.")
-    return {head: _score(of_head, valid) for head, of_head in logits.items()}
-
-
-def _score(logits: Array, valid: Split) -> dict[str, float]:
-    """Values of `recipe.select` for logits (N, K)."""
     found = scores(valid, softmax(logits))
     names = {"accuracy": "accuracy", "mean_class_accuracy": "mean_class_accuracy", "nll": "negative_log_likelihood"}
     return {name: found[key].value for key, name in names.items()}

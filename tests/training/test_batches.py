@@ -1,6 +1,7 @@
 """Batches of a data set: a subset of each class, faces without labels, augmentation, mixup and cutmix."""
 
 import pickle
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 import torch
 
 from mien.data.contract import LABELS, decode
+from mien.data.readers.base import Reader, Sample
 from mien.training.config import DataConfig, DataSource, LossConfig, MixConfig
-from mien.training.data import FaceBatches, Split, epoch_counts, epoch_order, join, mix, read_split
+from mien.training.data import FaceBatches, Split, epoch_counts, epoch_order, join, log_frequencies, mix, read_split
 from mien.training.distill import cross_entropy
 from tests.support.data_sets import write_image
 from tests.support.training import data_of, drawn_faces, small_recipe
@@ -142,3 +144,28 @@ def test_crops_and_targets_are_mixed_equally_with_the_face_before() -> None:
         assert is_cut or float((mixed.float() - blend).abs().max()) <= 0.5
         if is_cut:
             assert own == pytest.approx(share, abs=0.03)  # only the box, except for pixels that happen to be equal
+
+
+def test_a_class_without_faces_is_as_frequent_as_the_others_on_average() -> None:
+    found = log_frequencies(np.array([0.8, 0.0, 0.2], np.float32))
+    assert found == pytest.approx([np.log(0.8), (np.log(0.8) + np.log(0.2)) / 2, np.log(0.2)])
+
+
+def test_files_are_hashed_once_until_one_of_them_changes(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mien.training.data.HASHES_DIR", tmp_path)
+    source, read, count = DataSource(kind="folders", split="valid", root=root), Reader.read_bytes, Counter[str]()
+
+    def counted(reader: Reader, sample: Sample) -> bytes:
+        count[sample.key] += 1
+        return read(reader, sample)
+
+    monkeypatch.setattr(Reader, "read_bytes", counted)
+    first = read_split(source)
+    assert set(count.values()) == {2}, "to decode it and for the hash"
+    assert read_split(source).index_sha256 == first.index_sha256
+    assert set(count.values()) == {3}, "to decode it"
+    path = root / first.keys[0].removeprefix("folders/")
+    write_image(path, 255 - decode(path.read_bytes()))
+    assert read_split(source).index_sha256 != first.index_sha256

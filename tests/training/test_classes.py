@@ -17,7 +17,7 @@ from mien.data.errors import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact, scores_of
 from mien.training.cli import main
 from mien.training.config import DistillationConfig, Recipe, RecipeError, read_as
-from mien.training.data import Split
+from mien.training.data import Split, with_classes
 from mien.training.distill import Teachers
 from mien.training.evaluate import compare, open_model, scores_of_model
 from mien.training.export import export
@@ -99,7 +99,7 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     released = artifact_dir(None)
     roots = [f"data.train.0.root={root}", f"data.valid.root={root}", f"data.cache_dir={tmp_path / 'cache'}"]
     source = [f"model.init_from={released}", f"distillation.teachers=[{released}]"]
-    budget = ["epochs=2", "batch_size=12", "optim.learning_rate=1e-3", "optim.ema_decay=0.5", "runtime.workers=0"]
+    budget = ["epochs=4", "batch_size=12", "optim.learning_rate=1e-3", "optim.ema_decay=0.5", "runtime.workers=0"]
     recipe = read_as(Recipe, ROOT / "training/recipes/folders_hybrid_small.yaml", [*roots, *source, *budget])
     run = train(recipe, tmp_path / "run")
     faces = valid_faces(root, valid_share=0.2)
@@ -115,7 +115,7 @@ OPTIONS = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option"
 
 def first_scores(artifact: Path, faces: Split) -> dict[str, Any]:
     model = open_model(artifact)
-    faces = faces.for_classes(model.labels, of=model.name)
+    faces = with_classes(faces, model.labels, of=model.name)
     return scores_of_model(model, faces, model.logits(faces.crops))[0]
 
 

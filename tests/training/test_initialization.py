@@ -15,8 +15,8 @@ from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig
 from mien.training.distill import Teachers
-from mien.training.initialization import InitialWeightsError, load_initial
 from mien.training.run import BEST, load, load_best
+from mien.training.weights import InitialWeightsError, load_initial
 from tests.support import random_crops
 from tests.support.models import DEIT
 from tests.support.training import (

@@ -64,3 +64,16 @@ def test_sam_computes_the_gradient_at_perturbed_weights_and_restores_them() -> N
     assert network.weight.item() == 2.0
     assert network.weight.grad is not None
     assert network.weight.grad.item() == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(("epochs", "steps_of_warmup"), [(1, 1), (30, 10)])
+def test_a_short_training_is_not_all_warm_up(epochs: int, steps_of_warmup: int) -> None:
+    optim = OptimConfig(learning_rate=0.02)
+    optimizer = build_optimizer(nn.Linear(2, 2), optim)
+    scheduler = build_scheduler(optimizer, optim, epochs=epochs, steps_per_epoch=10)
+    rates = []
+    for step in range(10 * epochs):
+        scheduler.step_update(step)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates.index(max(rates)) == steps_of_warmup
+    assert max(rates) == pytest.approx(0.02)

@@ -1,17 +1,23 @@
-"""Epoch and head whose weights are kept: the best on validation of those that were trained, or the last."""
+"""Epoch whose weights are kept: the best on validation, or the last; and the head, which the recipe fixes."""
 
-from itertools import count
 from pathlib import Path
 
 import pytest
 import torch
 
-from mien.data.contract import Array
 from mien.models.network import FaceNetwork
-from mien.training.data import Split
+from mien.training.evaluate import predict
 from mien.training.run import BEST, load, load_best, read_facts
 from mien.training.train import train
-from tests.support.training import TINY_DEIT, data_of, drawn_faces, metric_lines, small_recipe, stopped_after
+from tests.support.training import (
+    TINY_DEIT,
+    data_of,
+    drawn_faces,
+    metric_lines,
+    small_recipe,
+    stopped_after,
+    valid_faces,
+)
 from tests.training.conftest import Trained
 
 
@@ -23,12 +29,12 @@ def test_the_epoch_with_the_best_score_is_kept_also_after_a_stop(
 ) -> None:
     scores = iter(values)
 
-    def scripted(_logits: Array, _valid: Split) -> dict[str, float]:
+    def scripted(*_arguments: object) -> dict[str, float]:
         rising = len(metric_lines(run)) / 100  # the others would select the last epoch
         others = {"accuracy": rising, "mean_class_accuracy": rising, "negative_log_likelihood": -rising}
         return others | {select: next(scores)}
 
-    monkeypatch.setattr("mien.training.train._score", scripted)
+    monkeypatch.setattr("mien.training.train.validate", scripted)
     run = tmp_path / "run"
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), epochs=3, select=select)  # of three steps
     with stopped_after(8):  # in the third epoch
@@ -64,16 +70,10 @@ HEADS = {"class": "backbone.head.weight", "distillation": "backbone.head_dist.we
         ("token-hard", 1.0, ["distillation"]),
     ],
 )
-def test_only_heads_that_were_trained_are_selected(
-    mode: str, weight: float, heads: list[str], trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_head_of_a_recipe_is_one_that_it_trains(
+    mode: str, weight: float, heads: list[str], trained: Trained, tmp_path: Path
 ) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    scores = count()
-
-    def rising(_logits: Array, _valid: Split) -> dict[str, float]:  # the last candidate is the best one
-        return dict.fromkeys(("accuracy", "mean_class_accuracy"), next(scores) / 100)
-
-    monkeypatch.setattr("mien.training.train._score", rising)
     recipe = small_recipe(
         root,
         model=TINY_DEIT,
@@ -82,9 +82,12 @@ def test_only_heads_that_were_trained_are_selected(
         distillation={"mode": mode, "weight": weight, "teachers": [str(trained.teacher)]},
     )
     run = train(recipe, tmp_path / "run")
-    assert metric_lines(run)[-1]["head"] == heads[-1]
+    best, line = load(run / BEST), metric_lines(run)[-1]
+    assert best["head"] == line["head"] == heads[-1]
+    logits = predict(load_best(run)[0], (valid := valid_faces(root)).crops, heads=(heads[-1],))  # type: ignore[arg-type]
+    (of_head,) = logits.values()
+    assert line["valid_accuracy"] == pytest.approx((of_head.argmax(axis=1) == valid.labels).mean())
     torch.manual_seed(recipe.seed)
     initial = FaceNetwork(recipe.model).state_dict()
-    best = load(run / BEST)["weights"]
-    changed = [head for head, name in HEADS.items() if not torch.equal(initial[name], best[name])]
+    changed = [head for head, name in HEADS.items() if not torch.equal(initial[name], best["weights"][name])]
     assert changed == [head for head in heads if head != "mean"]
