@@ -90,13 +90,13 @@ def resident_bytes(process: int | str = "self") -> int:
 
 
 @contextmanager
-def service(defaults: Mapping[str, str] = _NO_DEFAULTS) -> Iterator[Service]:
-    """Run a service with one worker; environment variables override `defaults`.
+def service(defaults: Mapping[str, str] = _NO_DEFAULTS, *, workers: str = "1") -> Iterator[Service]:
+    """Run a service; environment variables override `defaults`.
 
     Raises: SystemExit, if the service is not ready within 90 s.
     """
     port = free_port()
-    given = {"MIEN_PORT": str(port), "MIEN_HOST": "127.0.0.1", "MIEN_WORKERS": "1"}
+    given = {"MIEN_PORT": str(port), "MIEN_HOST": "127.0.0.1", "MIEN_WORKERS": workers}
     environment = {**defaults, **os.environ, **given}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen([sys.executable, "-c", SERVER], env=environment, stdout=quiet, stderr=quiet)
