@@ -1,7 +1,7 @@
 """A page whose stream and clock the test plays: people appear, move and leave without a model.
 
 `SCENE` replaces WebSocket: each frame is answered with the faces in `window.people` after `window.delay` ms of the
-page's clock. That clock runs, or it stands still and `pass_ms` sets it forward, which no slow machine disturbs.
+page's clock. That clock stands still, and `pass_ms` sets it forward, so that no test depends on the machine's speed.
 """
 
 import json
@@ -12,9 +12,7 @@ from tests.support.browser import WAIT_MS, Tab
 
 SCENE = """
 const [clock, drawNext] = [performance.now.bind(performance), window.requestAnimationFrame.bind(window)];
-window.ahead = 0;
-window.stoppedAt = null;
-performance.now = () => window.stoppedAt ?? clock() + window.ahead;
+performance.now = () => window.stoppedAt ?? clock();
 window.requestAnimationFrame = (draw) => drawNext(() => draw(performance.now()));
 
 window.connections = 0;
@@ -66,7 +64,6 @@ HTMLVideoElement.prototype.requestVideoFrameCallback = function (then) {
   return look.call(this, (...given) => { then(...given); looks++; });
 };
 window.pass = async (ms) => {
-  window.ahead += ms;
   window.stoppedAt += ms;
   const enough = looks + 2;
   const isWorking = () => looks < enough || window.busy > 0 || pending.some(({ due }) => due <= performance.now());
@@ -103,21 +100,12 @@ def show(tab: Tab, *people: object) -> None:
     tab.page.evaluate(f"() => {{ window.people = {json.dumps(people)}; }}")
 
 
-def start_scene(tab: Tab, *people: object, stopped: bool = False) -> Tab:
-    """Start the camera of a page with SCENE anew, with these people in view; `stopped`: the clock stands still."""
+def start_scene(tab: Tab, *people: object) -> Tab:
+    """Start the camera of a page with SCENE anew, with these people in view; from now on, the clock stands still."""
     if tab.page.is_visible("#stop"):
         tab.page.click("#stop")
     show(tab, *people)
-    tab.page.evaluate(
-        """(stopped) => {
-          Object.assign(window, { delay: 0, problem: null, busy: 0, stoppedAt: null });
-          if (stopped) window.stoppedAt = performance.now();
-        }""",
-        stopped,
-    )
-    if not stopped:
-        tab.start_camera()
-        return tab
+    tab.page.evaluate("() => Object.assign(window, { delay: 0, problem: null, busy: 0, stoppedAt: performance.now() })")
     tab.page.click("#start")
     tab.page.wait_for_selector("#stage[data-state=live]", timeout=WAIT_MS)
     pass_until(tab, "document.querySelector('#faces .face-label:not(:empty)')")
@@ -136,9 +124,3 @@ def pass_until(tab: Tab, expression: str) -> None:
         if tab.page.evaluate(f"Boolean({expression})"):
             return
     raise AssertionError(f"still false: {expression}")
-
-
-def heading(number: int) -> str:
-    """JavaScript: whether a person in view has this number."""
-    card = f"document.querySelector('[data-person=\"{number}\"]:not(.away) .name')"
-    return f"{card}?.textContent === '{number}Person {number}'"
