@@ -13,7 +13,11 @@ from tests.support.browser import WAIT_MS, Tab
 SCENE = """
 const [clock, drawNext] = [performance.now.bind(performance), window.requestAnimationFrame.bind(window)];
 performance.now = () => window.stoppedAt ?? clock();
-window.requestAnimationFrame = (draw) => drawNext(() => draw(performance.now()));
+let isWorking = () => false; // then nothing is drawn, so that the next drawing shows all results
+window.requestAnimationFrame = (draw) => drawNext(function next() {
+  if (isWorking()) drawNext(next);
+  else draw(performance.now());
+});
 
 window.connections = 0;
 window.people = [];
@@ -66,7 +70,7 @@ HTMLVideoElement.prototype.requestVideoFrameCallback = function (then) {
 window.pass = async (ms) => {
   window.stoppedAt += ms;
   const enough = looks + 2;
-  const isWorking = () => looks < enough || window.busy > 0 || pending.some(({ due }) => due <= performance.now());
+  isWorking = () => looks < enough || window.busy > 0 || pending.some(({ due }) => due <= performance.now());
   while (isWorking()) await new Promise((done) => setTimeout(done, 5));
   for (let draws = 0; draws < 2; draws++) await new Promise(window.requestAnimationFrame);
 };
