@@ -132,7 +132,7 @@ function choose(tab) {
 async function playVideo(file, others) {
   choose("live");
   await live.play(new Clip(file.name, async () => file));
-  if (others) live.note(`One video plays at a time: ${file.name}. Not opened: ${others} other${others > 1 ? "s" : ""}`);
+  if (others) live.stage.note(`One video plays at a time: ${file.name}. Not opened: ${others} other${others > 1 ? "s" : ""}`);
 }
 
 addEventListener("hashchange", showTab);

@@ -27,8 +27,6 @@ export class Minute {
     }
   }
 
-  drawn() {}
-
   stop() {
     this.moments.clear();
   }
@@ -36,9 +34,9 @@ export class Minute {
   save() {
     const now = performance.now();
     const moments = LABELS.map((label) => ({ label, ...this.moments.get(label) })).filter(({ at }) => now - at < SPAN_MS);
-    if (!moments.length) return this.live.note("No certain expression in the last minute yet");
+    if (!moments.length) return this.live.stage.note("No certain expression in the last minute yet");
     this.draw(moments, now).toBlob((blob) => download(blob, "mien-minute.png"));
-    this.live.note("Your minute is in your downloads");
+    this.live.stage.note("Your minute is in your downloads");
   }
 
   draw(moments, now) {

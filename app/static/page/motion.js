@@ -39,10 +39,6 @@ export class Motion {
     this.steppedAt = 0;
   }
 
-  clear() {
-    this.tracks.clear();
-  }
-
   /** Process a result. `at`: when its frame was captured; `now`: when it arrived. */
   update(faces, at, now) {
     for (const face of faces) {

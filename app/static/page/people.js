@@ -68,15 +68,10 @@ export class People {
     this.list = list;
     this.nobody = nobody;
     this.people = new Map(); // track -> Person
-    this.clear();
-  }
-
-  clear() {
-    this.people.clear();
     this.refreshedAt = 0;
-    this.list.replaceChildren();
-    this.list.classList.remove("stale");
-    this.nobody.hidden = false;
+    list.replaceChildren();
+    list.classList.remove("stale");
+    nobody.hidden = false;
   }
 
   /** Show the faces of a result. `picture`: its frame. */

@@ -63,7 +63,7 @@ export class Round {
     this.turn = asked.length;
     const totals = [...this.best].map(([track, best]) => [track, asked.reduce((sum, label) => sum + (best[label] ?? 0), 0) / asked.length]);
     const lines = asked.map((label) => element("li", {}, `${label}: ${[...this.best.values()].map((best) => percent(best[label] ?? 0)).join(" and ") || "no face"}`));
-    setText(byId("round-title"), totals.length ? "So close you came" : "No face was in view");
+    setText(byId("round-title"), totals.length ? "How close you came" : "No face was in view");
     byId("round-lines").replaceChildren(...lines, ...totals.map(([track, total]) => this.line(track, `${percent(total)} on average`)),
       element("li", { class: "quiet" }, "It shows what the model sees, not how well you act."));
     announce(byId("round-title").textContent);

@@ -1,4 +1,4 @@
-// Frames out, results in: one WebSocket, which is reopened whenever it is lost.
+// The stream of the service: one WebSocket, which is reopened whenever it is lost.
 //
 // At most two frames are in flight. The second one is sent when the first has been in flight for half of the mean
 // round trip, so that the service is never idle and no frame waits long behind another.

@@ -12,13 +12,8 @@ const SURE_SCORE = 0.9;
 export class Tracker {
   constructor() {
     this.rules = facts.tracking;
-    this.threshold = this.people = this.clock = 0;
     this.newPersonS = this.holdS = 1;
-    this.clear();
-  }
-
-  clear() {
-    Object.assign(this, { tracks: [], people: 0, updated: -Infinity, cutAt: -Infinity, clock: 0 });
+    Object.assign(this, { threshold: 0, tracks: [], people: 0, updated: -Infinity, cutAt: -Infinity, clock: 0 });
   }
 
   /**

@@ -354,7 +354,7 @@ def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: T
             pass_ms(tab, 2000)
     pass_ms(tab, 50)
     assert len(asked) == 6
-    tab.page.wait_for_selector("#round-title:text('So close you came')")
+    tab.page.wait_for_selector("#round-title:text('How close you came')")
     lines = tab.page.inner_text("#round-lines")
     assert "happiness: 90% and 2%" in lines
     assert "anger: 2% and 90%" in lines
