@@ -10,7 +10,6 @@ import json
 import math
 import multiprocessing
 import signal
-import sys
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,14 +17,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import cv2
 from PIL import Image
 
 from mien.app import VERSION
-from mien.app.cpu_count import cores
+from mien.app.cpu_count import cores, free_bytes
 from mien.app.errors import LabelingError, NotReady
 from mien.app.inference.classifier import CPU
 from mien.app.inference.drawing import annotate, reduced
@@ -399,23 +397,11 @@ def _work(connection: Connection, setup: Setup) -> None:
 
 def local_executor(setup: Setup, facts: dict[str, str], videos: int, photos: int) -> "Here | Processes":
     """Processes for many photos or several videos; threads of this process for few, and on a GPU."""
-    workers = setup.options.workers or min(cores(), max(1, _free_bytes() // _PROCESS_BYTES))
+    workers = setup.options.workers or min(cores(), max(1, free_bytes() // _PROCESS_BYTES))
     useful = min(workers, videos + math.ceil(photos / _PER_PROCESS))
     if useful <= 1 or facts["provider"] != CPU:
         return Here(setup, workers)
     return Processes(setup, useful)
-
-
-def _free_bytes() -> int:
-    """Memory that is left for processes: of the machine, and of the control group."""
-    free = [sys.maxsize]
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with contextlib.suppress(OSError, ValueError):
-        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
-        free.append(int(limit) - int(used))
-    return min(free)
 
 
 # Facts of the models

@@ -119,9 +119,7 @@ class Result:
     def to_json(self) -> str:
         """Everything but its name, path, frame and pictures; numbers are not rounded."""
         values = {name: value for name in _STORED if (value := getattr(self, name))}
-        if self.faces:
-            values["faces"] = [{name: _plain(getattr(face, name)) for name in _FACE_FIELDS} for face in self.faces]
-        return json.dumps(values, ensure_ascii=False)
+        return json.dumps(values, ensure_ascii=False, default=_fields)
 
     @classmethod
     def from_json(cls, name: str, frame: int, path: bytes, text: str) -> "Result":
@@ -136,12 +134,11 @@ class Result:
 _STORED: Final = [
     item.name for item in dataclasses.fields(Result) if item.name not in ("name", "path", "frame", "timings_ms")
 ]
-_FACE_FIELDS: Final = [item.name for item in dataclasses.fields(Face) if item.name not in _UNSTORED]
 
 
-def _plain(value: Any) -> Any:
-    """The value, or its fields if it is a box, a point or the landmarks."""
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
+def _fields(record: Any) -> dict[str, Any]:
+    """Fields of a face, of its box, or of its landmarks."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in _UNSTORED}
 
 
 @dataclass(frozen=True, slots=True)

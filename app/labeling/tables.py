@@ -88,23 +88,17 @@ def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Row], *, saf
 
     safe: mark it as UTF-8, and texts that a spreadsheet would run as texts.
     """
-    shares = {name for name in columns if name in _SHARES or name.startswith("p_")}
+    shares = [name for name in columns if name in _SHARES or name.startswith("p_")]
     file.write(BYTE_ORDER_MARK if safe else "")
     writer = csv.writer(_LineFeeds(file))
     writer.writerow(columns)
     for row in rows:
-        cells: list[str | float | None] = []
-        for name in columns:
-            match row[name]:
-                case bool(value):
-                    cells.append("true" if value else "false")
-                case float(value) if name in shares:
-                    cells.append(f"{value:.6f}")
-                case str(value) if safe:
-                    cells.append(without_formula(value))
-                case value:
-                    cells.append(value)
-        writer.writerow(cells)
+        texts = {name: f"{share:.6f}" for name in shares if (share := row[name]) is not None}
+        texts |= {name: str(value).lower() for name, value in row.items() if value is True or value is False}
+        if safe:
+            texts |= {name: without_formula(value) for name, value in row.items() if isinstance(value, str)}
+        cells = row | texts
+        writer.writerow([cells[name] for name in columns])
 
 
 def without_formula(text: str) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import filelock
+import numpy as np
 import pytest
 
 from tests.labeling.conftest import Mien, resize, tree
-from tests.support import tiny_artifact
-from tests.support.albums import by_file, write_photos, write_video
+from tests.support import encoded, tiny_artifact
+from tests.support.albums import by_file, face_photo, write_photos, write_video
 
 PICTURES = "csv,annotated,crops"
 NAMES = ["a.jpg", "b.jpg", "c.jpg"]
@@ -218,11 +219,20 @@ def test_every_file_has_its_own_row_and_copy(
 # Outputs and images
 
 
-def test_a_changed_photo_keeps_no_outdated_copy(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    mien.label(photos, "--write", "csv,annotated,crops")
+def test_a_changed_photo_keeps_no_picture_of_what_it_was(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    two = np.hstack([face_photo(variant=0), face_photo(variant=1)])
+    (photos / "a.jpg").write_bytes(encoded(two, "JPEG"))
+    for name in ("IMG_1", "IMG_2"):
+        (photos / name).write_bytes(encoded(face_photo(), "JPEG"))
+    mien.label(photos, "--write", PICTURES)
+    assert (mien.out / "crops" / "a.jpg.face1.png").exists()
     write_photos(photos, "a.jpg", first=4)
-    mien.label(photos, "--write", "csv")
-    mien.label(photos, "--write", "csv,annotated,crops", out=tmp_path / "fresh")
+    (photos / "IMG_1").write_text("no longer an image")
+    (photos / "IMG_2").write_bytes(b"")
+    write_photos(photos, "c.jpg", first=5)
+    statuses = by_file(mien.label(photos, "--write", "csv"), "status")
+    assert (statuses["IMG_1"], statuses["IMG_2"]) == ("skipped", "skipped")
+    mien.label(photos, "--write", PICTURES, out=tmp_path / "fresh")
     assert tree(mien.out) == tree(tmp_path / "fresh")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.labeling import make_photos
+from mien.app.cpu_count import free_bytes
 from mien.app.inference.classifier import CPU
 from mien.app.labeling import executors
 from mien.app.labeling.executors import BATCH, Here, Processes, Setup, Task, local_executor
@@ -158,10 +159,36 @@ def test_as_many_processes_as_cores_memory_and_work(
     processes: int,
 ) -> None:
     monkeypatch.setattr(executors, "cores", lambda: cores)
-    monkeypatch.setattr(executors, "_free_bytes", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(executors, "free_bytes", lambda: gigabytes * 10**9)
     executor = local_executor(setup, {"provider": provider}, *work)
     assert isinstance(executor, Here if processes == 1 else Processes)
     assert processes in (1, executor.workers)
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected_mb"),
+    [
+        ("0::/a/b\n", {"a/memory": ("max", 9, 0), "a/b/memory": ("1000", 700, 300)}, 600),
+        ("0::/a/b\n", {"a/memory": ("500", 450, 0), "a/b/memory": ("1000", 700, 300)}, 50),
+        ("4:memory:/a\n", {"memory/a/memory": (None, 900, 400)}, 500),
+    ],
+    ids=["files in its cache are free", "the group around it is full", "version 1"],
+)
+def test_memory_is_what_the_tightest_control_group_leaves(
+    tmp_path: Path, own: str, files: dict[str, tuple[str | None, int, int]], expected_mb: int
+) -> None:
+    def write(name: str, value: object) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n", encoding="ascii")
+
+    write("own", own.strip())
+    for name, (limit, used, cached) in files.items():
+        is_old, scaled = limit is None, limit if limit == "max" else int(limit or 1000) * 10**6
+        write(f"{name}.{'limit_in_bytes' if is_old else 'max'}", scaled)
+        write(f"{name}.{'usage_in_bytes' if is_old else 'current'}", used * 10**6)
+        write(f"{name}.stat", f"anon 5\n{'total_' * is_old}inactive_file {cached * 10**6}")
+    assert free_bytes(tmp_path, tmp_path / "own") == expected_mb * 10**6
 
 
 def test_a_video_on_more_cores_is_labeled_by_as_many_threads(

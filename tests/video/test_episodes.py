@@ -54,9 +54,9 @@ def test_two_people_who_alternate_are_not_seen_longer_than_the_video() -> None:
     assert sum(each.duration_s for each in episodes) == pytest.approx(24.0)
 
 
-def test_peak_and_agreement_are_of_each_person() -> None:
+def test_peak_and_agreement_are_of_each_person_and_the_peak_is_where_it_was_reached_first() -> None:
     moments = []
-    for number, probability in enumerate((0.7, 0.9, None, 0.8, 0.1, 0.1)):
+    for number, probability in enumerate((0.7, 0.9, None, 0.9, 0.1, 0.1)):
         seen = [] if probability is None else [face(1, happiness=probability)]
         moments.append(moment(number, *seen, face(2, anger=0.95)))
     first, second = episodes_of(moments, RULES)
