@@ -18,7 +18,7 @@ import cv2
 from mien.app.errors import StartupError
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import FACES
-from mien.app.inference.tracking import Tracker
+from mien.app.inference.tracker import Tracker
 from mien.app.video.reader import Cuts, Video, VideoError
 from mien.data.contract import Array
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, fi
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mien.app.errors import SettingsError
-from mien.data.contract.decode import MAX_PIXELS
+from mien.data.contract.pixels import MAX_PIXELS
 from mien.models.manifest import Prior, artifact_dir
 
 ENV_PREFIX: Final = "MIEN_"

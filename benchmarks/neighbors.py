@@ -28,10 +28,9 @@ import cv2
 
 from benchmarks.labeling import SAMPLES, run_mien
 from benchmarks.results import benchmark_parser, publish
-from mien.app.inference.in_browser import browser_pipeline
+from mien.app.service.in_browser import browser_pipeline
 from mien.app.settings import Settings
-from mien.data.contract import Array
-from mien.data.contract.decode import decode
+from mien.data.contract import Array, decode
 from mien.data.readers.base import open_reader
 from mien.models.manifest import artifact_dir
 

@@ -1,4 +1,4 @@
-"""Properties of a face that decide how far its label can be trusted: size, blur, pose, brightness, covered parts.
+"""Calibrated probabilities, and properties of a face that decide how far its label can be trusted.
 
 `app/static/page/core/quality.js` implements the same, and a test compares both. The limits of the reasons and the
 slopes of the softening are those of the released model `fast`, measured once (docs/trust.md).
@@ -6,17 +6,19 @@ slopes of the softening are those of the released model `fast`, measured once (d
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, cast, get_args
 
 import cv2
 import numpy as np
 
-from mien.data.contract.align import CROP_PX, Array, similarity
+from mien.data.contract import CROP_PX, Array, similarity
 
 # Why a label may be wrong, in the order in which they are listed. `ambiguous` follows from the probabilities alone.
-REASONS: Final = ("small", "blurred", "turned", "dark", "covered", "ambiguous")
+Reason = Literal["small", "blurred", "turned", "dark", "covered", "ambiguous"]
+REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 AMBIGUOUS_BELOW: Final = 2.0  # times as probable as the next expression
 FACE_SHARE: Final = 0.8  # width of the detectors' boxes over the side of the square that becomes the crop, median
 # What few faces of the validation split of FERPlus exceed; beyond it, probabilities are softened.
@@ -43,6 +45,7 @@ LIMITS: Final = {"small": 24.343, "blurred": 1.479, "turned": 44.192, "dark": 0.
 # Increase of the temperature per pixel of softness beyond the usual one, per pixel of blur that the size does not
 # explain, per degree of yaw beyond the usual one, and per unit of the log odds that eyes or mouth are covered
 SLOPES: Final = {"per_px": 0.8017, "per_blur_px": -0.20362, "per_degree": 0.00479, "per_covered": 0.06258}
+_MIN_PROBABILITY: Final = 1e-12
 VOTES_SOFTENING: Final = 0.353  # share of the softening of probabilities that expected votes get
 
 
@@ -99,6 +102,37 @@ def reasons_of(quality: Quality) -> tuple[str, ...]:
         "covered": quality.covered > LIMITS["covered"],
     }
     return tuple(reason for reason, applies in beyond.items() if applies)
+
+
+def with_ambiguity(reasons: Sequence[str], probabilities: dict[str, float]) -> tuple[Reason, ...]:
+    """The reasons with `ambiguous` if no expression is clearly the most probable, else without."""
+    *_, second, first = sorted(probabilities.values())
+    others = tuple(cast("Reason", reason) for reason in reasons if reason != "ambiguous")
+    return (*others, "ambiguous") if first < AMBIGUOUS_BELOW * second else others
+
+
+def softmax(logits: Array, temperature: float = 1.0, offsets: Sequence[float] | float = 0.0) -> Array:
+    """Softmax over the last axis of logits divided by the temperature (Guo et al. 2017), plus an offset per class.
+
+    Args:
+        logits: (..., C), any float type.
+        temperature: above 1 flattens the distribution, below 1 sharpens it.
+        offsets: C numbers added to the scaled logits, such as a correction for rare classes (Menon et al. 2021).
+    Returns: (..., C) float64; rows sum to 1.
+    """
+    scaled = logits.astype(np.float64) / temperature + np.asarray(offsets)
+    powers = np.exp(scaled - scaled.max(axis=-1, keepdims=True))  # the largest exponent is 0: no overflow
+    probabilities: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return probabilities
+
+
+def expected_votes(
+    probabilities: Array, correction: Sequence[float], temperature: float, offsets: Sequence[float]
+) -> Array:
+    """Expected shares of votes (N, K) float32 of probabilities (N, K) that have the correction for rare classes."""
+    natural = np.log(np.maximum(probabilities, _MIN_PROBABILITY)) - correction
+    shares: Array = softmax(natural, temperature, offsets).astype(np.float32)
+    return shares
 
 
 def temperature_factor(quality: Quality) -> float:
@@ -183,7 +217,7 @@ def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
     return round(math.degrees(yaw), 1), None if pitch is None else round(math.degrees(pitch), 1)
 
 
-def facts() -> dict[str, Any]:
+def constants() -> dict[str, Any]:
     """Constants for `app/static/page/core/quality.js`."""
     return {
         "ambiguous_below": AMBIGUOUS_BELOW,

@@ -1,7 +1,8 @@
 """Analyzer of photos with typed results.
 
 An analyzer works in several threads, and in processes that are forked or started with a copy of it. The threads of ONNX
-Runtime do not survive a fork: a forked process opens its own sessions when it first needs them.
+Runtime do not survive a fork: a forked process opens its own sessions when it first needs them, of the files that its
+parent has verified.
 """
 
 import ctypes
@@ -20,14 +21,13 @@ import numpy as np
 import PIL.Image
 
 from mien.app.errors import InvalidFace, InvalidRequest, ProviderUnavailable
-from mien.app.inference.boxes import detection_of
 from mien.app.inference.classifier import CPU
-from mien.app.inference.decode import decode_pixels
-from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import FACES, Box, Detection, Face, Photo
+from mien.app.inference.detector import Detection
+from mien.app.inference.labeler import Labeler, detection_of
+from mien.app.inference.records import FACES, Box, Face, Photo
 from mien.app.settings import Device, InferenceSettings
-from mien.data.contract import Array, EmptyImage, ImageTooLarge
-from mien.data.contract.decode import upright_rgb
+from mien.data.contract import Array, EmptyImage, ImageTooLarge, decode
+from mien.data.contract.pixels import upright_rgb
 from mien.data.errors import MienError
 
 Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
@@ -110,7 +110,7 @@ class Faces(list[Face]):
 
         source = Path(self._source).read_bytes() if isinstance(self._source, str) else self._source
         limit = self.width * self.height
-        pixels = decode_pixels(source, limit) if isinstance(source, bytes) else source
+        pixels = decode(source, max_pixels=limit, incomplete=True) if isinstance(source, bytes) else source
         if pixels.shape[:2] != (self.height, self.width):
             raise InvalidRequest(
                 f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "
@@ -142,6 +142,7 @@ class Analyzer:
         self._settings = InferenceSettings.load(model=model, device=device, **settings).absolute()
         self._on_gpu = self._closed = False
         self._opened: Labeler | None = None
+        self._of_parent: Labeler | None = None  # that of the process from which this one was forked
         self._labeler()
 
     def analyze(
@@ -228,7 +229,7 @@ class Analyzer:
                 "this process was forked from one that uses the GPU, and CUDA does not work after a fork. Create the "
                 "Analyzer in each process, or start processes with the method `spawn`."
             )
-        labeler = Labeler.open(self._settings)
+        labeler = Labeler.open(self._settings) if self._of_parent is None else self._of_parent.reopened()
         self._on_gpu = labeler.classifier.provider != CPU
         _analyzers.add(self)
         return labeler
@@ -247,7 +248,8 @@ class Analyzer:
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings only: a process that receives an analyzer opens its own sessions."""
-        return {"_settings": self._settings, "_on_gpu": False, "_opened": None, "_closed": self._closed}
+        own = {"_settings": self._settings, "_closed": self._closed}
+        return own | {"_on_gpu": False, "_opened": None, "_of_parent": None}
 
 
 def _box_or_face(index: int, values: Box | Sequence[float] | Array) -> Box | Detection:
@@ -336,11 +338,14 @@ _analyzers: Final = weakref.WeakSet[Analyzer]()
 def _leave_to_parent() -> None:
     """In a forked process, give up the sessions of its parent.
 
-    Their destructor would wait for threads that do not exist here, at the latest when the process ends: they are kept.
+    Their destructor would wait for threads that do not exist here, at the latest when the process ends: they are kept,
+    also those of analyzers that are garbage in reference cycles, which a collection would destroy at any moment.
     """
+    gc.freeze()
     for analyzer in _analyzers:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(analyzer._opened))
-        analyzer._opened = None
+        if analyzer._opened is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(analyzer._opened))
+            analyzer._of_parent, analyzer._opened = analyzer._opened, None
     _opening.release()
 
 

@@ -15,14 +15,14 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import CROP_PX, LABELS, Array, UnknownLabel, contract_id, labels_of, softmax
+from mien.data.contract import CROP_PX, LABELS, Array, UnknownLabel, contract_id, labels_of
 from mien.data.errors import MienError
+from mien.data.quality import expected_votes, softmax
 from mien.models.strict import StrictModel
 
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
 MANIFEST_NAME: Final = "manifest.json"
 REPORT_NAME: Final = "report.json"
-_MIN_PROBABILITY: Final = 1e-12
 POINTERS: Final = {"fast": "DEFAULT", "accurate": "ACCURATE"}  # model name: file with the name of its folder
 
 M = TypeVar("M", bound=StrictModel)
@@ -107,20 +107,20 @@ class Manifest(StrictModel):
             raise ValueError(f"agreement.offsets {self.agreement.offsets}: not one per label")
         return self
 
+    def offsets(self, prior: Prior) -> tuple[float, ...]:
+        """Numbers added to the scaled logits, by label."""
+        return self.prior_correction if prior == "balanced" else (0.0,) * len(self.labels)
+
     def probabilities(self, logits: Array, prior: Prior) -> Array:
         """Calibrated probabilities (N, K) float32 of a graph's logits; balanced corrects for rare classes."""
-        offsets = self.prior_correction if prior == "balanced" else 0.0
-        calibrated: Array = softmax(logits, self.temperature, offsets).astype("float32")
+        calibrated: Array = softmax(logits, self.temperature, self.offsets(prior)).astype(np.float32)
         return calibrated
 
     def votes(self, probabilities: Array, prior: Prior) -> Array:
-        """Expected shares of votes (N, 7 or 8) float32 of calibrated probabilities; (N, 0) without `agreement`."""
+        """Expected shares of votes (N, K) float32 of calibrated probabilities; (N, 0) without `agreement`."""
         if self.agreement is None:
             return np.empty((len(probabilities), 0), np.float32)
-        correction = self.prior_correction if prior == "balanced" else 0.0
-        natural = np.log(np.maximum(probabilities, _MIN_PROBABILITY)) - correction
-        shares: Array = softmax(natural, self.agreement.temperature, self.agreement.offsets).astype("float32")
-        return shares
+        return expected_votes(probabilities, self.offsets(prior), self.agreement.temperature, self.agreement.offsets)
 
     def graph(self, precision: Precision) -> GraphFile:
         """Return the graph of one precision. Raises: ArtifactError, listing the graphs."""

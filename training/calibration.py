@@ -12,7 +12,8 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from scipy.stats import pearsonr
 
-from mien.data.contract import Array, softmax
+from mien.data.contract import Array
+from mien.data.quality import softmax
 from mien.models.manifest import Agreement, Prior
 from mien.training import metrics
 from mien.training.data import Split

@@ -20,10 +20,9 @@ import onnxruntime
 import torch
 from torch import nn
 
-from mien.data.contract import LABELS, Array, softmax
-from mien.data.contract.align import TEMPLATE_PX
+from mien.data.contract import LABELS, TEMPLATE_PX, Array
 from mien.data.errors import DatasetError
-from mien.data.quality import measure, soften
+from mien.data.quality import measure, soften, softmax
 from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, Manifest, Precision, Prior, load_artifact, read_report
 from mien.models.network import Head, select_head

@@ -29,8 +29,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 from pydantic import Field, model_validator
 
-from mien.data.contract import Array, softmax
+from mien.data.contract import Array
 from mien.data.folds import Grouping
+from mien.data.quality import softmax
 from mien.models.network import Head
 from mien.models.strict import StrictModel
 from mien.training import metrics

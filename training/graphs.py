@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mien.data.contract import CROP_PX, Array, softmax
+from mien.data.contract import CROP_PX, Array
 from mien.data.errors import MienError
+from mien.data.quality import softmax
 from mien.models.network import FaceNetwork, Head, Preprocess, heads_of, select_head
 from mien.models.rollout import has_attention, recorded_attention, rollout
 

@@ -20,9 +20,9 @@ from onnxscript import BOOL, FLOAT, INT64, UINT8, graph, script
 from onnxscript import opset20 as op
 from onnxscript.values import Opset
 
-from mien.data.contract.align import CROP_PX, TEMPLATE_PX
-from mien.data.quality import MAX_BLUR_PX, SLOPES, USUAL_SOFTNESS_PX, USUAL_YAW, VOTES_SOFTENING, facts
-from mien.models.detector.decode import OUTPUTS
+from mien.data.contract import CROP_PX, TEMPLATE_PX
+from mien.data.quality import MAX_BLUR_PX, SLOPES, USUAL_SOFTNESS_PX, USUAL_YAW, VOTES_SOFTENING, constants
+from mien.models.detector.manifest import OUTPUTS
 from mien.models.manifest import Manifest
 
 networks: Final = Opset("mien.networks", 1)
@@ -51,7 +51,7 @@ _KERNELS: Final = np.stack([_gaussian(2, 0.5), _gaussian(5, 1.25**0.5)])
 _BLURS: Final = _tensor(_KERNELS.reshape(2, 1, 1, 11))
 _BLURS_DOWN: Final = _tensor(_KERNELS.reshape(2, 1, 11, 1))
 _SLOPES: Final = _tensor(list(SLOPES.values()))
-_COVER: Final = facts()["cover"]
+_COVER: Final = constants()["cover"]
 _COVER_WEIGHTS: Final = _tensor(np.reshape(_COVER["weights"], (-1, 1)))
 _COVER_BIAS: Final = _tensor(_COVER["bias"])
 _GRID: Final = _tensor(np.stack(np.meshgrid(np.arange(CROP_PX), np.arange(CROP_PX)), axis=-1).reshape(-1, 2))  # x, y

@@ -14,8 +14,7 @@ import albumentations as A
 import cv2
 import numpy as np
 
-from mien.data.contract import CROP_PX, Array
-from mien.data.contract.align import TEMPLATE_PX, similarity
+from mien.data.contract import CROP_PX, TEMPLATE_PX, Array, similarity
 from mien.training.data import Split
 from mien.training.evaluate import Model, scores
 from mien.training.wording import interval, percent, print_table

@@ -18,7 +18,7 @@ from timm.layers import set_fused_attn
 from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
-from mien.data.contract import softmax
+from mien.data.quality import softmax
 from mien.models.network import FaceNetwork
 from mien.training.config import Recipe, RecipeError, RuntimeConfig, check_weights
 from mien.training.data import FaceBatches, Split, log_frequencies, mix, read_faces

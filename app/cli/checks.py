@@ -17,11 +17,11 @@ import typer
 from mien.app import VERSION
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference.classifier import CPU, CUDA, Classifier, both_wheels, cuda_unavailable_reason
-from mien.app.inference.detector import DETECTORS, create_detector, detector_source
+from mien.app.inference.detector_files import DETECTORS, create_detector, detector_source
 from mien.app.service.api import fallback
 from mien.app.settings import Settings, load_settings
 from mien.data.contract import CROP_PX, contract_id
-from mien.data.contract.decode import formats
+from mien.data.contract.pixels import formats
 from mien.data.errors import MienError
 from mien.models.manifest import (
     ARTIFACTS_DIR,

@@ -5,7 +5,8 @@ from typing import Final
 
 import cv2
 
-from mien.app.inference.detector import Detector, create_detector
+from mien.app.inference.detector import Detector
+from mien.app.inference.detector_files import create_detector
 from mien.app.settings import load_settings
 from mien.data import command
 from mien.data.contract import Array

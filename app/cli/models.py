@@ -21,7 +21,7 @@ def models_pull(
 ) -> None:
     """Download YuNet, the face detector, and verify its pinned hash."""
     with printed_errors():
-        from mien.app.inference.detector import fetch_yunet
+        from mien.app.inference.detector_files import fetch_yunet
         from mien.app.settings import load_settings
 
         folder = to or load_settings().models_dir
@@ -31,7 +31,7 @@ def models_pull(
 def _pulled_if_possible(folder: Path | None) -> str:
     """One line on the detector in use, after one attempt to download YuNet where it is missing."""
     from mien.app.errors import DownloadError
-    from mien.app.inference.detector import (
+    from mien.app.inference.detector_files import (
         OPTIONAL_TIMEOUT_S,
         detector_name,
         detector_source,

@@ -1,26 +1,29 @@
-"""Dynamic batching across threads: while one inference runs, crops of other threads queue up and share the next.
+"""Dynamic batching across threads: while one inference runs, inputs of other threads queue up and share the next.
 
-Flow: thread with the crops of a photo -> `Batcher` -> one inference for all that wait -> the rows of that photo. There
-is no thread of its own: the first thread that finds no inference running runs the next one, for itself and the others.
-An idle batcher starts immediately. Running one inference at a time fills a GPU.
+Flow: thread with the crops of a photo, or with an image to search -> `Batcher` -> one inference for all that wait ->
+the results of that thread. There is no thread of its own: the first thread that finds no inference running runs the
+next one, for itself and the others. An idle batcher starts immediately. Running one inference at a time fills a GPU.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from mien.data.contract import Array
 
+Rows = TypeVar("Rows", bound=Sequence[Any] | Array)  # one item per input
+
 
 @dataclass(slots=True, eq=False)
-class _Job:
-    """The crops of one caller, and then their rows or the error."""
+class _Job(Generic[Rows]):
+    """The inputs of one caller, and then their rows or the error."""
 
-    crops: Array
-    rows: Array | None = None
+    inputs: Array
+    rows: Rows | None = None
     error: Exception | None = None
 
     @property
@@ -28,19 +31,19 @@ class _Job:
         return self.rows is not None or self.error is not None
 
 
-class Batcher:
-    """Batches the crops of concurrent threads; every caller gets the rows of its own crops."""
+class Batcher(Generic[Rows]):
+    """Batches the inputs of concurrent threads; every caller gets the rows of its own inputs."""
 
-    def __init__(self, infer: Callable[[Array], Array], *, max_faces: int) -> None:
-        """`infer` maps (N, 112, 112, 3) uint8 to N rows; `max_faces` is the most for one inference of several jobs."""
-        self._infer, self._max_faces = infer, max_faces
-        self._jobs: deque[_Job] = deque()
+    def __init__(self, infer: Callable[[Array], Rows], *, max_items: int) -> None:
+        """`infer` maps (N, ...) to N rows; `max_items` is the most for one inference of several jobs."""
+        self._infer, self._max_items = infer, max_items
+        self._jobs: deque[_Job[Rows]] = deque()
         self._running = False
         self._changed = threading.Condition()
 
-    def __call__(self, crops: Array) -> Array:
-        """Rows of (N, 112, 112, 3) uint8 crops. Raises: the error of `infer` for these crops."""
-        job = _Job(crops)
+    def __call__(self, inputs: Array) -> Rows:
+        """Rows of (N, ...) inputs. Raises: the error of `infer` for these inputs."""
+        job = _Job[Rows](inputs)
         with self._changed:
             self._jobs.append(job)
         while True:
@@ -63,18 +66,18 @@ class Batcher:
             raise job.error
         return job.rows
 
-    def _next_jobs(self) -> list[_Job]:
+    def _next_jobs(self) -> list[_Job[Rows]]:
         """Whole jobs, in order, up to the batch size; at least one."""
         jobs = [self._jobs.popleft()]
-        faces = len(jobs[0].crops)
-        while self._jobs and faces + len(self._jobs[0].crops) <= self._max_faces:
+        items = len(jobs[0].inputs)
+        while self._jobs and items + len(self._jobs[0].inputs) <= self._max_items:
             jobs.append(self._jobs.popleft())
-            faces += len(jobs[-1].crops)
+            items += len(jobs[-1].inputs)
         return jobs
 
-    def _run(self, jobs: list[_Job]) -> None:
+    def _run(self, jobs: list[_Job[Rows]]) -> None:
         try:
-            rows = self._infer(np.concatenate([job.crops for job in jobs]) if len(jobs) > 1 else jobs[0].crops)
+            rows = self._infer(np.concatenate([job.inputs for job in jobs]) if len(jobs) > 1 else jobs[0].inputs)
         except Exception as error:  # noqa: BLE001  # raised in the thread of the caller
             if len(jobs) == 1:
                 jobs[0].error = error
@@ -82,6 +85,7 @@ class Batcher:
             for job in jobs:  # only the job that caused the failure fails
                 self._run([job])
             return
-        ends = np.cumsum([len(job.crops) for job in jobs])
-        for job, part in zip(jobs, np.split(rows, ends[:-1]), strict=True):
-            job.rows = part.copy()  # a view would keep the whole batch alive
+        start = 0
+        for job in jobs:
+            job.rows = rows[start : start + len(job.inputs)]  # type: ignore[assignment]  # a slice has the same type
+            start += len(job.inputs)

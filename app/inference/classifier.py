@@ -13,12 +13,13 @@ import logging
 import platform
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import onnxruntime
@@ -28,13 +29,12 @@ from mien.app.errors import ProviderUnavailable
 from mien.app.inference.batcher import Batcher
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import CROP_PX, Array
+from mien.data.quality import expected_votes, softmax
 from mien.models.manifest import GraphOutput, Relevance, artifact_dir, load_artifact
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
 CPU_BATCH: Final = 16  # larger ones are not faster per face, and take 2.6 MB per face and thread
-# Batches are padded to one of these sizes, and each size has a session: ONNX Runtime keeps the plans of convolutions
-# for the last shape only, and builds those of another one again, which takes 0.1 to 0.3 s on an H200.
 GPU_BATCHES: Final = (1, 32, 256)
 # CPU flags of instructions that multiply and add 8-bit integers; without one, int8 may be slower than fp32
 # (docs/decisions/0006-int8-on-cpus.md).
@@ -80,14 +80,25 @@ class Classifier:
         self.folder = artifact_dir(settings.model).resolve()  # a link may be switched to the next model meanwhile
         self.manifest, self.prior = load_artifact(self.folder), settings.prior
         self.on_batch: Callable[[int], None] | None = None
-        self._threads = settings.threads
+        self._threads, self._offsets = settings.threads, self.manifest.offsets(self.prior)
         session, self.precision = self._open_first(settings)
-        self.provider = session.provider
-        self._sessions = {CPU_BATCH: session.inference}
+        self._use(session)
+
+    def reopened(self) -> Self:
+        """A copy with its own session on the CPU, for a forked process: nothing is verified again."""
+        other = copy(self)
+        other._use(other._open(self.precision, "cpu"))
+        return other
+
+    def _use(self, session: "Session") -> None:
+        self.provider, self.max_batch = session.provider, CPU_BATCH
+        self._run_graph, self._infer = session.inference.run, self._logits
         if self.provider == CUDA:
-            self._sessions = {GPU_BATCHES[0]: session.inference} | self._open_larger()
-        self.max_batch = max(self._sessions)
-        self._infer = Batcher(self._logits, max_faces=self.max_batch) if self.provider == CUDA else self._logits
+            batches = FixedBatches(
+                session, lambda faces: self._open(self.precision, "cuda", faces=faces), GPU_BATCHES[1:]
+            )
+            self.max_batch, self._run_graph = batches.max_batch, batches.run
+            self._infer = Batcher(self._logits, max_items=self.max_batch)
 
     def _open_first(self, settings: InferenceSettings) -> tuple["Session", str]:
         """A session and its precision. `auto`: fp16 on a GPU; on a CPU, int8 if it has instructions for it, or fp32."""
@@ -104,17 +115,6 @@ class Classifier:
         if device == "cpu" and "int8" in graphs and has_int8_instructions():
             return self._open("int8", device), "int8"
         return self._open("fp32", device), "fp32"
-
-    def _open_larger(self) -> dict[int, onnxruntime.InferenceSession]:
-        """Sessions for the larger batches, up to the first that does not run, as when the GPU has no memory for it."""
-        sessions = {}
-        for size in GPU_BATCHES[1:]:
-            try:
-                sessions[size] = self._open(self.precision, "cuda", faces=size).inference
-            except ProviderUnavailable as error:
-                _log.warning("at most %d faces per inference: %s", max(sessions, default=GPU_BATCHES[0]), error)
-                break
-        return sessions
 
     def _open(self, precision: Any, device: Device, *, faces: int = 1) -> "Session":
         graph = self.folder / self.manifest.graph(precision).file
@@ -133,11 +133,15 @@ class Classifier:
             raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
         if not len(crops):
             return np.empty((0, len(self.manifest.labels)), np.float32)
-        return self.manifest.probabilities(self._infer(crops), self.prior)
+        probabilities: Array = softmax(self._infer(crops), self.manifest.temperature, self._offsets).astype(np.float32)
+        return probabilities
 
     def votes(self, probabilities: Array) -> Array:
-        """Expected shares of votes (N, 7 or 8) float32 of probabilities from `classify`; (N, 0) if unknown."""
-        return self.manifest.votes(probabilities, self.prior)
+        """Expected shares of votes (N, K) float32 of probabilities from `classify`; (N, 0) if unknown."""
+        fitted = self.manifest.agreement
+        if fitted is None:
+            return np.empty((len(probabilities), 0), np.float32)
+        return expected_votes(probabilities, self._offsets, fitted.temperature, fitted.offsets)
 
     def explain(self, crops: Array) -> Array:
         """Attention maps (N, rows, columns) float32 of (N, 112, 112, 3) uint8 crops; each map sums to 1.
@@ -158,12 +162,44 @@ class Classifier:
         parts = [np.empty((0, *output.shape[1:]), np.float32)]
         for start in range(0, len(crops), self.max_batch):
             batch = crops[start : start + self.max_batch]
-            size = next(size for size in self._sessions if size >= len(batch))
-            padding = size - len(batch) if self.provider == CUDA else 0
-            feed = {self.manifest.input.name: np.pad(batch, ((0, padding), (0, 0), (0, 0), (0, 0)))}
-            (rows,) = self._sessions[size].run([output.name], feed)
+            (rows,) = self._run_graph([output.name], {self.manifest.input.name: batch})
             parts.append(rows[: len(batch)])
         return np.concatenate(parts)
+
+
+class FixedBatches:
+    """A graph on a GPU that runs batches of a few sizes; others are padded.
+
+    Each size has a session: ONNX Runtime keeps the plans of convolutions for the last shape only, and builds those of
+    another one again, which takes 0.1 to 0.3 s on an H200.
+    """
+
+    def __init__(self, first: "Session", open_at: Callable[[int], "Session"], larger: Sequence[int]) -> None:
+        """Open sessions for larger batches, up to the first that does not run, as when the GPU has no memory for it.
+
+        Args:
+            first: runs one input.
+        """
+        self._sessions = {1: first.inference}
+        for size in larger:
+            try:
+                self._sessions[size] = open_at(size).inference
+            except ProviderUnavailable as error:
+                _log.warning("at most %d inputs per inference: %s", self.max_batch, error)
+                break
+
+    @property
+    def max_batch(self) -> int:
+        """Inputs of the largest inference."""
+        return max(self._sessions)
+
+    def run(self, outputs: list[str], feed: dict[str, Array]) -> list[Array]:
+        """Run the smallest size that holds a batch, (N, ...) of the only input; what follows its N rows is padding."""
+        ((name, batch),) = feed.items()
+        size = next(size for size in self._sessions if size >= len(batch))
+        padding = [(0, size - len(batch)), *[(0, 0)] * (batch.ndim - 1)]
+        results: list[Array] = self._sessions[size].run(outputs, {name: np.pad(batch, padding)})
+        return results
 
 
 def has_int8_instructions(cpu_info: Path = _CPU_INFO) -> bool:
@@ -213,9 +249,8 @@ def open_session(graph: Path | bytes, device: Device, *, threads: int, warm_up: 
 @cache
 def _log_fallback(reason: str) -> None:
     """Log why `auto` does not use a GPU: once, because every model opens a session."""
-    level = (
-        logging.WARNING if gpu_unavailable_reason() is None else logging.INFO
-    )  # a GPU that is not used is worth a warning
+    # A GPU that is not used is worth a warning.
+    level = logging.WARNING if gpu_unavailable_reason() is None else logging.INFO
     _log.log(level, "device auto: using the CPU (%s)", reason)
 
 

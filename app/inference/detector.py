@@ -1,44 +1,104 @@
-"""Face detectors: YuNet, and the built-in one, which is used if YuNet's file is missing.
+"""Face detection: passes of one network over sizes and rotations of an image, merged into one list of faces.
 
-YuNet (Wu, Peng, Yu 2023, "YuNet: A Tiny Millisecond-level Face Detector") is published in the OpenCV Zoo under the MIT
-license. The file is pinned by its sha256: any other file of this name is an error. The built-in detector is an artifact
-of this repository, trained with YuNet as its teacher and verified like the classifier's
-(docs/decisions/0009-own-detector.md).
+The network works best on upright faces of about 10 to 300 px. The first pass reduces the image to one size. If it finds
+no faces or small ones, there is a larger pass, and a very small one for faces that fill the image. If no face has a
+high score, and one of them does not score highest upright, rotated copies are searched: faces on their side have lower
+scores and wrong landmarks. Wide images, or all large ones if the settings say so, are searched at full size in
+overlapping tiles, so that the memory does not depend on their size.
 
-Both have YuNet's outputs and run in ONNX Runtime, which is two to four times as fast as OpenCV's `cv2.FaceDetectorYN`,
-with the same boxes, on the CPU: a GPU prepares every convolution again for each size of image
+Both detectors have YuNet's outputs (Wu, Peng, Yu 2023, "YuNet: A Tiny Millisecond-level Face Detector"). In units of
+cells, a cell predicts the offset of the center of its box, the logarithm of the size, and the offsets of the landmarks.
+On a CPU, a pass runs at the size of its image. A GPU prepares the convolutions of every new shape for seconds: there,
+images are padded to a few fixed sizes, and those of all threads that wait share a run
 (docs/decisions/0003-yunet-in-onnxruntime.md).
 """
 
-import logging
-import os
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import cv2
 import numpy as np
-import platformdirs
 
-from mien.app.errors import DetectorUnavailable, DownloadError
-from mien.app.inference.classifier import open_session
-from mien.app.inference.records import Detection
-from mien.app.inference.search import find_faces
-from mien.app.settings import InferenceSettings
-from mien.data.contract import Array
-from mien.models.detector.decode import SCORE_THRESHOLD, detect_rows
-from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
-from mien.models.detector.yunet import dynamic_graph
-from mien.models.manifest import ArtifactError, sha256_of
+from mien.app.inference.batcher import Batcher
+from mien.app.inference.classifier import CPU, FixedBatches, Session, open_session
+from mien.app.inference.records import Box
+from mien.app.settings import Device, InferenceSettings
+from mien.data.contract import Array, DegenerateLandmarks, similarity
+from mien.models.detector.manifest import OUTPUTS, STRIDES
 
-YUNET_FILE: Final = "face_detection_yunet_2023mar.onnx"
-YUNET_SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
-_COMMIT: Final = "82b38c8f98e7b52aa171400f3e4c722352d0669f"  # the file may move on the main branch
-# The repository keeps the file in Git LFS: the `raw` address returns a pointer of three lines.
-YUNET_URL: Final = (
-    f"https://media.githubusercontent.com/media/opencv/opencv_zoo/{_COMMIT}/models/face_detection_yunet/{YUNET_FILE}"
-)
-TIMEOUT_S: Final = 10.0
-OPTIONAL_TIMEOUT_S: Final = 3.0
+# (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that image
+Network = Callable[[Array], Array]
+
+GRID_PX: Final = 32
+NMS_IOU: Final = 0.3
+TOP_K: Final = 5000
+SCORE_THRESHOLD: Final = "score_threshold"  # optional input: boxes and landmarks of a grid below it are not computed
+# Of a GPU: sides of the canvases besides those of the two passes, numbers of images that run together, and the most
+# pixels of such a batch.
+_CANVASES_PX: Final = (160, 352, 480)
+_BATCHES: Final = (1, 8, 32)
+_BATCH_PIXELS: Final = 14_000_000
+
+MERGE_IOU: Final = 0.4
+MIN_EYE_DISTANCE_PX: Final = 1.0
+SMALL_FACE_PX: Final = 40.0
+CLOSE_UP_PX: Final = 160
+ROTATED_PX: Final = 480
+# Upright faces in photos score 0.92 to 0.96, the same faces on their side or upside down 0.6 to 0.92.
+SURE_SCORE: Final = 0.92
+# Size of the crop for comparing rotations of a face, which fills five eighths of it: they differ most there.
+COMPARED_PX: Final = 160
+MAX_COMPARED: Final = 8
+# A rotated face must score higher: an upside-down beard looks like hair.
+ROTATED_MARGIN: Final = 0.01
+ROTATED_SCORE: Final = 0.7
+MIN_CANVAS_PX: Final = 64
+# Long side over short side of an image of which the second pass, whose long side is limited, would see too little
+TILED_ASPECT: Final = 3.0
+# Part of a tile that the next one shares, and how many times smaller the next level is: a face that is cut at an edge
+# is whole in the next tile, or smaller in the next level. The network finds faces from about 1/160 of a tile's side.
+_TILE_OVERLAP: Final = 0.2
+_LEVEL_RATIO: Final = 4
+# Part of a tile's side from which a face is left to the next level; smaller ones are whole in a tile.
+_LARGE_SHARE: Final = 0.14
+_EDGE_PX: Final = 2
+# Of 200 FERPlus faces of 48 px, the network finds 79 % at original size and 98 % enlarged to this size.
+TINY_PX: Final = 144
+MAX_ENLARGEMENT: Final = 4.0
+_CODES: Final = (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE)  # 1, 2 and 3 quarter turns
+_xywh: Final = attrgetter("x", "y", "width", "height")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detection:
+    """One detected face.
+
+    landmarks_px: (5, 2) float32, x then y: image-left eye, image-right eye, nose, image-left mouth corner,
+        image-right mouth corner. "Image-left" refers to an upright head: in an upside-down face, this eye is on
+        the right.
+    score: confidence of the detector, 0 to 1; not comparable between detectors. 1 for a face that was given with
+        its landmarks, 0 for a given box in which the detector found none.
+    """
+
+    box: Box
+    landmarks_px: Array
+    score: float
+
+    @property
+    def short_side_px(self) -> float:
+        """The shorter side of the box."""
+        return min(self.box.width, self.box.height)
+
+    def scaled(self, scale_x: float, scale_y: float) -> "Detection":
+        """The face in an image that is `scale_x` times as wide and `scale_y` times as high."""
+        x, y, width, height = _xywh(self.box)
+        landmarks = (self.landmarks_px * np.array([scale_x, scale_y])).astype(np.float32)
+        return Detection(Box(x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, self.score)
 
 
 class Detector(Protocol):
@@ -50,9 +110,13 @@ class Detector(Protocol):
         """Find faces in (H, W, 3) uint8 RGB, largest first; empty if there are none."""
         ...
 
+    def reopened(self) -> Self:
+        """A copy with its own session on the CPU, for a forked process."""
+        ...
+
 
 class NetworkDetector:
-    """Detector with one network and the passes of search.py; thread-safe.
+    """Detector with one network; thread-safe.
 
     Attributes:
         sha256: of the verified file.
@@ -60,23 +124,58 @@ class NetworkDetector:
     """
 
     def __init__(
-        self, name: str, graph: Path | bytes, settings: InferenceSettings, *, sha256: str, threshold: float
+        self,
+        name: str,
+        graph: Path | bytes,
+        settings: InferenceSettings,
+        *,
+        sha256: str,
+        threshold: float,
+        device: Device = "cpu",
     ) -> None:
         """Open a verified graph. Raises: ProviderUnavailable."""
         self.name, self.sha256, self.threshold = name, sha256, threshold
-        self._settings = settings
-        session = open_session(
-            graph,
-            "cpu",
-            threads=settings.threads or 1,  # photos are processed in parallel
-            warm_up={"input": np.zeros((1, 3, 64, 96), np.float32)},
-        )
+        self._graph, self._settings = graph, settings
+        self._open(device)
+
+    def reopened(self) -> Self:
+        """See `Detector`."""
+        other = copy(self)
+        other._open("cpu")
+        return other
+
+    def _open(self, device: Device) -> None:
+        first_px, *larger_px = sorted({*_CANVASES_PX, *map(_padded_px, _pass_sizes(self._settings))})
+        session = self._session(device, 1, first_px)
+        self._run, self._canvases = session.inference.run, dict[int, Batcher[list[tuple[Array, ...]]]]()
         optional = {value.name for value in session.inference.get_overridable_initializers()}
-        # YuNet's graph does not have this input
-        limits = {SCORE_THRESHOLD: np.array(threshold, np.float32)} if SCORE_THRESHOLD in optional else {}
-        self._run = lambda outputs, feed: session.inference.run(outputs, feed | limits)
+        # YuNet's graph does not have this input.
+        self._limits = {SCORE_THRESHOLD: np.array(self.threshold, np.float32)} if SCORE_THRESHOLD in optional else {}
+        if session.provider != CPU:
+            sessions = {first_px: session} | {px: self._session("cuda", 1, px) for px in larger_px}
+            self._canvases = {px: self._canvas(px, session) for px, session in sessions.items()}
+
+    def _session(self, device: Device, images: int, px: int) -> Session:
+        warm_up = {"input": np.zeros((images, 3, px, px), np.float32)}
+        threads = self._settings.threads or 1  # photos are processed in parallel
+        return open_session(self._graph, device, threads=threads, warm_up=warm_up)
+
+    def _canvas(self, px: int, first: Session) -> Batcher[list[tuple[Array, ...]]]:
+        """Runs of images of one size, shared by threads; each image gets its twelve grids, (cells, values)."""
+        sizes = [images for images in _BATCHES if images * px**2 <= _BATCH_PIXELS or images == 1]
+        batches = FixedBatches(first, lambda images: self._session("cuda", images, px), sizes[1:])
+
+        def infer(blobs: Array) -> list[tuple[Array, ...]]:
+            outputs = batches.run(list(OUTPUTS), {"input": blobs})
+            # YuNet's own outputs have all cells of a batch in one row.
+            cells = [(px // stride) ** 2 for stride in STRIDES] * (len(OUTPUTS) // len(STRIDES))
+            grids = [grid.reshape(-1, count, grid.shape[-1]) for grid, count in zip(outputs, cells, strict=True)]
+            return list(zip(*grids, strict=True))[: len(blobs)]
+
+        return Batcher(infer, max_items=batches.max_batch)
 
     def detect(self, image: Array) -> list[Detection]:
+        """Find faces; see `Detector`."""
         return find_faces(image, self.rows, self._settings)
 
     def rows(self, image: Array) -> Array:
@@ -86,134 +185,336 @@ class NetworkDetector:
             image: (H, W, 3) uint8, RGB.
         Returns: (N, 15) float32, best first: x, y, width, height, five landmarks (x, y), score.
         """
-        return detect_rows(self._run, cv2.cvtColor(image, cv2.COLOR_RGB2BGR), threshold=self.threshold)
+        bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+        if self._canvases:
+            px = next(px for px in self._canvases if px >= max(image.shape[:2]))
+            blob = to_blob(bgr, (px, px))
+            (grids,) = self._canvases[px](blob)
+        else:
+            blob = to_blob(bgr, (_padded_px(image.shape[0]), _padded_px(image.shape[1])))
+            grids = [grid[0] for grid in self._run(list(OUTPUTS), {"input": blob} | self._limits)]
+        return decode_grids(grids, width=blob.shape[3], threshold=self.threshold)
 
 
-def create_detector(settings: InferenceSettings) -> NetworkDetector:
-    """Open the detector named in the settings.
+def _pass_sizes(settings: InferenceSettings) -> tuple[int, ...]:
+    return settings.detection_px, settings.detection_max_px
 
-    Raises: DetectorUnavailable, if its file is missing or damaged; ProviderUnavailable.
+
+def _padded_px(side: int) -> int:
+    """The next multiple of the coarsest grid's cells."""
+    return -(-side // GRID_PX) * GRID_PX
+
+
+def to_blob(image: Array, size: tuple[int, int]) -> Array:
+    """Convert (H, W, 3) uint8 BGR to (1, 3, rows, columns) float32, 0 to 255, padded at the right and bottom."""
+    height, width = image.shape[:2]
+    blob: Array = np.zeros((1, 3, *size), np.float32)
+    for channel in range(3):  # a plane after the other, which stays in the cache: half the time of a whole image
+        blob[0, channel, :height, :width] = cv2.extractChannel(image, channel)
+    return blob
+
+
+def decode_grids(grids: Sequence[Array], *, width: int, threshold: float) -> Array:
+    """Convert the network's outputs for one image to faces.
+
+    Args:
+        grids: in the order of `OUTPUTS`, (cells, values), row by row: `cls` and `obj` have 1, `bbox` 4, `kps` 10.
+        width: of the network's input, pixels.
+        threshold: minimum score, the geometric mean of class and objectness.
+    Returns: (N, 15) float32, best first: x, y, width, height, five landmarks (x, y), score.
+    Source: OpenCV 4.14, modules/objdetect/src/face_detect.cpp.
     """
-    create, _ = DETECTORS[detector_name(settings)]
-    return create(settings)
+    by_stride = [grids[index :: len(STRIDES)] for index in range(len(STRIDES))]
+    parts = [
+        _cells(*four, stride=stride, columns=width // stride, threshold=threshold)
+        for stride, four in zip(STRIDES, by_stride, strict=True)
+    ]
+    rows = np.concatenate(parts)
+    if len(rows) == 0:
+        return rows
+    # Whole pixels, to keep the same boxes as OpenCV.
+    kept = cv2.dnn.NMSBoxes(
+        rows[:, :4].astype(np.int32).tolist(), rows[:, 14].tolist(), threshold, NMS_IOU, top_k=TOP_K
+    )
+    best: Array = rows[np.asarray(kept, dtype=np.intp).ravel()]
+    return best
 
 
-def detector_name(settings: InferenceSettings) -> str:
-    """The detector of the settings; `auto` is YuNet if its file exists, otherwise the built-in one.
+def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, columns: int, threshold: float) -> Array:
+    """Faces of one grid above the threshold, (N, 15) float32."""
+    likely = np.flatnonzero(cls[:, 0] * obj[:, 0] >= 0.999 * threshold**2)  # few cells, of which scores are computed
+    if not len(likely):  # most grids of most images
+        return np.empty((0, 15), np.float32)
+    scores = np.sqrt(np.clip(cls[likely, 0], 0, 1) * np.clip(obj[likely, 0], 0, 1))
+    chosen, scores = likely[scores >= threshold], scores[scores >= threshold]
+    origin = np.stack([chosen % columns, chosen // columns], axis=1).astype(np.float32)
+    sizes = np.exp(bbox[chosen, 2:]) * stride
+    corners = (origin + bbox[chosen, :2]) * stride - sizes / 2
+    landmarks = (kps[chosen].reshape(-1, 5, 2) + origin[:, None]) * stride
+    fields = [corners, sizes, landmarks.reshape(-1, 10), scores[:, None]]
+    return np.concatenate(fields, axis=1).astype(np.float32)
 
-    Raises: DetectorUnavailable, if YuNet's file is damaged.
+
+def find_faces(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
+    """Find faces in (H, W, 3) uint8 RGB, largest first."""
+    faces = _upright(image, network, settings)
+    if settings.detect_rotated and max((face.score for face in faces), default=0.0) < SURE_SCORE:
+        faces = _with_rotated(faces, image, network, settings)
+    return largest_first(faces)
+
+
+def _same(face: Detection, other: Detection) -> bool:
+    return iou(face.box, other.box) >= MERGE_IOU
+
+
+def is_tiled(width: int, height: int, settings: InferenceSettings) -> bool:
+    """Whether an image of this size is searched at full size, in tiles."""
+    longer, shorter = max(width, height), min(width, height)
+    is_chosen = {"never": False, "wide": longer >= TILED_ASPECT * shorter, "always": True}[settings.detection_tiles]
+    return is_chosen and longer > settings.detection_max_px
+
+
+def _in_tiles(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
+    """Search the whole image, tiles of it at full size, tiles at a quarter of it, and so on."""
+    height, width = image.shape[:2]
+    px = settings.detection_max_px
+    whole = [face for side in (CLOSE_UP_PX, settings.detection_px, px) for face in one_pass(image, network, side)]
+    in_tiles, level, min_face_px = list[Detection](), image, 0.0
+    while max(level.shape[:2]) > px:
+        scale = (width / level.shape[1], height / level.shape[0])
+        for top in _tile_starts(level.shape[0], px):
+            for left in _tile_starts(level.shape[1], px):
+                tile = level[top : top + px, left : left + px]
+                found = (face for face in one_pass(tile, network, px) if _is_whole(face, tile, left, top, level))
+                moved = (_moved(face, left, top).scaled(*scale) for face in found)
+                in_tiles += [face for face in moved if face.short_side_px >= min_face_px]
+        min_face_px = _LARGE_SHARE * px * scale[0]
+        level = _resized(level, max(level.shape[:2]) // _LEVEL_RATIO)
+    # a cheek or a mouth of a large face can look like a face in a tile
+    return merge(whole + [face for face in in_tiles if not any(_is_part(face, other) for other in whole)])
+
+
+def _is_part(face: Detection, larger: Detection) -> bool:
+    """Return whether the center of a face is in another one with a higher score."""
+    x, y, width, height = _xywh(face.box)
+    left, top, larger_width, larger_height = _xywh(larger.box)
+    inside = 0 < x + width / 2 - left < larger_width and 0 < y + height / 2 - top < larger_height
+    return inside and larger.score > face.score
+
+
+def _tile_starts(length: int, px: int) -> list[int]:
+    count = math.ceil((length - px) / (px * (1 - _TILE_OVERLAP))) + 1 if length > px else 1
+    return [round(start) for start in np.linspace(0, max(0, length - px), count)]
+
+
+def _is_whole(face: Detection, tile: Array, left: int, top: int, image: Array) -> bool:
+    """Return whether a face does not touch an edge of its tile, except where the image ends."""
+    x, y, width, height = _xywh(face.box)
+    right, bottom = left + tile.shape[1], top + tile.shape[0]
+    return (
+        (x > _EDGE_PX or left == 0)
+        and (y > _EDGE_PX or top == 0)
+        and (x + width < tile.shape[1] - _EDGE_PX or right == image.shape[1])
+        and (y + height < tile.shape[0] - _EDGE_PX or bottom == image.shape[0])
+    )
+
+
+def _moved(face: Detection, left: int, top: int) -> Detection:
+    x, y, width, height = _xywh(face.box)
+    points = (face.landmarks_px + np.array([left, top])).astype(np.float32)
+    return Detection(Box(x + left, y + top, width, height), points, face.score)
+
+
+def _upright(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
+    if is_tiled(image.shape[1], image.shape[0], settings):
+        return _in_tiles(image, network, settings)
+    faces = one_pass(image, network, settings.detection_px)
+    long_side = max(image.shape[:2])
+    scale = min(1.0, settings.detection_px / long_side)
+    if min((face.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
+        return faces
+    # a pass of an image that is not larger than its size has the pixels of the first
+    passes = ((CLOSE_UP_PX, long_side > CLOSE_UP_PX), (settings.detection_max_px, long_side > settings.detection_px))
+    return merge(faces + [face for px, differs in passes if differs for face in one_pass(image, network, px)])
+
+
+def one_pass(image: Array, network: Network, long_side_px: int) -> list[Detection]:
+    """Run the network on the image reduced to a long side of at most `long_side_px`; faces are in original pixels."""
+    height, width = image.shape[:2]
+    small = _resized(image, long_side_px)
+    rows = network(_padded(small))
+    faces = [_face(row).scaled(width / small.shape[1], height / small.shape[0]) for row in rows]
+    return [face for face in faces if plausible(face, width=width, height=height)]
+
+
+def _resized(image: Array, long_side_px: int) -> Array:
+    """Reduce to a long side of at most `long_side_px`, or enlarge tiny images up to four times."""
+    height, width = image.shape[:2]
+    long_side = max(height, width)
+    scale = min(long_side_px / long_side, max(1.0, min(MAX_ENLARGEMENT, TINY_PX / long_side)))
+    if scale == 1.0:
+        return image
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return cv2.resize(_halved(image, size), size, interpolation=cv2.INTER_AREA if scale < 1.0 else cv2.INTER_LINEAR)
+
+
+def _halved(image: Array, size: tuple[int, int]) -> Array:
+    """Halve an image, by means of 2x2 pixels, while it stays at least `size` (width, height).
+
+    OpenCV reduces by whole factors twelve times as fast as by others, and the rest has a quarter of the pixels.
     """
-    if settings.detector != "auto":
-        return settings.detector
-    return "builtin" if find_yunet(settings.models_dir) is None else "yunet"
+    height, width = image.shape[:2]
+    while width % 2 == height % 2 == 0 and width >= 2 * size[0] and height >= 2 * size[1]:
+        width, height = width // 2, height // 2
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    return image
 
 
-def detector_source(name: str, settings: InferenceSettings) -> str:
-    """Where the verified file of a detector is, or how to get it. Raises: DetectorUnavailable, if it is damaged."""
-    _, source = DETECTORS[name]
-    return source(settings)
+def _padded(image: Array) -> Array:
+    """Pad tiny images with black at the right and bottom, because the coarsest grid has cells of 32 px."""
+    below, right = (max(0, MIN_CANVAS_PX - side) for side in image.shape[:2])
+    return cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT) if right or below else image
 
 
-def _create_yunet(settings: InferenceSettings) -> NetworkDetector:
-    path = find_yunet(settings.models_dir)
-    if path is None:
-        folders = ", ".join(str(folder) for folder in (settings.models_dir, cache_dir()) if folder)
-        raise DetectorUnavailable(
-            f"detector yunet: {YUNET_FILE} not found in {folders or 'a cache: HOME is unset'}. Run `mien models pull`, "
-            "set MIEN_MODELS_DIR to the folder that contains it, or choose MIEN_DETECTOR=builtin."
-        )
-    threshold = settings.detection_threshold
-    return NetworkDetector("yunet", dynamic_graph(path), settings, sha256=YUNET_SHA256, threshold=threshold)
+def _face(row: Array) -> Detection:
+    x, y, width, height = (float(value) for value in row[:4])
+    return Detection(Box(x, y, width, height), row[4:14].reshape(5, 2).astype(np.float32), float(row[14]))
 
 
-def _yunet_source(settings: InferenceSettings) -> str:
-    path = find_yunet(settings.models_dir)
-    return f"verified file {path}" if path else "not found: run `mien models pull`, or set MIEN_MODELS_DIR"
+def merge(faces: list[Detection]) -> list[Detection]:
+    """Greedy non-maximum suppression over all passes."""
+    kept: list[Detection] = []
+    for face in sorted(faces, key=lambda face: -face.score):
+        if not any(_same(face, other) for other in kept):
+            kept.append(face)
+    return kept
 
 
-def _create_builtin(settings: InferenceSettings) -> NetworkDetector:
-    folder, manifest = _verified_builtin()
-    threshold, sha256 = score_threshold(manifest, settings), manifest.graph.sha256
-    return NetworkDetector("builtin", folder / manifest.graph.file, settings, sha256=sha256, threshold=threshold)
+def _with_rotated(
+    upright: list[Detection], image: Array, network: Network, settings: InferenceSettings
+) -> list[Detection]:
+    """Estimate the rotation of the image, add the faces at this rotation, and remove upright ones that it fits better.
+
+    The detection score alone is not enough: it depends on face size, and upside-down faces are detected too.
+    """
+    compared = dict[Box, Array]()
+
+    def scores_of(face: Detection) -> Array:
+        if face.box not in compared:
+            compared[face.box] = rotation_scores(image, network, face)
+        return compared[face.box]
+
+    best = merge(upright)[:MAX_COMPARED]
+    if best and all(scores_of(face).argmax() == 0 for face in best):
+        return upright
+    candidates = merge(upright + _in_small_copies(image, network))[:MAX_COMPARED]
+    scores = np.array([scores_of(face) for face in candidates]).reshape(-1, 4)
+    turns = int(np.bincount(scores.argmax(axis=1), scores.max(axis=1), minlength=4).argmax())  # each face votes
+    if turns == 0:
+        return upright
+
+    def is_rotated(face: Detection) -> bool:
+        return bool(scores_of(face)[turns] > scores_of(face)[0])
+
+    height, width = image.shape[:2]
+    faces = _upright(_rotated(image, turns), network, settings)
+    rotated = [rotate_back(face, turns, width=width, height=height) for face in faces if face.score >= ROTATED_SCORE]
+    kept = [face for face in upright if face.score >= SURE_SCORE or not is_rotated(face)]
+    return merge(kept + [face for face in rotated if not any(_same(face, other) for other in kept) or is_rotated(face)])
 
 
-def _builtin_source(_settings: InferenceSettings) -> str:
-    folder, manifest = _verified_builtin()
-    return f"{manifest.name}, all hashes match; {folder}"
+def _in_small_copies(image: Array, network: Network) -> list[Detection]:
+    """Faces in small copies rotated by 90, 180 and 270 degrees, in pixels of the image."""
+    height, width = image.shape[:2]
+    small = _resized(image, ROTATED_PX)
+    scale_x, scale_y = width / small.shape[1], height / small.shape[0]
+    sizes = (ROTATED_PX, CLOSE_UP_PX) if max(small.shape[:2]) > CLOSE_UP_PX else (ROTATED_PX,)
+    return [
+        rotate_back(face, turns, width=small.shape[1], height=small.shape[0]).scaled(scale_x, scale_y)
+        for turns in (1, 2, 3)
+        for px in sizes
+        for face in one_pass(_rotated(small, turns), network, px)
+    ]
 
 
-def _verified_builtin() -> tuple[Path, DetectorManifest]:
-    """The folder of the artifact named in `models/artifacts/DEFAULT_DETECTOR`. Raises: DetectorUnavailable."""
+def rotation_scores(image: Array, network: Network, face: Detection) -> Array:
+    """Scores (4,) of one face rotated by 0, 90, 180 and 270 degrees, minus the margin if rotated."""
+    around = _surroundings(image, face)
+    center = COMPARED_PX / 2
+    scores = np.zeros(4)
+    for turns in range(4):
+        rows = network(_rotated(around, turns))
+        near = np.abs(rows[:, :2] + rows[:, 2:4] / 2 - center).max(axis=1, initial=0.0) < COMPARED_PX / 4
+        scores[turns] = rows[near, 14].max(initial=0.0)
+    return scores - ROTATED_MARGIN * (np.arange(4) > 0)
+
+
+def _surroundings(image: Array, face: Detection) -> Array:
+    """Square of 1.6 times the side of the face, resized to `COMPARED_PX`; black outside the image."""
+    x, y, width, height = _xywh(face.box)
+    half = max(1, round(0.8 * max(width, height)))
+    left, top = round(x + width / 2) - half, round(y + height / 2) - half
+    right, bottom = left + 2 * half - image.shape[1], top + 2 * half - image.shape[0]
+    cut = image[max(0, top) : top + 2 * half, max(0, left) : left + 2 * half]
+    edges = (max(0, -top), max(0, bottom), max(0, -left), max(0, right))
+    square = cv2.copyMakeBorder(cut, *edges, cv2.BORDER_CONSTANT, value=(0, 0, 0))
+    interpolation = cv2.INTER_AREA if 2 * half > COMPARED_PX else cv2.INTER_LINEAR
+    return cv2.resize(square, (COMPARED_PX, COMPARED_PX), interpolation=interpolation)
+
+
+def _rotated(image: Array, turns: int) -> Array:
+    """Rotate clockwise by `turns` quarter turns."""
+    return cv2.rotate(image, _CODES[turns - 1]) if turns else image
+
+
+def rotate_back(face: Detection, turns: int, *, width: int, height: int) -> Detection:
+    """Undo a clockwise rotation by `turns` quarter turns; `width` and `height` are those before it."""
+    left, top, box_width, box_height = _xywh(face.box)
+    corners = np.array([[left, top], [left + box_width, top + box_height]])
+    x, y = np.vstack([corners, face.landmarks_px]).T
+    points = np.stack([(x, y), (y, height - x), (width - x, height - y), (width - y, x)][turns], axis=-1)
+    left, top = points[:2].min(axis=0)
+    right, bottom = points[:2].max(axis=0)
+    box = Box(float(left), float(top), float(right - left), float(bottom - top))
+    return Detection(box, points[2:].astype(np.float32), face.score)
+
+
+def plausible(face: Detection, *, width: int, height: int) -> bool:
+    """Whether a detection can be a face in an image of this size.
+
+    It must be finite, overlap the image, be at most three times its size, and have landmarks that define a crop. On
+    images unlike its training data, a network can return boxes of 1e12 px with a score of 1.0.
+    """
+    x, y, box_width, box_height = box = _xywh(face.box)
+    eyes = face.landmarks_px[1].astype(np.float64) - face.landmarks_px[0]
+    if not (
+        all(map(math.isfinite, box))
+        and np.isfinite(face.landmarks_px).all()
+        and box_width > 0
+        and box_height > 0
+        and max(box_width, box_height) <= 3 * max(width, height)
+        and min(x + box_width, width) > max(x, 0.0)
+        and min(y + box_height, height) > max(y, 0.0)
+        and np.hypot(*eyes) >= MIN_EYE_DISTANCE_PX
+    ):
+        return False
     try:
-        folder = default_detector_dir()
-        return folder, load_detector(folder)
-    except ArtifactError as error:
-        raise DetectorUnavailable(f"detector builtin: {error}") from error
+        similarity(face.landmarks_px)
+    except DegenerateLandmarks:
+        return False
+    return True
 
 
-def score_threshold(manifest: DetectorManifest, settings: InferenceSettings) -> float:
-    """Minimum score of a face: of the artifact, unless it is set in the settings."""
-    chosen = "detection_threshold" in settings.model_fields_set
-    return settings.detection_threshold if chosen else manifest.score_threshold
+def largest_first(faces: list[Detection]) -> list[Detection]:
+    """Sort by area, then by position, for a stable order."""
+    return sorted(faces, key=lambda face: (-face.box.width * face.box.height, face.box.x, face.box.y))
 
 
-DETECTORS: Final = {"builtin": (_create_builtin, _builtin_source), "yunet": (_create_yunet, _yunet_source)}
-
-
-def cache_dir() -> Path | None:
-    """User cache folder for downloaded files; not created here. None for a user without a home."""
-    try:
-        return platformdirs.user_cache_path("mien", appauthor=False)
-    except RuntimeError:  # HOME is unset, and the user is a number without a name
-        return None
-
-
-def find_yunet(models_dir: Path | None) -> Path | None:
-    """Return YuNet's verified file from `models_dir`, else from the user cache, else None.
-
-    Raises: DetectorUnavailable, if the file has another hash.
-    """
-    for folder in filter(None, (models_dir, cache_dir())):
-        path = folder / YUNET_FILE
-        # not is_file, which raises in a folder that this user may not read, such as the home of another one
-        if not os.access(path, os.F_OK):
-            continue
-        try:
-            actual = sha256_of(path)
-        except OSError as error:
-            raise DetectorUnavailable(f"detector yunet: cannot read {path} ({error.strerror})") from error
-        if actual != YUNET_SHA256:
-            raise DetectorUnavailable(
-                f"detector yunet: {path} has sha256 {actual[:12]}..., expected {YUNET_SHA256[:12]}.... The file is "
-                "damaged or another version: delete it and run `mien models pull`."
-            )
-        return path
-    return None
-
-
-def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s: float = TIMEOUT_S) -> Path:
-    """Download YuNet to `folder` (default: the user cache) unless it exists, atomically.
-
-    Raises: DownloadError.
-    """
-    import pooch  # importing it takes as long as the rest of a command
-
-    parent = folder or cache_dir()
-    if parent is None:
-        raise DownloadError("no folder for the file, because HOME is unset: give one with --to")
-    pooch.get_logger().setLevel(logging.WARNING)
-    url, loader = url or YUNET_URL, pooch.HTTPDownloader(timeout=timeout_s)
-    try:
-        path = Path(pooch.retrieve(url, f"sha256:{YUNET_SHA256}", YUNET_FILE, parent, downloader=loader))
-        path.chmod(0o644)  # a service may run as another user
-    except ValueError as error:
-        raise DownloadError(
-            f"{url} returned a file with another sha256 than {YUNET_SHA256[:12]}...: the page of a proxy, or another "
-            "version. Nothing was written."
-        ) from error
-    except OSError as error:  # the errors of requests are OSErrors, too
-        raise DownloadError(
-            f"cannot download {url} to {parent} ({error}). Copy {YUNET_FILE} from the OpenCV Zoo to a folder and set "
-            "MIEN_MODELS_DIR to it; until then, MIEN_DETECTOR=auto uses the built-in detector."
-        ) from error
-    return path
+def iou(a: Box, b: Box) -> float:
+    """Intersection over union of two boxes, 0 to 1."""
+    width = min(a.x + a.width, b.x + b.width) - max(a.x, b.x)
+    height = min(a.y + a.height, b.y + b.height) - max(a.y, b.y)
+    if width <= 0 or height <= 0:
+        return 0.0
+    common = width * height
+    return common / (a.width * a.height + b.width * b.height - common)

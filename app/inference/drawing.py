@@ -13,10 +13,9 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from mien.app.inference.face_text import percent
 from mien.app.inference.records import Face, Photo
 from mien.data.contract import Array
-from mien.data.contract.palette import Color, palette
+from mien.data.contract.labels import Color, palette
 
 Point = tuple[int, int]  # x, y, pixels
 Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels
@@ -126,6 +125,11 @@ def _rectangle(face: Face, scale: float) -> Rectangle:
 
 def _text(face: Face) -> str:
     return f"{face.label}{'?' if face.uncertain else ''} {percent(face.confidence)}"
+
+
+def percent(probability: float) -> str:
+    """Format a probability as a whole percentage, but never as certainty: 0.998 becomes `>99%`."""
+    return ">99%" if probability >= 0.995 else f"{probability:.0%}"
 
 
 def _font_sizes(area: tuple[int, int]) -> list[int]:

@@ -1,28 +1,102 @@
-"""The path of one photo: decode, detect, align, classify."""
+"""The path of one photo: decode, detect or take faces that the caller gives, align, classify.
 
+A box that a caller gives has no framing of its own: detectors, people and data sets draw it around the chin, the hair
+or the whole head. Therefore the detector looks for the landmarks of each face near its box, and the crop is cut by the
+box itself only where it finds none.
+"""
+
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
 
 from mien.app.errors import InvalidFace, InvalidRequest
-from mien.app.inference.boxes import detections_at, whole_face
-from mien.app.inference.classifier import Classifier
-from mien.app.inference.decode import Decoded, decode_image
-from mien.app.inference.detector import Detector, create_detector
-from mien.app.inference.records import NO_CROPS, Box, Detection, Face, Landmarks, Photo, with_ambiguity
-from mien.app.inference.search import is_tiled
+from mien.app.inference import guard
+from mien.app.inference.classifier import CPU, Classifier
+from mien.app.inference.detector import Detection, Detector, iou, is_tiled
+from mien.app.inference.detector_files import create_detector
+from mien.app.inference.records import NO_CROPS, Box, Face, Landmarks, Photo, Point
 from mien.app.settings import InferenceSettings
-from mien.data.contract import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
-from mien.data.contract.align import similarity
-from mien.data.contract.decode import Probe
-from mien.data.quality import VOTES_SOFTENING, measure, reasons_of, sharpness, soften
+from mien.data.contract import (
+    CROP_PX,
+    TEMPLATE_PX,
+    Array,
+    DegenerateLandmarks,
+    ImageTooLarge,
+    align,
+    fit,
+    roll_degrees,
+    similarity,
+)
+from mien.data.contract.pixels import Probe, decode_incomplete, formats, open_image, probe
+from mien.data.quality import VOTES_SOFTENING, measure, reasons_of, sharpness, soften, with_ambiguity
 
 # Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
 _MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX
+_HALVED: Final = 4  # pixels per pixel of a JPEG that is decoded at half size
+# Box that detectors draw around a face, in pixels of its crop: the mean of the medians of both, over 150 faces.
+_BOX_PX: Final = Box(11.0, -3.5, 89.5, 118.0)
+# The face of a box is searched in the box with this share of its size added on each side.
+_MARGIN: Final = 0.4
+_MIN_IOU: Final = 0.3  # Given and detected boxes may be drawn by different rules.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size.
+
+    notes: codes of `NOTES`.
+    """
+
+    image: Array
+    width: int
+    height: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def scale(self) -> float:
+        """Pixels of the photo per pixel of `image`: 1, 2, 4 or 8, the scales JPEG decoders support."""
+        return float(round(self.width / self.image.shape[1]))
+
+
+def decode_image(
+    payload: bytes, settings: InferenceSettings, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
+) -> Decoded:
+    """Decode one image, upright, within the limits of the settings.
+
+    Args:
+        payload: the file's bytes.
+        reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`, or if it has
+            up to four times as many pixels as the limit, as those of phones. Decoding a 12-megapixel photo takes ten
+            times as long as detecting its faces; at half size, a third of that.
+        admit: for an image of an untrusted sender: called with its format and size once `guard` has passed it; may
+            wait for memory.
+    Raises: ImageTooLarge, UnsupportedImage, DecodeError.
+    """
+    if len(payload) > settings.max_bytes:
+        raise ImageTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
+    scans = 0 if admit is None else guard.check_header(payload)
+    max_pixels = settings.max_pixels
+    accepted = formats() if admit is None else guard.uploaded_formats()
+    with open_image(payload, max_pixels * (1 if admit is None else _HALVED), accepted) as image:
+        # A JPEG of several scans is kept in memory at full size, even to decode it at half size.
+        if reduced and scans <= 1 and image.format in ("JPEG", "MPO"):
+            max_pixels *= _HALVED
+        size = probe(image, payload, max_pixels=max_pixels)
+        is_halved = size.width * size.height > settings.max_pixels
+        if admit is not None:
+            guard.check_cost(size, len(payload), scans, max_pixels=max_pixels)
+            admit(Probe(size.format, size.width // 2, size.height // 2) if is_halved else size)
+        reduced = reduced and (is_halved or not is_tiled(size.width, size.height, settings))
+        least_px = min(settings.detection_max_px, max(size.width, size.height) // (2 if is_halved else 1))
+        pixels, is_incomplete = decode_incomplete(
+            image, payload, max_pixels=max_pixels, reduce_to_px=least_px if reduced else None
+        )
+    return Decoded(pixels, size.width, size.height, ("incomplete",) if is_incomplete else ())
 
 
 class Labeler:
@@ -35,7 +109,13 @@ class Labeler:
     @classmethod
     def open(cls, settings: InferenceSettings) -> Self:
         """Open the detector and the model named in the settings. Raises: StartupError and subclasses, ArtifactError."""
-        return cls(create_detector(settings), Classifier(settings), settings)
+        classifier = Classifier(settings)
+        device = "cpu" if classifier.provider == CPU else settings.device
+        return cls(create_detector(settings, device), classifier, settings)
+
+    def reopened(self) -> Self:
+        """A copy with its own sessions on the CPU, for a forked process: nothing is read or verified again."""
+        return type(self)(self.detector.reopened(), self.classifier.reopened(), self.settings)
 
     def label(self, image: bytes | Array, *, threshold: float | None = None, **options: Any) -> Photo:
         """Label every face of one image. Arguments and errors: see `prepare` and `classify`."""
@@ -58,7 +138,7 @@ class Labeler:
             whole: the image is one face, brow to chin with a margin, of any size; nothing is detected. One of 112x112
                 pixels, such as a crop of `mien label`, is taken as it is.
             boxes: the faces, instead of detected ones; the result has one face for each, in this order. Boxes are in
-                pixels of the upright photo; a Detection has landmarks, too (`boxes.py`).
+                pixels of the upright photo; a Detection has landmarks, too.
             keep_pixels: keep the pixels in the result.
             admit: for the bytes of an untrusted sender: see `decode_image`.
         Raises: DecodeError and its subclasses; InvalidFace, for boxes that cannot be used, or a whole image of a
@@ -79,7 +159,7 @@ class Labeler:
                 detections = self._at_boxes(decoded.image, boxes)
             else:
                 detections, notes = self._detect(decoded)
-        smallest_px = min((face.box.short_side_px for face in detections), default=np.inf)
+        smallest_px = min((face.short_side_px for face in detections), default=np.inf)
         fits = decoded.width * decoded.height <= self.settings.max_pixels
         if decoded.scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * decoded.scale and fits:
             with timed(timings_ms, "decode"):
@@ -110,7 +190,7 @@ class Labeler:
     def _detect(self, decoded: Decoded) -> tuple[tuple[Detection, ...], tuple[str, ...]]:
         """Faces of at least `min_face_px`, at most `max_faces`, in pixels of the photo, largest first; and notes."""
         faces = [face.scaled(decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
-        faces = [face for face in faces if face.box.short_side_px >= self.settings.min_face_px]
+        faces = [face for face in faces if face.short_side_px >= self.settings.min_face_px]
         limit, size = self.settings.max_faces, (decoded.width, decoded.height)
         is_reduced = max(size) > 2 * self.settings.detection_max_px and not is_tiled(*size, self.settings)
         notes = {"max_faces": len(faces) > limit, "reduced_search": is_reduced}
@@ -119,7 +199,11 @@ class Labeler:
     def _at_boxes(self, image: Array, boxes: Sequence[Box | Detection]) -> tuple[Detection, ...]:
         if len(boxes) > self.settings.max_faces:
             raise InvalidRequest(f"boxes: {len(boxes):,}, at most {self.settings.max_faces:,} per image (max_faces)")
-        return detections_at(image, boxes, self.detector)
+        problems = {index: text for index, box in enumerate(boxes) if (text := _problem(box, image))}
+        if problems:
+            texts = [f"boxes[{index}]: {text}" for index, text in problems.items()]
+            raise InvalidFace("; ".join(texts[:5] + (["..."] if len(texts) > 5 else [])), tuple(problems))
+        return tuple(box if isinstance(box, Detection) else _at_box(image, box, self.detector) for box in boxes)
 
     def classify(self, photos: Sequence[Photo], *, threshold: float | None = None) -> list[Photo]:
         """Label the faces of prepared photos, in one call of the classifier.
@@ -168,7 +252,7 @@ class Labeler:
         confidence = probabilities[label]
         return Face(
             box=detection.box,
-            landmarks=Landmarks.of(points),
+            landmarks=Landmarks(*(Point(x, y) for x, y in points.tolist())),
             detection_score=min(max(float(detection.score), 0.0), 1.0),
             probabilities=probabilities,
             label=label,
@@ -183,14 +267,71 @@ class Labeler:
         )
 
 
-def _whole_face(image: Array) -> Detection:
-    height, width = image.shape[:2]
-    face = whole_face(image)
+def detection_of(landmarks_px: Array) -> Detection:
+    """A face from its five landmarks, (5, 2), with the box that a detector would draw; not finite without a face."""
+    points = np.asarray(landmarks_px, np.float32)
     try:
-        similarity(face.landmarks_px)
+        matrix = similarity(points)
+    except DegenerateLandmarks:
+        return Detection(Box(*[math.nan] * 4), points, 1.0)
+    scale = math.hypot(matrix[0, 0], matrix[1, 0])
+    center = np.linalg.solve(matrix[:, :2], np.array(_center(_BOX_PX)) - matrix[:, 2])
+    width, height = _BOX_PX.width / scale, _BOX_PX.height / scale
+    box = Box(float(center[0]) - width / 2, float(center[1]) - height / 2, width, height)
+    return Detection(box, points, 1.0)
+
+
+def _whole_face(image: Array) -> Detection:
+    """The face of an image that is one face, as `fit` frames it. Raises: InvalidFace."""
+    height, width = image.shape[:2]
+    scale = max(height, width) / CROP_PX
+    margin = (CROP_PX - np.array([width, height]) / scale) / 2
+    landmarks = ((np.array(TEMPLATE_PX) - margin) * scale).astype(np.float32)
+    try:
+        similarity(landmarks)
     except DegenerateLandmarks as error:
         raise InvalidFace(f"whole: image of {width}x{height} px, too small for a face") from error
-    return face
+    return Detection(Box(0.0, 0.0, float(width), float(height)), landmarks, 1.0)
+
+
+def _problem(face: Box | Detection, image: Array) -> str:
+    """Why a face cannot be used; empty if it can."""
+    box = face.box if isinstance(face, Detection) else face
+    height, width = image.shape[:2]
+    values = ", ".join(f"{value:g}" for value in box)
+    if isinstance(face, Detection):
+        try:
+            similarity(face.landmarks_px)
+        except DegenerateLandmarks as error:
+            return str(error)
+    if not all(map(math.isfinite, box)):
+        return f"{values} has a value that is not finite; expected x, y, width and height in pixels"
+    if min(box.width, box.height) < 1:
+        return f"{values} is less than a pixel wide or high; expected x, y, width and height in pixels"
+    if min(box.x + box.width, width) <= max(box.x, 0) or min(box.y + box.height, height) <= max(box.y, 0):
+        return f"{values} is outside the image of {width}x{height} px"
+    if max(box.width, box.height) > 3 * max(width, height):
+        return f"{values} is more than three times as large as the image of {width}x{height} px"
+    return ""
+
+
+def _at_box(image: Array, box: Box, detector: Detector) -> Detection:
+    """The face that is detected near a box, with the box as it was given; else one that the box itself frames."""
+    x, y, width, height = box
+    left, top = max(0, math.floor(x - _MARGIN * width)), max(0, math.floor(y - _MARGIN * height))
+    right, bottom = math.ceil(x + (1 + _MARGIN) * width), math.ceil(y + (1 + _MARGIN) * height)
+    near = np.ascontiguousarray(image[top:bottom, left:right])
+    moved = Box(x - left, y - top, width, height)
+    nearest = max(detector.detect(near), key=lambda face: iou(face.box, moved), default=None)
+    if nearest is not None and iou(nearest.box, moved) >= _MIN_IOU:
+        return Detection(box, nearest.landmarks_px + np.array([left, top], np.float32), nearest.score)
+    scale = math.sqrt(width * height / (_BOX_PX.width * _BOX_PX.height))
+    landmarks = np.array(_center(box)) + (np.array(TEMPLATE_PX) - _center(_BOX_PX)) * scale
+    return Detection(box, landmarks.astype(np.float32), 0.0)
+
+
+def _center(box: Box) -> tuple[float, float]:
+    return box.x + box.width / 2, box.y + box.height / 2
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Records on the way of a photo: detections, the photo, and its labeled faces.
+"""Records of a photo and of its labeled faces.
 
 `Face` is what REST returns, what the journal of a run stores and what tables are made of.
 """
@@ -8,7 +8,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import numpy as np
 from PIL import Image
@@ -16,7 +16,10 @@ from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from mien.data.contract import CROP_PX, EIGHT_LABELS, LANDMARKS, Array
-from mien.data.quality import AMBIGUOUS_BELOW, head_pose
+from mien.data.quality import Reason, head_pose
+
+if TYPE_CHECKING:
+    from mien.app.inference.detector import Detection
 
 # Notes about a photo whose labels are valid, by their stable code
 NOTES: Final = {
@@ -43,7 +46,6 @@ Share = Annotated[float, _rounded(6, ge=0, le=1)]
 Label = Annotated[
     str, Field(description=f"{', '.join(EIGHT_LABELS)}, or a class of a model of your own", examples=[EIGHT_LABELS[3]])
 ]
-Reason = Literal["small", "blurred", "turned", "dark", "covered", "ambiguous"]
 ImageType = Literal["image/png", "image/jpeg"]
 
 
@@ -58,11 +60,6 @@ class Box:
 
     def __iter__(self) -> Iterator[float]:
         yield from (self.x, self.y, self.width, self.height)
-
-    @property
-    def short_side_px(self) -> float:
-        """The shorter side."""
-        return min(self.width, self.height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,28 +191,6 @@ def uncertainty(probabilities: Sequence[float]) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Detection:
-    """One detected face.
-
-    landmarks_px: (5, 2) float32, x then y: image-left eye, image-right eye, nose, image-left mouth corner,
-        image-right mouth corner. "Image-left" refers to an upright head: in an upside-down face, this eye is on
-        the right.
-    score: confidence of the detector, 0 to 1; not comparable between detectors. 1 for a face that was given with
-        its landmarks, 0 for a given box in which the detector found none.
-    """
-
-    box: Box
-    landmarks_px: Array
-    score: float
-
-    def scaled(self, scale_x: float, scale_y: float) -> "Detection":
-        """The face in an image that is `scale_x` times as wide and `scale_y` times as high."""
-        x, y, width, height = self.box
-        landmarks = (self.landmarks_px * np.array([scale_x, scale_y])).astype(np.float32)
-        return Detection(Box(x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, self.score)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Photo:
     """A photo whose faces are detected and aligned, and then labeled.
 
@@ -232,17 +207,10 @@ class Photo:
 
     width: int
     height: int
-    detections: tuple[Detection, ...] = ()
+    detections: tuple["Detection", ...] = ()
     crops: Array = dataclasses.field(default_factory=lambda: NO_CROPS)
     faces: tuple[Face, ...] = ()
     pixels: Array | None = None
     timings_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     icc_profile: bytes = b""
-
-
-def with_ambiguity(reasons: Sequence[str], probabilities: dict[str, float]) -> tuple[Reason, ...]:
-    """The reasons with `ambiguous` if no expression is clearly the most probable, else without."""
-    *_, second, first = sorted(probabilities.values())
-    others = tuple(cast("Reason", reason) for reason in reasons if reason != "ambiguous")
-    return (*others, "ambiguous") if first < AMBIGUOUS_BELOW * second else others

@@ -29,7 +29,7 @@ from mien.app.inference.classifier import CPU
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
 from mien.app.inference.records import Photo
-from mien.app.inference.tracking import Tracker, TrackingRules
+from mien.app.inference.tracker import Tracker, TrackingRules
 from mien.app.labeling.copies import (
     ANNOTATED,
     CROPS,
@@ -59,7 +59,7 @@ from mien.app.settings import InferenceSettings
 from mien.app.video.reader import Sample, batches_ahead, samples
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
-from mien.data.contract.decode import icc_profile
+from mien.data.contract.pixels import icc_profile
 from mien.data.errors import MienError
 
 Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 
 from mien.app.errors import LabelingError, NoInput
-from mien.app.inference.decode import decode_pixels
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.store import check_store, download, is_web, objects
 from mien.app.video.reader import Skipped, Video, VideoError, VideoFrame
-from mien.data.contract import Array, DecodeError, EmptyImage, ImageTooLarge, UnsupportedImage
+from mien.data.contract import Array, DecodeError, EmptyImage, ImageTooLarge, UnsupportedImage, decode
 from mien.data.errors import MienError
 
 if TYPE_CHECKING:
@@ -525,7 +524,7 @@ class Sources(ExitStack):
         if image.frame is not None:
             return self._frame(image.path, image.frame), self._sha256
         payload = read_file(image.path, MAX_BYTES)
-        return decode_pixels(payload, MAX_PIXELS), hashlib.sha256(payload).hexdigest()
+        return decode(payload, max_pixels=MAX_PIXELS, incomplete=True), hashlib.sha256(payload).hexdigest()
 
     def _frame(self, source: bytes, number: int) -> Array:
         if self._path != source or self._next_frame > number:

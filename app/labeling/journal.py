@@ -25,8 +25,8 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from mien.app.errors import InputsGone, LabelingError, NoJournal, OutputRefused
+from mien.app.inference.detector import iou
 from mien.app.inference.records import Box, Face
-from mien.app.inference.search import iou
 from mien.app.labeling.copies import THUMBS, damaged, foreign, image_paths, remove_frames, remove_images
 from mien.app.labeling.inputs import (
     CORRECTIONS,

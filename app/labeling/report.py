@@ -20,13 +20,12 @@ from urllib.parse import quote
 import numpy as np
 
 from mien import app
-from mien.app.inference.face_text import agreement_text
 from mien.app.inference.records import Face
 from mien.app.labeling.copies import annotated_path, open_output
 from mien.app.labeling.inputs import is_url
 from mien.app.labeling.journal import NOT_A_FACE, Correction, Journal, Result
 from mien.data.contract import Array
-from mien.data.contract.palette import hex_color
+from mien.data.contract.labels import hex_color
 from mien.data.quality import REASONS
 
 PER_LABEL: Final = 600
@@ -105,6 +104,11 @@ def _least_certain(journal: Journal) -> list[dict[str, Any]]:
         card(journal, image, face, correction, thumb=_thumb(journal, image, face))
         for _, _, image, face, correction in shown
     ]
+
+
+def agreement_text(face: Face) -> str:
+    """Format the agreement of a face: `about 6 of 10 people would say sadness`; empty if the model cannot tell."""
+    return "" if face.agreement is None else f"about {round(10 * face.agreement)} of 10 people would say {face.label}"
 
 
 def card(journal: Journal, image: Result, face: Face, correction: Correction | None, *, thumb: str) -> dict[str, Any]:

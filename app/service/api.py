@@ -29,11 +29,11 @@ from mien.app import VERSION
 from mien.app.cpu_count import cores
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout, problem
 from mien.app.inference.classifier import CPU, Classifier, cuda_unavailable_reason, gpu_unavailable_reason
-from mien.app.inference.decode import PixelBudget, memory_px, uploaded_formats
 from mien.app.inference.drawing import annotate, overlay, reduced
-from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
+from mien.app.inference.guard import PixelBudget, memory_px, uploaded_formats
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import NOTES, Box, Explanation, Face, ImageData, Label, Photo
+from mien.app.service.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.service.keys import DESCRIBED, check_key
 from mien.app.service.limits import Admission, Reservation
 from mien.app.service.metrics import Metrics

@@ -39,7 +39,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mien.app import VERSION
 from mien.app.access import LOCAL_HOSTS, OwnPages
 from mien.app.errors import InvalidRequest, SettingsError, named_problem, problem
-from mien.app.inference.detector import YUNET_FILE, detector_name
+from mien.app.inference.detector_files import YUNET_FILE, detector_name
 from mien.app.inference.labeler import Labeler
 from mien.app.service import api, page, stream
 from mien.app.service.api import Service, describe_limits

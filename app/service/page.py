@@ -1,7 +1,7 @@
 """`/`: the page with live camera and photos, its files below `/page`, and the page as a folder of static files.
 
 The scripts of the page are modules in `app/static/page/`; browsers get them as one file, `page.js`. The page contains
-the labels, thresholds and rules of the program (app/inference/in_browser.py). If ONNX Runtime Web has been fetched into
+the labels, thresholds and rules of the program (app/service/in_browser.py). If ONNX Runtime Web has been fetched into
 `RUNTIME`, `/page/models/` has the graphs to label in the browser without sending a picture.
 """
 
@@ -22,8 +22,8 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from mien.app.errors import StartupError
-from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.service.api import CARD_NAME, Service, TheService
+from mien.app.service.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.settings import Settings
 from mien.models.manifest import artifact_dir
 

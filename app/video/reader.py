@@ -24,7 +24,7 @@ from av.container import InputContainer
 from av.sidedata.sidedata import Type as SideData
 from av.stream import Disposition
 
-from mien.app.inference.tracking import CUT_CHANGE
+from mien.app.inference.tracker import CUT_CHANGE
 from mien.data.contract import Array, EmptyImage
 from mien.data.errors import MienError
 

@@ -1,1 +1,1 @@
-"""Face detector: decoding of its outputs, and manifest."""
+"""Face detector: its manifest."""

@@ -5,7 +5,6 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from mien.models.detector.decode import STRIDES
 from mien.models.manifest import (
     ARTIFACTS_DIR,
     GraphFile,
@@ -16,6 +15,9 @@ from mien.models.manifest import (
 )
 from mien.models.strict import StrictModel
 
+STRIDES: Final = (8, 16, 32)
+KINDS: Final = ("cls", "obj", "bbox", "kps")
+OUTPUTS: Final = tuple(f"{kind}_{stride}" for kind in KINDS for stride in STRIDES)
 POINTER: Final = "DEFAULT_DETECTOR"
 LANDMARKS: Final = ("image-left eye", "image-right eye", "nose", "image-left mouth corner", "image-right mouth corner")
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from mien.app.cli import app
 from mien.app.cli.training import COMMANDS
-from mien.app.inference import detector
+from mien.app.inference import detector_files
 from tests.support import ROOT, output_of, tiny_artifact
 
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
@@ -53,7 +53,7 @@ print("loaded:", [name for name in {heavy} if name in sys.modules])
     ("environment", "message"),
     [
         ({}, "model.fp32.onnx has sha256"),
-        ({"MIEN_DETECTOR": None, "MIEN_MODELS_DIR": "."}, f"{detector.YUNET_FILE} has sha256"),
+        ({"MIEN_DETECTOR": None, "MIEN_MODELS_DIR": "."}, f"{detector_files.YUNET_FILE} has sha256"),
     ],
 )
 def test_doctor_reports_what_cannot_be_served(
@@ -61,7 +61,7 @@ def test_doctor_reports_what_cannot_be_served(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tiny_artifact(tmp_path / "tiny.test")
-    (tmp_path / detector.YUNET_FILE).write_bytes(b"not the network")
+    (tmp_path / detector_files.YUNET_FILE).write_bytes(b"not the network")
     command, embedded = ("doctor", "--model", "tiny.test", "--device", "cpu"), {"MIEN_DETECTOR": "builtin"}
     assert mien(*command, **embedded).exit_code == 0
     if not environment:
@@ -119,9 +119,9 @@ def test_without_a_network_the_detector_in_the_clone_is_named_within_three_secon
 ) -> None:
     get = Mock(side_effect=requests.ConnectTimeout("no response"))
     monkeypatch.setattr(requests, "get", get)
-    monkeypatch.setattr(detector, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(detector_files, "cache_dir", lambda: tmp_path / "cache")
     done = mien("models", "pull", "--optional", MIEN_MODELS_DIR=None)
     (line,) = done.output.splitlines()
     assert (done.exit_code, line.startswith("Detector: "), "yunet" in line.split()[1]) == (0, True, False)
-    assert (get.call_args.args, get.call_args.kwargs["timeout"]) == ((detector.YUNET_URL,), 3.0)
+    assert (get.call_args.args, get.call_args.kwargs["timeout"]) == ((detector_files.YUNET_URL,), 3.0)
     assert mien("models", "pull", MIEN_MODELS_DIR=None).exit_code == 1

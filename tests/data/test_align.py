@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from mien.data.contract import CROP_PX, Array, DegenerateLandmarks, align, fit
-from mien.data.contract.align import TEMPLATE_PX
+from mien.data.contract import CROP_PX, TEMPLATE_PX, Array, DegenerateLandmarks, align, fit
 from tests.support import grating, template_landmarks
 
 

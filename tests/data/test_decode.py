@@ -1,6 +1,5 @@
 """Decoding of all supported formats to upright RGB pixels, and of damaged files."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 from PIL import Image
 
 from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode
-from mien.data.contract.decode import MAX_PIXELS, Probe, open_image, probe
+from mien.data.contract import pixels as module
+from mien.data.contract.pixels import MAX_PIXELS, Probe, open_image, probe
 from tests.support import encoded
 from tests.support.hostile import png, png_chunk
 
@@ -174,8 +174,7 @@ def test_a_truncated_file_is_an_error_at_every_length(kind: str) -> None:
 
 
 def test_other_formats_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["mien.data.contract.decode"]  # the function of the same name hides it
-    monkeypatch.setattr(module, "formats", lambda: module.FORMATS)  # type: ignore[attr-defined]
+    monkeypatch.setattr(module, "formats", lambda: module.FORMATS)
     for payload, message in (
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "JPEG, PNG, WEBP, BMP, GIF, TIFF"),
         (b"\0" * 1000, "JPEG, PNG"),

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import softmax as scipy_softmax
 
-from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label, softmax
+from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
+from mien.data.quality import softmax
 
 SPELLINGS = {
     "happiness": ("happy", "4_happy", "04-Happy"), "sadness": ("Sad faces",), "anger": ("angry",),

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.detector import create_detector
+from mien.app.inference.detector_files import create_detector
 from mien.app.settings import load_settings
 from mien.data import quality
 from mien.data.contract import Array, align, decode

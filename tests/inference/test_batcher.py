@@ -43,7 +43,7 @@ class Callers:
 
     def __init__(self) -> None:
         self.network = Marked()
-        self.batcher = Batcher(self.network, max_faces=8)
+        self.batcher = Batcher(self.network, max_items=8)
         self._pool = ThreadPoolExecutor(16)
         self.network.gate.clear()
         self._first = self._pool.submit(self.batcher, marks(0))
@@ -87,7 +87,7 @@ def test_thousands_of_shuffled_calls_of_many_threads_get_their_own_rows() -> Non
     crops, network = marks(*range(64)), Marked()
     shuffled = random.Random(1)  # noqa: S311  # a test repeats itself
     wanted = [shuffled.choices(range(64), k=shuffled.choice((1, 1, 1, 2, 3, 9))) for _ in range(2000)]
-    batcher = Batcher(network, max_faces=32)
+    batcher = Batcher(network, max_items=32)
     with ThreadPoolExecutor(24) as pool:
         results = list(pool.map(lambda values: batcher(crops[values])[:, 0].tolist(), wanted))
     assert results == wanted

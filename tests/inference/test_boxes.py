@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from mien.app.errors import InvalidFace, InvalidRequest
+from mien.app.inference.detector import Detection
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Box, Detection
+from mien.app.inference.records import Box
 from mien.app.settings import InferenceSettings
-from mien.data.contract import Array, align, decode, fit
-from mien.data.contract.align import TEMPLATE_PX
+from mien.data.contract import TEMPLATE_PX, Array, align, decode, fit
 from tests.support import gradient_image, sample_photo
 
 

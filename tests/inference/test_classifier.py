@@ -91,7 +91,7 @@ def test_a_gpu_without_memory_for_a_size_runs_smaller_batches(
     monkeypatch.setattr(classifier_module, "open_session", open_as_gpu)
     on_gpu = opened(artifact, device="cuda", precision="fp32")
     assert (on_gpu.max_batch, len(on_gpu.classify(random_crops(40)))) == (32, 40)
-    assert "at most 32 faces per inference: device cuda: the model does not run (out of memory)" in caplog.text
+    assert "at most 32 inputs per inference: device cuda: the model does not run (out of memory)" in caplog.text
 
 
 def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from mien.app.errors import SettingsError
-from mien.app.inference import detector as detector_module
-from mien.app.inference.detector import YUNET_FILE, Detector, create_detector
-from mien.app.inference.records import Detection
+from mien.app.inference import detector_files as detector_module
+from mien.app.inference.detector import NMS_IOU, TOP_K, Detection, Detector
+from mien.app.inference.detector_files import YUNET_FILE, create_detector
 from mien.app.settings import load_settings
 from mien.data.contract import Array, decode, roll_degrees
-from mien.models.detector.decode import NMS_IOU, TOP_K
 from tests.support import folder_from_environment, gradient_image, sample_photo
 
 ROTATIONS = {cv2.ROTATE_90_CLOCKWISE: 90, cv2.ROTATE_180: 180, cv2.ROTATE_90_COUNTERCLOCKWISE: -90}

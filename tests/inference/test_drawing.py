@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from mien.app.inference.drawing import annotate, overlay
-from mien.app.inference.face_text import percent
+from mien.app.inference.drawing import annotate, overlay, percent
 from mien.app.inference.records import Photo
-from mien.data.contract.palette import COLORS
+from mien.data.contract.labels import COLORS
 from tests.support import labeled_face
 
 

@@ -8,11 +8,12 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from mien.app.inference import decode as module
-from mien.app.inference.decode import MAX_SCANS, PixelBudget, decode_image
+from mien.app.inference import guard
+from mien.app.inference.guard import MAX_SCANS, PixelBudget
+from mien.app.inference.labeler import decode_image
 from mien.app.settings import InferenceSettings
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, decode
-from mien.data.contract.decode import Probe
+from mien.data.contract.pixels import Probe
 from tests.support import encoded, gradient_image
 from tests.support.hostile import METADATA, flooded, with_scans
 
@@ -60,7 +61,7 @@ def test_a_jpeg_with_too_many_scans_is_rejected(monkeypatch: pytest.MonkeyPatch)
     for rejected in (photo, disguised):
         with pytest.raises(DecodeError, match=f"JPEG with {MAX_SCANS + 1} scans"):
             check(rejected)
-    monkeypatch.setattr(module, "MAX_SCAN_PIXELS", 50 * 64 * 64)  # they also count by the pixels they pass over
+    monkeypatch.setattr(guard, "MAX_SCAN_PIXELS", 50 * 64 * 64)  # they also count by the pixels they pass over
     assert pixels(with_scans(50)) == 64 * 64
     with pytest.raises(DecodeError, match="with 51 scans at 64x64 px"):
         check(with_scans(51))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mien.app.inference.in_browser import browser_pipeline
+from mien.app.service.in_browser import browser_pipeline
 from mien.app.settings import Settings
 from tests.support import tiny_artifact
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from mien.app.inference.classifier import Classifier
+from mien.app.inference.detector import Detection
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Detection, Face
+from mien.app.inference.records import Face
 from mien.app.settings import load_settings
 from mien.data import contract
 from mien.data.contract import Array

@@ -8,10 +8,12 @@ import cv2
 import numpy as np
 import pytest
 
+from mien.app.inference.detector import Detection
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Box, Detection, Photo
+from mien.app.inference.records import Box, Photo
 from mien.app.settings import load_settings
-from mien.data.contract import LABELS, Array, decode, softmax
+from mien.data.contract import LABELS, Array, decode
+from mien.data.quality import softmax
 from mien.models.manifest import artifact_dir, load_artifact, read_report, scores_of
 from mien.training.config import DataSource
 from mien.training.data import read_split

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.records import Box, Detection
-from mien.app.inference.search import COMPARED_PX, find_faces, largest_first, plausible
+from mien.app.inference.detector import COMPARED_PX, Detection, find_faces, largest_first, plausible
+from mien.app.inference.records import Box
 from mien.app.settings import Settings
 from mien.data.contract import Array, roll_degrees
 

@@ -21,7 +21,7 @@ from mien.app.inference.classifier import (
     cuda_unavailable_reason,
     open_session,
 )
-from mien.app.inference.detector import create_detector
+from mien.app.inference.detector_files import create_detector
 from mien.app.settings import load_settings
 from mien.data.atomic import write_atomic
 from tests.support import random_crops, tiny_graph

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from mien.app.inference.records import Face
-from mien.app.inference.tracking import Tracker, TrackingRules, assign
+from mien.app.inference.tracker import Tracker, TrackingRules, assign
 from mien.data.contract import CROP_PX, Array
 from tests.support import labeled_face
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mien.app.errors import DetectorUnavailable, DownloadError
-from mien.app.inference import detector
-from mien.app.inference.detector import YUNET_FILE, fetch_yunet, find_yunet
+from mien.app.inference import detector_files
+from mien.app.inference.detector_files import YUNET_FILE, fetch_yunet, find_yunet
 
 GOOD = b"stands for the published network"
 
@@ -19,8 +19,8 @@ GOOD = b"stands for the published network"
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty user cache; the pinned hash is that of `GOOD`."""
-    monkeypatch.setattr(detector, "YUNET_SHA256", hashlib.sha256(GOOD).hexdigest())
-    monkeypatch.setattr(detector, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(detector_files, "YUNET_SHA256", hashlib.sha256(GOOD).hexdigest())
+    monkeypatch.setattr(detector_files, "cache_dir", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from mien.app.cli import app
 from mien.app.errors import NoJournal
-from mien.app.inference.detector import create_detector
+from mien.app.inference.detector_files import create_detector
 from mien.app.labeling.journal import open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.review.server import create_review_app

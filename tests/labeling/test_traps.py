@@ -12,7 +12,7 @@ from PIL import Image
 
 from mien.app.labeling.executors import Here
 from mien.data.contract import decode
-from mien.data.contract.decode import formats
+from mien.data.contract.pixels import formats
 from tests.labeling.conftest import Mien, resize
 from tests.support import encoded, sample_photo
 from tests.support.albums import by_file, face_photo, write_video

@@ -9,9 +9,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from mien.models.detector.decode import OUTPUTS, SCORE_THRESHOLD, STRIDES, to_blob
-from mien.models.detector.manifest import default_detector_dir, load_detector
-from mien.models.detector.yunet import dynamic_graph
+from mien.app.inference.detector import SCORE_THRESHOLD, to_blob
+from mien.app.inference.detector_files import dynamic_graph
+from mien.models.detector.manifest import OUTPUTS, STRIDES, default_detector_dir, load_detector
 from mien.models.manifest import ArtifactError
 from tests.support import folder_from_environment, sample_photo, tiny_artifact
 
@@ -31,7 +31,7 @@ def test_a_damaged_file_and_a_missing_or_foreign_manifest_are_named(tmp_path: Pa
 def test_boxes_are_computed_only_of_grids_with_a_score_of_the_threshold() -> None:
     graph = default_detector_dir() / "model.onnx"
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
-    feed = {"input": to_blob(cv2.resize(cv2.imread(str(sample_photo())), (320, 320)))}
+    feed = {"input": to_blob(cv2.resize(cv2.imread(str(sample_photo())), (320, 320)), (320, 320))}
     every, some = (
         dict(zip(OUTPUTS, session.run(list(OUTPUTS), feed | chosen), strict=True))
         for chosen in ({}, {SCORE_THRESHOLD: np.array(0.8, np.float32)})
@@ -53,7 +53,7 @@ def test_only_the_declared_sizes_of_the_published_file_change() -> None:
     path = folder_from_environment("MIEN_MODELS_DIR") / "face_detection_yunet_2023mar.onnx"
     before, after = onnx.load(path), onnx.load_from_string(dynamic_graph(path))
     onnx.checker.check_model(after)
-    assert _sizes(after) == {0, 1, 3, 4, 10, 16, 32, 64}
+    assert _sizes(after) == {0, 3, 4, 10, 16, 32, 64}
     assert list(after.graph.node) == list(before.graph.node)
     assert list(after.graph.initializer) == list(before.graph.initializer)
     assert after.opset_import == before.opset_import

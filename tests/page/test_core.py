@@ -17,15 +17,15 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from mien.app.inference.detector import decode_grids
 from mien.app.inference.records import Face
-from mien.app.inference.tracking import Tracker, descriptor
+from mien.app.inference.tracker import Tracker, descriptor
 from mien.app.service.app import create_app
 from mien.app.settings import Settings
 from mien.app.video.reader import Cuts
-from mien.data.contract import CROP_PX, LABELS, Array, DegenerateLandmarks, align
-from mien.data.contract.align import TEMPLATE_PX, similarity
+from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, DegenerateLandmarks, align, similarity
 from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW, measure, soften
-from mien.models.detector import decode
+from mien.models.detector.manifest import OUTPUTS, STRIDES
 from tests.support import (
     ROOT,
     drawn_agreement,
@@ -186,12 +186,12 @@ def decoded() -> dict[str, Any]:
     random = np.random.default_rng(5)
     across, down = 160, 96
     grids = {}
-    for stride in decode.STRIDES:
+    for stride in STRIDES:
         cells = (across // stride) * (down // stride)
         for kind, values in (("cls", 1), ("obj", 1), ("bbox", 4), ("kps", 10)):
             grids[f"{kind}_{stride}"] = random.normal(0.4, 0.5, (1, cells, values)).astype(np.float32)
         grids[f"bbox_{stride}"][..., 2:] += 0.5
-    rows = decode.decode_grids(grids, cells_across=across // np.array(decode.STRIDES), threshold=0.7)
+    rows = decode_grids([grids[name][0] for name in OUTPUTS], width=across, threshold=0.7)
     assert 10 < len(rows) < 100
     flat = {name: values.ravel().tolist() for name, values in grids.items()}
     return {"across": across, "threshold": 0.7, "grids": flat, "rows": rows.tolist()}

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.in_browser import browser_pipeline
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.tracking import descriptor
+from mien.app.inference.tracker import descriptor
+from mien.app.service.in_browser import browser_pipeline
 from mien.app.settings import Settings
 from mien.data.contract import Array, align, decode
 from mien.models.manifest import artifact_dir

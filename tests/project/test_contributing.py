@@ -30,7 +30,7 @@ def test_every_kind_of_addition_has_an_example_that_runs(tmp_path: Path) -> None
     assert [sample.label for sample in reader.samples("train")] == ["happiness", "sadness"]
     assert reader.crop(reader.samples("train")[0]).shape == (112, 112, 3)
 
-    (face,) = added["detector"]["create"](Settings()).detect(image)
+    (face,) = added["detector"]["create"](Settings(), "cpu").detect(image)
     assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 3
 
     logits, targets = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.eye(2)

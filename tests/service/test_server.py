@@ -9,7 +9,7 @@ import pytest
 
 from mien.app.cli.serve import serve
 from mien.app.errors import SettingsError
-from mien.app.inference import detector
+from mien.app.inference import detector_files
 from mien.app.service import app as server
 from mien.app.settings import Settings, load_settings
 from tests.support import environment_of
@@ -72,7 +72,7 @@ def test_options_of_the_command_line_reach_worker_processes(
 def test_a_folder_without_yunet_is_a_warning_of_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(detector, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(detector_files, "cache_dir", lambda: tmp_path)
     server.run(Settings(models_dir=tmp_path, port=0))
     (warning,) = (record.message for record in caplog.records if record.levelname == "WARNING")
     assert str(tmp_path) in warning

@@ -17,8 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from mien.app.inference.records import Box, Face, Landmarks
-from mien.data.contract import CROP_PX, LABELS, Array, contract_id
-from mien.data.contract.align import TEMPLATE_PX
+from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, contract_id
 from mien.models.manifest import (
     Agreement,
     GraphFile,

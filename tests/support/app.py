@@ -14,8 +14,9 @@ from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketTestSession
 
 from mien.app.inference.classifier import Classifier
+from mien.app.inference.detector import Detection
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Box, Detection
+from mien.app.inference.records import Box
 from mien.app.service.app import create_app
 from mien.app.settings import Settings
 from mien.data.contract import Array

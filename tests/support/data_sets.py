@@ -13,8 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from mien.data.contract import LABELS, LANDMARKS, Array
-from mien.data.contract.align import TEMPLATE_PX
+from mien.data.contract import LABELS, LANDMARKS, TEMPLATE_PX, Array
 
 # mouth curve (up is positive), mouth opening, brow tilt (inner ends up is positive), eye opening
 _EXPRESSIONS = {

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from mien.app.inference.in_browser import browser_pipeline
 from mien.app.service.app import create_app
+from mien.app.service.in_browser import browser_pipeline
 from mien.app.settings import InferenceSettings, Settings
 from mien.data.contract import EIGHT_LABELS, LABELS
-from mien.data.contract.palette import COLORS
+from mien.data.contract.labels import COLORS
 from mien.data.errors import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact, scores_of
 from mien.training.cli import main

@@ -11,9 +11,9 @@ import onnxruntime
 import pytest
 from PIL import Image, ImageOps
 
+from mien.app.inference.detector import iou
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Face
-from mien.app.inference.search import iou
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array
 from mien.models.detector.manifest import default_detector_dir, load_detector

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mien.data.contract import LABELS, Array, softmax
+from mien.data.contract import LABELS, Array
 from mien.data.errors import MienError
+from mien.data.quality import softmax
 from mien.data.readers.folders import Folders
 from mien.models.manifest import Relevance, load_artifact, read_report, sha256_of, write_manifest
 from mien.models.network import select_head

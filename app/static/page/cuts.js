@@ -1,4 +1,4 @@
-// Cuts of a video, by the mean change of hue, saturation and value from one frame to the next (app/inference/video.py).
+// Cuts of a video, by the mean change of hue, saturation and value from one frame to the next (app/video/reader.py).
 
 import { facts } from "./labels.js";
 

@@ -1,5 +1,5 @@
 // People of a stream: faces matched from frame to frame, probabilities smoothed over time, and a label that does not
-// flicker. The rules are those of app/inference/tracking.py, which explains them; their numbers are in facts.json. The page adds two,
+// flicker. The rules are those of app/inference/tracker.py, which explains them; their numbers are in facts.json. The page adds two,
 // as somebody watches: who comes after the first people gets a number after `newPersonS`, because false detections are brief and a face that comes
 // out from behind another one can turn out to be a known person; and `uncertain` changes at most once in `holdS`.
 

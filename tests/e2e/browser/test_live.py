@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import BrowserType, Page, Route
 
 from mien.data.contract import LABELS, decode
-from mien.data.contract.palette import COLORS
+from mien.data.contract.labels import COLORS
 from mien.models.manifest import artifact_dir, load_artifact
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, pass_ms, pass_until, person, show, start_scene

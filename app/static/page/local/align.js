@@ -1,4 +1,4 @@
-// The crop of a face: data/contract/align.py in the browser.
+// The crop of a face: data/contract/pixels.py in the browser.
 
 import { cut, reduce, sample } from "./pixels.js";
 

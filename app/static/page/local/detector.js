@@ -1,4 +1,4 @@
-// The outputs of a face network as faces: models/detector/decode.py in the browser.
+// The outputs of a face network as faces: app/inference/detector.py in the browser.
 
 /** (1, 3, H', W') float32: BGR, 0 to 255, padded at the right and below to whole cells. */
 export function toBlob({ width, height, data }, gridPx) {

@@ -1,4 +1,4 @@
-// Faces at several sizes and rotations of an image, merged: app/inference/search.py in the browser.
+// Faces at several sizes and rotations of an image, merged: app/inference/detector.py in the browser.
 // `rows(picture)` runs the network; a face is {box: [x, y, width, height], points: [[x, y], ...], score}.
 
 import { similarity } from "./align.js";

@@ -1,10 +1,9 @@
-"""Decoding within a deployment's limits: the first stage of serving, bytes to (H, W, 3) uint8 RGB.
+"""Guard against images of untrusted senders that are built to exhaust memory or time.
 
-Images of untrusted senders pass a guard against those built to exhaust memory or time: `check_header` before they are
-opened, `check_cost` before they are decoded. A pixel limit that admits large photos also admits tiny files that unpack
-to the same size: a 6 kB PNG of 7000x7000 black pixels takes 525 MB to decode. Therefore, large images need a minimum
-number of bytes per pixel, and the number of pixels that all threads decode at the same time is limited. Parsers of
-metadata are bounded by `data.contract.decode`.
+`check_header` runs before an image is opened, `check_cost` before it is decoded. A pixel limit that admits large photos
+also admits tiny files that unpack to the same size: a 6 kB PNG of 7000x7000 black pixels takes 525 MB to decode.
+Therefore, large images need a minimum number of bytes per pixel, and the number of pixels that all threads decode at
+the same time is limited. Parsers of metadata are bounded by `data.contract.pixels`.
 """
 
 import re
@@ -12,16 +11,10 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-from PIL import Image
-
-from mien.app.inference.search import is_tiled
-from mien.app.settings import InferenceSettings
-from mien.data.contract import Array, DecodeError, ImageTooLarge, decode
-from mien.data.contract.decode import BROKEN, Probe, formats, open_image, probe, tiff_entries, upright_rgb
+from mien.data.contract import DecodeError, ImageTooLarge
+from mien.data.contract.pixels import Probe, formats, tiff_entries
 
 # Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
 SMALL_PX: Final = 5_000_000
@@ -32,116 +25,27 @@ MAX_SCANS: Final = 100
 MAX_SCAN_PIXELS: Final = 1_000_000_000
 # Pillow unpacks all rational numbers of the tags that it needs, and EXIF that is spread over several segments.
 MAX_RATIONALS: Final = 10_000
-_RATIONALS: Final = (5, 10)  # The types RATIONAL and SRATIONAL of a tag
+_RATIONALS: Final = (5, 10)  # types of a tag: RATIONAL and SRATIONAL
 _MAX_EXIF_BYTES: Final = 1_000_000
-_MAX_SEGMENTS: Final = 20_000  # extended XMP takes hundreds
+_MAX_SEGMENTS: Final = 20_000  # Extended XMP takes hundreds.
 _MAX_PADDING: Final = 65_536  # Photos have no bytes between their segments.
 
 # Memory per pixel while an image is decoded, in units of the 10 bytes that JPEG, PNG, GIF, BMP and TIFF take at most:
 # WebP takes 16 bytes, AVIF and HEIF 12 with transparency, as progressive JPEG in CMYK.
 _MEMORY: Final = {"WEBP": 1.6, "AVIF": 1.2, "HEIF": 1.2}
-_HALVED: Final = 4  # pixels per pixel of a JPEG that is decoded at half size
-_LARGEST: Final = 1.2  # memory of one image, in that of `max_pixels`: it runs alone
+_LARGEST: Final = 1.2  # limit on the memory of one image, relative to that of `max_pixels`
 
 # Within scan data, 0xff is followed by 0x00 or a restart marker; repeated 0xff bytes are padding.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _START_OF_SCAN: Final = 0xDA
 _APP1: Final = 0xE1
 _END_OF_IMAGE: Final = 0xD9
-_MAX_MISSING: Final = 0.5  # part of a photo whose end is missing
 _WITHOUT_LENGTH: Final = (0x01, 0xD8)
 _SEQUENTIAL_FRAMES: Final = (0xC0, 0xC1)
 _FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC))
 # Not accepted from senders: they take seconds for a few megabytes, as PPM of decimal numbers.
 _FILES_ONLY: Final = ("PPM", "JPEG2000")
 _TIFF: Final = (b"II\x2a\0", b"MM\0\x2a", b"II\x2b\0", b"MM\0\x2b")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
-    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size.
-
-    notes: codes of `NOTES`.
-    """
-
-    image: Array
-    width: int
-    height: int
-    notes: tuple[str, ...] = ()
-
-    @property
-    def scale(self) -> float:
-        """Pixels of the photo per pixel of `image`: 1, 2, 4 or 8, the scales JPEG decoders support."""
-        return float(round(self.width / self.image.shape[1]))
-
-
-def decode_image(
-    payload: bytes, settings: InferenceSettings, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
-) -> Decoded:
-    """Decode one image, upright, within the deployment's limits.
-
-    Args:
-        payload: the file's bytes.
-        settings: the limits.
-        reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`, or if it has
-            up to four times as many pixels as the limit, as those of phones. Decoding a 12-megapixel photo takes ten
-            times as long as detecting its faces; at half size, a third of that.
-        admit: for an image of an untrusted sender: called with its format and size once the guard against
-            decompression bombs has passed it; may wait for memory.
-    Raises: ImageTooLarge, UnsupportedImage, DecodeError.
-    """
-    if len(payload) > settings.max_bytes:
-        raise ImageTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
-    scans = 0 if admit is None else check_header(payload)
-    max_pixels = settings.max_pixels
-    accepted = formats() if admit is None else uploaded_formats()
-    with open_image(payload, max_pixels * (1 if admit is None else _HALVED), accepted) as image:
-        # A JPEG of several scans is kept in memory at full size, even to decode it at half size.
-        if reduced and scans <= 1 and image.format in ("JPEG", "MPO"):
-            max_pixels *= _HALVED
-        size = probe(image, payload, max_pixels=max_pixels)
-        is_halved = size.width * size.height > settings.max_pixels
-        if admit is not None:
-            check_cost(size, len(payload), scans, max_pixels=max_pixels)
-            admit(Probe(size.format, size.width // 2, size.height // 2) if is_halved else size)
-        reduced = reduced and (is_halved or not is_tiled(size.width, size.height, settings))
-        least_px = min(settings.detection_max_px, max(size.width, size.height) // (2 if is_halved else 1))
-        pixels, notes = _pixels(image, payload, max_pixels, least_px if reduced else None)
-    return Decoded(pixels, size.width, size.height, notes)
-
-
-def decode_pixels(payload: bytes, max_pixels: int) -> Array:
-    """Decode one image as `decode_image`, at its full size. Raises: ImageTooLarge, UnsupportedImage, DecodeError."""
-    with open_image(payload, max_pixels) as image:
-        return _pixels(image, payload, max_pixels, None)[0]
-
-
-def _pixels(image: Image.Image, payload: bytes, max_pixels: int, least_px: int | None) -> tuple[Array, tuple[str, ...]]:
-    """Decode an open image, and what is there of a JPEG whose end is missing; with codes of `NOTES`.
-
-    Viewers show such photos: of the missing part, they have one color. Beyond a half, it is an error.
-    """
-    try:
-        return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=least_px, keep=False), ()
-    except ImageTooLarge:
-        raise
-    except DecodeError:
-        whole = payload + b"\xff" + bytes([_END_OF_IMAGE])
-        if not payload.startswith(b"\xff\xd8") or _missing_share(whole, max_pixels) > _MAX_MISSING:
-            raise
-        return decode(whole, max_pixels=max_pixels, reduce_to_px=least_px), ("incomplete",)
-
-
-def _missing_share(jpeg: bytes, max_pixels: int) -> float:
-    """Part of the rows of an ended JPEG that its decoder filled with one color, from an eighth of its size."""
-    try:
-        with open_image(jpeg, max_pixels) as image:
-            image.draft(None, (max(1, image.width // 8), max(1, image.height // 8)))
-            rows = np.asarray(image.convert("RGB"))
-    except (DecodeError, *BROKEN):
-        return 1.0
-    is_filled = (rows == rows[-1, -1]).all(axis=(1, 2))
-    return float(1 - (len(rows) - int(np.argmin(is_filled[::-1])) if not is_filled.all() else 0) / len(rows))
 
 
 def uploaded_formats() -> tuple[str, ...]:

@@ -14,8 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from mien.app.inference.records import Box, Face, with_ambiguity
+from mien.app.inference.records import Box, Face
 from mien.data.contract import Array
+from mien.data.quality import with_ambiguity
 
 # What all faces have in common: the mean of the 10,903 training faces of muxspace at 8x8 pixels, in percent of the
 # contrast; the left half, as the right half mirrors it.

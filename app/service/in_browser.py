@@ -8,15 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from mien.app.inference import search
-from mien.app.inference.detector import score_threshold
-from mien.app.inference.tracking import CUT_CHANGE, MEAN, NEW_TRACK_COST, TrackingRules
+from mien.app.inference import detector as search
+from mien.app.inference.detector_files import score_threshold
+from mien.app.inference.tracker import CUT_CHANGE, MEAN, NEW_TRACK_COST, TrackingRules
 from mien.app.settings import InferenceSettings
 from mien.data import quality
-from mien.data.contract import CROP_PX, LANDMARKS
-from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
-from mien.data.contract.palette import COLORS, palette
-from mien.models.detector import decode
+from mien.data.contract import CROP_PX, LANDMARKS, TEMPLATE_PX
+from mien.data.contract.labels import COLORS, palette
+from mien.data.contract.pixels import MIN_SPREAD_PX
 from mien.models.detector.manifest import default_detector_dir, load_detector
 from mien.models.manifest import Manifest, load_artifact, scores_of, sha256_of
 
@@ -56,14 +55,14 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
             "file": "detector.onnx",
             "input": detector.input.name,
             "strides": detector.strides,
-            "grid_px": decode.GRID_PX,
-            "nms_iou": decode.NMS_IOU,
-            "top_k": decode.TOP_K,
+            "grid_px": search.GRID_PX,
+            "nms_iou": search.NMS_IOU,
+            "top_k": search.TOP_K,
             "threshold": score_threshold(detector, settings),
         },
         "crop": {"px": CROP_PX, "template_px": TEMPLATE_PX, "min_spread_px": MIN_SPREAD_PX},
         "landmarks": LANDMARKS,
-        "quality": quality.facts(),
+        "quality": quality.constants(),
         "classifier": _classifier(classifier, settings)
         | {
             "graphs": {where: {"file": f"classifier.{name}.onnx", "precision": name} for where, name in chosen.items()},
