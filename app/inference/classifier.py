@@ -92,7 +92,8 @@ class Classifier:
 
     def _use(self, session: "Session") -> None:
         self.provider, self.max_batch = session.provider, CPU_BATCH
-        self._run_graph, self._infer = session.inference.run, self._logits
+        self._run_graph = session.inference.run
+        self._infer: Callable[[Array], Array] = self._logits
         if self.provider == CUDA:
             batches = FixedBatches(
                 session, lambda faces: self._open(self.precision, "cuda", faces=faces), GPU_BATCHES[1:]

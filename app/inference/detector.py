@@ -192,7 +192,7 @@ class NetworkDetector:
             (grids,) = self._canvases[px](blob)
         else:
             blob = to_blob(bgr, (_padded_px(image.shape[0]), _padded_px(image.shape[1])))
-            grids = [grid[0] for grid in self._run(list(OUTPUTS), {"input": blob} | self._limits)]
+            grids = tuple(grid[0] for grid in self._run(list(OUTPUTS), {"input": blob} | self._limits))
         return decode_grids(grids, width=blob.shape[3], threshold=self.threshold)
 
 
