@@ -113,7 +113,6 @@ def test_validation_is_held_out_of_train_if_there_is_a_test_folder_and_unknown_c
         ({"test": {"happy": 1}, "train": {"happy": 9}}, {"test_share": 0.1}, "there is a test folder"),
         ({"": {"happy": 4}}, {"valid_share": 0.1}, r"0.1 of 4 images .* increase valid_share to 0.25"),
         ({"": {"happy": 4}}, {"valid_share": 0.6, "test_share": 0.4}, "expected shares"),
-        ({"": dict.fromkeys(LABELS, 2)}, {}, r"no split 'train'.*valid_share=0\.1"),
     ],
 )
 def test_folders_and_shares_that_give_no_splits_are_named(
@@ -121,3 +120,10 @@ def test_folders_and_shares_that_give_no_splits_are_named(
 ) -> None:
     with pytest.raises(DatasetError, match=complaint):
         open_reader("folders", make_folders(tmp_path, splits), **options).samples("train")
+
+
+def test_all_class_folders_without_splits_are_for_training_and_none_for_validation(tmp_path: Path) -> None:
+    reader = open_reader("folders", make_folders(tmp_path, {"": dict.fromkeys(LABELS, 2)}))
+    assert [sample.key for sample in reader.samples("train")] == [sample.key for sample in reader.samples("all")]
+    with pytest.raises(DatasetError, match=r"no split 'valid'.*valid_share=0\.1"):
+        reader.samples("valid")
