@@ -40,8 +40,8 @@ COVER_GRID: Final = 28
 _COVER_INSIDE: Final = np.s_[5:28, 2:26]
 _COVER_INSIDE_HALF: Final = np.s_[2:14, 1:13]
 LUMA: Final = (0.299, 0.587, 0.114)
-# Values beyond which a face has the reason: the accuracy of such faces is 5 points lower
-LIMITS: Final = {"small": 24.343, "blurred": 1.479, "turned": 44.192, "dark": 0.054, "covered": 1.655}
+# Values beyond which a face has the reason: the accuracy of such faces is 5 points lower, of turned ones 16 points
+LIMITS: Final = {"small": 24.343, "blurred": 1.479, "turned": 35.0, "dark": 0.054, "covered": 1.655}
 # Increase of the temperature per pixel of softness beyond the usual one, per pixel of blur that the size does not
 # explain, per degree of yaw beyond the usual one, and per unit of the log odds that eyes or mouth are covered
 SLOPES: Final = {"per_px": 0.8017, "per_blur_px": -0.20362, "per_degree": 0.00479, "per_covered": 0.06258}
