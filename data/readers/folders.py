@@ -100,12 +100,9 @@ class Folders(Reader):
             self._hold_out(split, share)
 
     def samples(self, split: str) -> list[Sample]:
-        """List one split's samples, sorted by key; train is everything, if nothing is held out and no folder is a split.
-
-        Raises: DatasetError, also for a missing split.
-        """
+        """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
         if split == "train" and self.splits() == (_ALL,):
-            split = _ALL
+            split = _ALL  # Without split folders and held-out parts, everything is for training.
         if split != _ALL and split not in self.splits() and self.splits() in ((_ALL,), ("train",)):
             raise self.error(
                 f"no split {split!r} in {self.root}, which has no other split folders. Hold out a part of each class "
