@@ -104,8 +104,9 @@ class InferenceSettings(BaseSettings):
 
     # Images
     max_bytes: Size = Field(20_000_000, description="bytes of one image")
-    max_pixels: Size = Field(MAX_PIXELS, description="pixels of one image, before decoding")
-
+    max_pixels: Size = Field(
+        MAX_PIXELS, description="pixels of one image, before decoding; in the service, of all requests together"
+    )
     reduced_decode: bool = Field(
         True, description="decode very large JPEGs at 1/2, 1/4 or 1/8 size if their faces stay large enough"
     )
@@ -154,17 +155,15 @@ class ServiceSettings(InferenceSettings):
     detection_tiles: Tiles = Field("never", description="as above; of 50 megapixels, tiles take seconds")
 
     # Limits of the service, per process; a request over a limit gets 413 or 503 immediately
-    max_body_bytes: Size = Field(50_000_000, description="bytes in the body of one request")
+    max_body_bytes: Size = Field(
+        50_000_000, description="bytes in the body of one request; three times as many are held for all together"
+    )
     max_images: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="images in one request")
     max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
-    max_buffered_bytes: Size = Field(128_000_000, description="bytes of bodies and of images in responses")
-    max_pixels_at_once: Size = Field(
-        50_000_000, description="decoded pixels of all requests together; at most 10 bytes each"
-    )
-    max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(512, description="open connections")
-    max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
     request_timeout_s: Seconds = Field(30.0, description="waiting and processing time of one request")
-    workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="processes that share the port")
+    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=64)] = Field(
+        "auto", description="processes that share the port; auto: one per two cores, and one on a GPU"
+    )
 
     # Access
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(

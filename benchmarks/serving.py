@@ -43,14 +43,14 @@ from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 
 SERVER: Final = (
-    "from mien.app.service.app import run; from mien.app.settings import load_settings; run(load_settings())"
+    "from mien.app.service.start import run; from mien.app.settings import load_settings; run(load_settings())"
 )
 CLIENTS: Final = 16
 SHARE: Final = 0.7
 OVERLOAD: Final = 4
 _SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
-_SETTINGS: Final = {"MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BUFFERED_BYTES": "8000000000"}  # refuse nothing
+_SETTINGS: Final = {"MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BODY_BYTES": "2700000000"}  # refuse nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def serve(
 ) -> None:
     """Serve the HTTP API, POST /v1/expressions, and its documentation at /docs."""
     with printed_errors():
-        from mien.app.service.app import json_errors, run
+        from mien.app.service.start import json_errors, run
         from mien.app.settings import load_settings
 
         options = {

@@ -40,7 +40,7 @@ def webcam(
 
         settings = load_settings(port=port, model=model, device=device, detector=detector, prior=prior)
         if source is None:
-            from mien.app.service.app import serve_page
+            from mien.app.service.start import serve_page
 
             serve_page(settings, browser=browser and _has_display())
         else:

@@ -1,191 +1,62 @@
-"""The routes of the service and what they return: `POST /v1/expressions`, the model, probes and metrics.
+"""The routes of the service: `POST /v1/expressions`, the model, probes and metrics.
 
-Flow of a request: uploads -> slot -> decode, detect, align, classify, render in one thread of the pool. The pool has
-one thread per core; more threads would only slow down each photo. A GPU classifies the faces of all threads together.
+Flow of a request: admission -> uploads -> slot -> decode, detect, align, classify, render in one thread of the pool.
+The pool has one thread per core; more would slow down each photo. A GPU classifies the faces of all threads together.
 """
 
 import asyncio
-import base64
 import contextvars
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect, HTTPConnection
-from starlette.types import Receive, Scope, Send
 
 from mien.app import VERSION
+from mien.app.access import DESCRIBED_KEYS, check_key
 from mien.app.cpu_count import cores
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout, problem
 from mien.app.inference.classifier import CPU, Classifier, cuda_unavailable_reason, gpu_unavailable_reason
 from mien.app.inference.drawing import annotate, overlay, reduced
-from mien.app.inference.guard import PixelBudget, memory_px, uploaded_formats
-from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import NOTES, Box, Explanation, Face, ImageData, Label, Photo
+from mien.app.inference.guard import PixelBudget, memory_px
+from mien.app.inference.labeler import Labeler, timed
+from mien.app.inference.records import Box, Explanation, ImageData, Photo
 from mien.app.service.in_browser import BrowserPipeline, browser_pipeline
-from mien.app.service.keys import DESCRIBED, check_key
-from mien.app.service.limits import Admission, Reservation
 from mien.app.service.metrics import Metrics
-from mien.app.service.uploads import FIELD, EncodedImages, KnownFields, Upload, read_uploads
+from mien.app.service.schema import (
+    REQUEST_BODY,
+    ExpressionsResponse,
+    Health,
+    ImageResult,
+    ModelInfo,
+    ModelsResponse,
+    ProblemDetails,
+    Readiness,
+    problems,
+    text,
+)
+from mien.app.service.uploads import Admission, LabelOptions, Reservation, Upload, read_uploads
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
 from mien.models.manifest import scores_of
 
 T = TypeVar("T")
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=2))]
 CARD_NAME: Final = "card.md"
-PROBLEM_TYPE: Final = "application/problem+json"
-
-
-class FaceOptions(KnownFields):
-    """Query parameters of everything that finds faces."""
-
-    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
-        None, description="ignore faces whose shorter side is smaller, pixels"
-    )
-    confidence_threshold: Fraction | None = Field(
-        None, description="a confidence below it is `uncertain`; by default the model's own threshold"
-    )
-
-
-class LabelOptions(FaceOptions):
-    """Query parameters of a request."""
-
-    crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
-    whole: bool = Field(False, description="each image is one face, such as those of `crops`: only classify it")
-    annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
-    explain: bool = Field(
-        False, description="return attention maps, of the first network of a mean; 422 if the model has none"
-    )
-
-
-class Record(BaseModel):
-    """Base of what is returned."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class Finding(Record):
-    """One part of a request that is invalid."""
-
-    location: str
-    message: str
-
-
-class ProblemDetails(Record):
-    """An error (RFC 9457)."""
-
-    type: str = Field(description="urn:mien:problem:<kind>")
-    title: str
-    status: int
-    detail: str
-    errors: list[Finding] = Field(description="what is invalid in options or in the body")
-
-
-class ImageResult(Record):
-    """One image, in the order of the request; `faces` may be empty, and `error` is set if the image failed."""
-
-    index: int = Field(description="position in the request, from 0")
-    name: str | None = Field(description="file name, if the client sent one")
-    width: int | None = Field(description="pixels, upright; null if the image could not be read")
-    height: int | None = Field(description="pixels, upright; null if the image could not be read")
-    faces: list[Face]
-    notes: tuple[str, ...] = Field(
-        (), description="codes of what to know about the image: " + "; ".join(map(": ".join, NOTES.items()))
-    )
-    timings_ms: dict[str, Milliseconds] = Field(
-        {}, description="milliseconds per stage: decode, detect, align, classify"
-    )
-    annotated: ImageData | None = Field(
-        None,
-        description="with `annotate=true`: the image with its faces drawn, long side at most 2048 pixels",
-    )
-    error: ProblemDetails | None = None
-
-    @property
-    def bytes_of_images(self) -> int:
-        """Bytes of the images in base64."""
-        images = [self.annotated, *(face.crop for face in self.faces)]
-        images += [face.explanation.overlay for face in self.faces if face.explanation is not None]
-        return sum(len(image.base64) for image in images if image is not None)
-
-
-class ExpressionsResponse(Record):
-    """The response to one request."""
-
-    model: str = Field(description="name of the artifact that labeled the faces")
-    choice: str = Field(description="the same as it was chosen for the service: fast, accurate, or a name")
-    provider: str = Field(description="ONNX Runtime provider that ran the model")
-    precision: str = Field(description="precision of its graph: fp32, fp16 or int8")
-    detector: str = Field(description="what found the faces; `none` with `whole=true`")
-    confidence_threshold: Fraction = Field(description="a confidence below it is `uncertain`")
-    images: list[ImageResult]
-    timings_ms: dict[str, Milliseconds] = Field(description="milliseconds of the request: receive, wait, work, total")
-
-
-class ModelInfo(Record):
-    """The model that this process serves."""
-
-    name: str
-    choice: str = Field(description="as it was chosen for the service: fast, accurate, or a name")
-    labels: list[Label]
-    contract_id: str
-    precision: str
-    provider: str
-    parameters: int
-    color: str
-    confidence_threshold: Fraction
-    temperature: float
-    prior: Literal["natural", "balanced"] = Field(
-        description="balanced: probabilities are corrected for rare expressions"
-    )
-    prior_correction: list[float] = Field(description="added to the scaled logits if prior is balanced, by label")
-    license: str
-    commit: str
-    explain: bool = Field(description="whether `explain=true` is supported")
-    metrics: list[dict[str, object]]
-
-
-class ModelsResponse(Record):
-    """`GET /v1/models`."""
-
-    models: list[ModelInfo]
-
-
-class Health(Record):
-    """The process is alive."""
-
-    status: Literal["alive"] = "alive"
-    version: str
-
-
-class Readiness(Record):
-    """The process accepts requests; the fields say what runs."""
-
-    status: Literal["ready"] = "ready"
-    model: str
-    provider: str
-    precision: str
-    fallback: str | None = Field(
-        description="why the model runs on the CPU although a GPU was requested or is there; otherwise null"
-    )
-    detector: str
-    queue_depth: int = Field(description="requests in the queue")
-    queue_limit: int
-    requests_inside: int = Field(description="requests running or waiting")
-    version: str
+_DRAWN_PX: Final = 2048
+_PIECE_BYTES: Final = 262_144
+_RESPONSE_COPIES: Final = 2  # of an image in a response: its text, and JSON
+_IMAGE_ERRORS: Final = (RequestError, CapacityError, DecodeError)
+_TO_JSON: Final = TypeAdapter(ExpressionsResponse).dump_json
 
 
 def fallback(classifier: Classifier, settings: Settings) -> str | None:
@@ -201,22 +72,22 @@ class Service:
     """Models, threads and admission control of one process. Belongs to one event loop."""
 
     def __init__(self, labeler: Labeler, settings: Settings) -> None:
-        self.labeler, self.settings = labeler, settings
-        self.choice = Path(settings.model or "fast").name
-        self.metrics = metrics = Metrics()
-        self.threads = cores()
+        self.labeler, self.settings, self.metrics = labeler, settings, Metrics()
         classifier = labeler.classifier
+        self.choice = Path(settings.model or "fast").name
+        self.running = {
+            "model": classifier.manifest.name,
+            "provider": classifier.provider,
+            "precision": classifier.precision,
+            "detector": labeler.detector.name,
+        }
         self.fallback = fallback(classifier, settings)
-        self.admission = Admission(settings, metrics)
-        classifier.on_batch = metrics.batch_faces.observe
-        metrics.running.labels(
-            model=classifier.manifest.name,
-            provider=classifier.provider,
-            precision=classifier.precision,
-            detector=labeler.detector.name,
-            fallback="none" if self.fallback is None else "cpu",
-        ).set(1)
-        self._pixels = PixelBudget(settings.max_pixels_at_once)
+        self.metrics.running.labels(**self.running, fallback="none" if self.fallback is None else "cpu").set(1)
+        classifier.on_batch = self.metrics.batch_faces.observe
+        # worker processes share the cores
+        self.threads = max(1, cores() // (1 if settings.workers == "auto" else settings.workers))
+        self.admission = Admission(settings, self.metrics, slots=max(8, 4 * self.threads))
+        self._pixels = PixelBudget(settings.max_pixels)
         # a thread that waits for the inference on a GPU uses no core
         threads = self.threads if classifier.provider == CPU else 2 * self.threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mien-photo")
@@ -254,7 +125,7 @@ class Service:
 
         try:
             return await self.in_thread(work)
-        except (RequestError, CapacityError, DecodeError):
+        except _IMAGE_ERRORS:
             self.metrics.images.labels("refused").inc()
             raise
 
@@ -270,42 +141,14 @@ class Service:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-_BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
-_KINDS: Final = tuple(f"image/{name.lower()}" for name in uploaded_formats())
-# A small photo with one face, so that the example of the API description can be sent
-_PHOTO: Final = base64.b64encode((Path(__file__).parents[1] / "static" / "example.jpg").read_bytes()).decode()
-_REQUEST_BODY: Final[dict[str, Any]] = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": [FIELD],
-                "additionalProperties": False,
-                "properties": {
-                    FIELD: {"type": "array", "minItems": 1, "items": _BINARY},
-                },
-            },
-            "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}},
-        },
-        "application/json": {
-            "schema": {"$ref": "#/components/schemas/EncodedImages"},
-            "example": {FIELD: [{"name": "astronaut.jpg", "base64": _PHOTO}]},
-        },
-        "application/octet-stream": {"schema": _BINARY},
-        "image/*": {"schema": _BINARY},
-    },
-}
-_TO_JSON: Final = TypeAdapter(ExpressionsResponse).dump_json
-_PIECE_BYTES: Final = 262_144
-_DRAWN_PX: Final = 2048
-_RESPONSE_COPIES: Final = 2  # of an image in a response: its text, and JSON
-
-
+# Dependencies are async, because FastAPI runs plain functions in a thread.
 async def service_of(connection: HTTPConnection) -> Service:
-    """Service of this process, for requests and WebSockets; async, because FastAPI runs plain functions in a thread."""
+    """Service of this process, for requests and WebSockets."""
     service: Service = connection.app.state.service
     return service
+
+
+TheService = Annotated[Service, Depends(service_of)]
 
 
 async def _check_unique(connection: HTTPConnection) -> None:
@@ -314,7 +157,11 @@ async def _check_unique(connection: HTTPConnection) -> None:
         raise InvalidRequest(f"option {', '.join(repeated)[:200]}: given more than once")
 
 
-TheService = Annotated[Service, Depends(service_of)]
+async def _admitted(service: TheService) -> AsyncIterator[Reservation]:
+    with service.admission.admit() as reservation:
+        yield reservation  # FastAPI continues here when the client has read the response
+
+
 # Rejects an option that is given twice: which one counts would be a guess
 UNIQUE_OPTIONS: Final = [Depends(_check_unique)]
 _labeling, _models, _metrics, _probes = APIRouter(), APIRouter(), APIRouter(), APIRouter()
@@ -322,7 +169,7 @@ _labeling, _models, _metrics, _probes = APIRouter(), APIRouter(), APIRouter(), A
 
 def routers(settings: Settings) -> list[APIRouter]:
     """All routes of HTTP; all but the probes require a key, if there are keys."""
-    described = DESCRIBED if settings.api_key_sha256 else []
+    described = DESCRIBED_KEYS if settings.api_key_sha256 else []
     keyed = APIRouter(dependencies=[Depends(check_key), *described])
     keyed.include_router(_labeling)
     keyed.include_router(_models)
@@ -330,31 +177,6 @@ def routers(settings: Settings) -> list[APIRouter]:
         return [keyed, _metrics, _probes]
     keyed.include_router(_metrics)
     return [keyed, _probes]
-
-
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries for the problems that a route may respond with."""
-    content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
-    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
-
-
-def describe_limits(document: dict[str, Any], settings: Settings) -> None:
-    """Complete the API description with this deployment's limits, and the headers of responses."""
-    multipart = document["paths"]["/v1/expressions"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
-    encoded = EncodedImages.model_json_schema(ref_template="#/components/schemas/{model}")
-    for form in (multipart, encoded):
-        form["properties"][FIELD]["maxItems"] = settings.max_images
-    schemas = document["components"]["schemas"]
-    schemas |= {**encoded.pop("$defs"), "EncodedImages": encoded}
-    for operation in (operation for path in document["paths"].values() for operation in path.values()):
-        # FastAPI's own description of invalid parameters, which are problems here
-        if "application/json" in operation["responses"].get("422", {}).get("content", {}):
-            operation["responses"].pop("422")
-        for status, response in operation["responses"].items():
-            names = ["X-Request-ID", "Mien-Provider", *(["Retry-After"] if status == "503" else [])]
-            response["headers"] = {name: {"schema": {"type": "string"}} for name in names}
-    for unused in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(unused, None)
 
 
 @_probes.get("/health", tags=["health"], summary="Alive", responses=problems(500))
@@ -366,13 +188,10 @@ async def health() -> Health:
 @_probes.get("/ready", tags=["health"], summary="Ready for work", responses=problems(500))
 async def ready(service: TheService) -> Readiness:
     """200 with what runs; nothing listens before the model is warm, nor while the process stops."""
-    classifier, admission = service.labeler.classifier, service.admission
+    admission = service.admission
     return Readiness(
-        model=classifier.manifest.name,
-        provider=classifier.provider,
-        precision=classifier.precision,
+        **service.running,
         fallback=service.fallback,
-        detector=service.labeler.detector.name,
         queue_depth=admission.waiting,
         queue_limit=service.settings.max_queue,
         requests_inside=admission.waiting + admission.working,
@@ -385,7 +204,7 @@ async def ready(service: TheService) -> Readiness:
     tags=["health"],
     summary="Prometheus metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(401, 500)},
+    responses={**text("text/plain"), **problems(401, 500)},
 )
 async def metrics(service: TheService) -> Response:
     """Counters, gauges and histograms in the text format."""
@@ -413,27 +232,15 @@ async def models(service: TheService) -> ModelsResponse:
     tags=["models"],
     summary="Model card",
     response_class=Response,
-    responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}, **problems(401, 404, 500)},
+    responses={**text("text/markdown"), **problems(401, 404, 500)},
 )
 async def model_card(name: str, service: TheService) -> Response:
     """The model card as Markdown: use, training data, metrics and limitations."""
     classifier = service.labeler.classifier
     if name not in (classifier.manifest.name, service.choice):
         raise HTTPException(HTTPStatus.NOT_FOUND)
-    text = await service.in_thread((classifier.folder / CARD_NAME).read_bytes)
-    return Response(text, media_type="text/markdown")
-
-
-class _HeldResponse(StreamingResponse):
-    """A response that holds what its request has reserved until the client has read it."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], cleanup: ExitStack) -> None:
-        super().__init__(chunks, media_type="application/json")
-        self._cleanup = cleanup
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._cleanup:
-            await super().__call__(scope, receive, send)
+    card = await service.in_thread((classifier.folder / CARD_NAME).read_bytes)
+    return Response(card, media_type="text/markdown")
 
 
 @_labeling.post(
@@ -442,43 +249,40 @@ class _HeldResponse(StreamingResponse):
     dependencies=UNIQUE_OPTIONS,
     summary="Find the faces in one or more images and label their expressions",
     response_model=ExpressionsResponse,
-    responses=problems(400, 401, 403, 413, 415, 422, 500, 503),
-    openapi_extra={"requestBody": _REQUEST_BODY},
+    responses=problems(401, 403, 413, 415, 422, 500, 503),
+    openapi_extra={"requestBody": REQUEST_BODY},
 )
-async def expressions(request: Request, options: Annotated[LabelOptions, Query()], service: TheService) -> Response:
+async def expressions(
+    request: Request,
+    options: Annotated[LabelOptions, Query()],
+    service: TheService,
+    reservation: Annotated[Reservation, Depends(_admitted)],
+) -> Response:
     """Label the faces of one or more images.
 
     Send `multipart/form-data` with parts named `images`, `application/json` with images in base64, or one image as
     the body, as `image/*` or `application/octet-stream`. An image that cannot be read has an `error`; if none can be
     read, the response is a problem. An image without a face has an empty list of `faces`. No image is stored.
     """
-    labeler, settings = service.labeler, service.settings
-    classifier = labeler.classifier
-    if options.explain and classifier.manifest.explain is None:
-        raise InvalidRequest(f"explain: model {classifier.manifest.name} has no attention map; request without explain")
-    clock = _Clock()
-    with ExitStack() as cleanup:
-        reservation = cleanup.enter_context(service.admission.admit())
-        uploads = await read_uploads(request.headers, request.stream(), settings, reservation.buffer)
-        clock.lap("receive")
-        try:
-            images = await _until_gone(request, _label(service, uploads, options, reservation, clock))
-        finally:
-            uploads.clear()  # the traceback of an error would keep them until the next full garbage collection
-        result = ExpressionsResponse(
-            model=classifier.manifest.name,
-            choice=service.choice,
-            provider=classifier.provider,
-            precision=classifier.precision,
-            detector="none" if options.whole else labeler.detector.name,
-            confidence_threshold=labeler.threshold(options.confidence_threshold),
-            images=images,
-            timings_ms=clock.laps_ms | {"total": sum(clock.laps_ms.values())},
-        )
-        body = _TO_JSON(result)
-        response = _HeldResponse(_pieces(body), cleanup.pop_all())
-        response.headers["Content-Length"] = str(len(body))
-        return response
+    if options.explain and service.labeler.classifier.manifest.explain is None:
+        raise InvalidRequest(f"explain: model {service.running['model']} has no attention map; request without explain")
+    timings_ms: dict[str, float] = {}
+    with timed(timings_ms, "receive"):
+        uploads = await read_uploads(request.headers, request.stream(), service.settings, reservation.buffer)
+    try:
+        images = await _until_gone(request, _label(service, uploads, options, reservation, timings_ms))
+    finally:
+        uploads.clear()  # the traceback of an error would keep them until the next full garbage collection
+    result = ExpressionsResponse(
+        **service.running | ({"detector": "none"} if options.whole else {}),
+        choice=service.choice,
+        confidence_threshold=service.labeler.threshold(options.confidence_threshold),
+        images=images,
+        timings_ms=timings_ms | {"total": sum(timings_ms.values())},
+    )
+    body = _TO_JSON(result)
+    headers = {"Content-Length": str(len(body))}
+    return StreamingResponse(_pieces(body), media_type="application/json", headers=headers)
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:
@@ -487,23 +291,12 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
         yield body[start : start + _PIECE_BYTES]
 
 
-class _Clock:
-    """Laps of one request in milliseconds."""
-
-    def __init__(self) -> None:
-        self._last_s, self.laps_ms = time.perf_counter(), dict[str, float]()
-
-    def lap(self, name: str) -> None:
-        now_s = time.perf_counter()
-        self.laps_ms[name], self._last_s = (now_s - self._last_s) * 1000.0, now_s
-
-
 async def _label(
     service: Service,
     uploads: list[Upload],
     options: LabelOptions,
     reservation: Reservation,
-    clock: _Clock,
+    timings_ms: dict[str, float],
 ) -> list[ImageResult]:
     """Wait for a slot, and label the images of a request, as many at once as there are threads.
 
@@ -512,38 +305,37 @@ async def _label(
     """
     timeout_s = service.settings.request_timeout_s
     threads = asyncio.Semaphore(service.threads)
-    classifier = service.labeler.classifier
 
     async def label(index: int) -> ImageResult | Exception:
-        name = uploads[index].name
+        upload = uploads[index]
 
         def render(photo: Photo) -> ImageResult:
-            return image_result(index, name, photo, classifier, options)
+            return image_result(index, upload.name, photo, service.labeler.classifier, options)
 
         async with threads:
             try:
-                result = await service.label_image(uploads[index].payload, options, render, boxes=uploads[index].boxes)
-                reservation.buffer(_RESPONSE_COPIES * result.bytes_of_images)
+                result = await service.label_image(upload.payload, options, render, boxes=upload.boxes)
+                reservation.buffer(_RESPONSE_COPIES * _bytes_of_images(result))
                 return result
-            except (RequestError, CapacityError, DecodeError) as error:
+            except _IMAGE_ERRORS as error:
                 return error.with_traceback(None)
             except asyncio.CancelledError as error:
                 # its frames hold the image until the next full garbage collection
                 raise error.with_traceback(None) from None
 
+    start_s = time.perf_counter()
     try:
         async with asyncio.timeout(timeout_s), service.admission.slot():
-            clock.lap("wait")
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(label(index)) for index in range(len(uploads))]
-            results = [task.result() for task in tasks]
-            clock.lap("work")
+            timings_ms["wait"] = (time.perf_counter() - start_s) * 1000.0
+            with timed(timings_ms, "work"):
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(label(index)) for index in range(len(uploads))]
     except TimeoutError:
-        waited_ms = clock.laps_ms.get("wait")
-        if len(uploads) > 1 and waited_ms is not None and waited_ms < timeout_s * 500.0:
+        if len(uploads) > 1 and timings_ms.get("wait", timeout_s * 1000.0) < timeout_s * 500.0:
             few = f"{len(uploads)} images were not finished within {timeout_s:g} s: send fewer in one request"
             raise BatchTooLarge(few) from None
         raise RequestTimeout(f"not finished within {timeout_s:g} s: try again later") from None
+    results = [task.result() for task in tasks]
     errors = [result for result in results if isinstance(result, Exception)]
     if len(errors) == len(results):
         raise errors[0]
@@ -569,26 +361,29 @@ def image_result(
             Explanation(map=relevance.round(6).tolist(), overlay=ImageData.of(overlay(crop, relevance)))
             for crop, relevance in zip(photo.crops, maps.astype(np.float64), strict=True)
         ]
+    crops = [ImageData.of(crop) if options.crops else None for crop in photo.crops]
+    annotated = None
+    if photo.pixels is not None:
+        annotated = ImageData.of(annotate(reduced(photo.pixels, _DRAWN_PX), photo), "image/jpeg")
     return ImageResult(
         index=index,
         name=name,
         width=photo.width,
         height=photo.height,
         faces=[
-            replace(
-                face,
-                crop=ImageData.of(crop) if options.crops else None,
-                explanation=explanation,
-                crop_rgb=None,
-            )
-            for face, crop, explanation in zip(photo.faces, photo.crops, explanations, strict=True)
+            replace(face, crop=crop, explanation=explanation, crop_rgb=None)
+            for face, crop, explanation in zip(photo.faces, crops, explanations, strict=True)
         ],
         notes=photo.notes,
         timings_ms=photo.timings_ms,
-        annotated=None
-        if photo.pixels is None
-        else ImageData.of(annotate(reduced(photo.pixels, _DRAWN_PX), photo), "image/jpeg"),
+        annotated=annotated,
     )
+
+
+def _bytes_of_images(result: ImageResult) -> int:
+    images = [result.annotated, *(face.crop for face in result.faces)]
+    images += [face.explanation.overlay for face in result.faces if face.explanation is not None]
+    return sum(len(image.base64) for image in images if image is not None)
 
 
 async def _until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -1,33 +1,22 @@
-"""The application of the service, and its start by `mien serve`.
+"""The application of the service: routes, middleware and problems.
 
-Other ASGI servers start it with `uvicorn --factory mien.app.service.app:create_app`.
+`mien serve` starts it (start.py), or any ASGI server: `uvicorn --factory mien.app.service.app:create_app`.
 """
 
 import logging
-import logging.config
-import os
 import re
-import signal
-import socket
-import sys
-import tempfile
-import threading
 import time
-import urllib.request
 import uuid
-import webbrowser
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any, Final
 
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi_offline import FastAPIOffline
-from rich.console import Console
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -38,21 +27,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mien.app import VERSION
 from mien.app.access import LOCAL_HOSTS, OwnPages
-from mien.app.errors import InvalidRequest, SettingsError, named_problem, problem
-from mien.app.inference.detector_files import YUNET_FILE, detector_name
+from mien.app.errors import InvalidRequest, named_problem, problem
 from mien.app.inference.labeler import Labeler
 from mien.app.service import api, page, stream
-from mien.app.service.api import Service, describe_limits
-from mien.app.service.metrics import log_config, request_id
+from mien.app.service.api import Service
+from mien.app.service.metrics import request_id
+from mien.app.service.schema import complete
 from mien.app.service.uploads import findings, summary
 from mien.app.settings import Settings, load_settings
 from mien.data.errors import MienError
 
 REQUEST_ID: Final = "X-Request-ID"
 _CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected
-_KEEP_ALIVE_S: Final = 75  # longer than the 60 s of proxies, which would send a request while this end closes
-_STOP_S: Final = 30
-_LOCAL: Final = "127.0.0.1"
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _QUIET_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -122,7 +108,7 @@ def create_app(settings: Settings | None = None, *, labeler: Labeler | None = No
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(WebSocketRequestValidationError, _invalid)
     app.add_exception_handler(ClientDisconnect, _gone)
-    describe_limits(app.openapi(), chosen)
+    complete(app.openapi(), chosen)
     return app
 
 
@@ -254,107 +240,3 @@ async def _invalid(_connection: HTTPConnection, error: Any) -> Response:
 
 async def _gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=_CLIENT_GONE)
-
-
-def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, then finish accepted requests.
-
-    The models are opened here first, so that a setting that cannot work is an error with a message, not a traceback of
-    the server. Worker processes open their own; they read the settings from the environment.
-
-    Raises: StartupError and its subclasses, ArtifactError.
-    """
-    options = uvicorn_options(settings)
-    logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
-    with json_errors(settings.log_format):
-        if settings.detector == "auto" and settings.models_dir is not None and detector_name(settings) != "yunet":
-            _log.warning(
-                "MIEN_MODELS_DIR=%s has no %s: the built-in detector is used. Copy the file there, or unset the "
-                "variable",
-                settings.models_dir,
-                YUNET_FILE,
-            )
-        app = create_app(settings, labeler=open_labeler(settings))
-    if settings.workers == 1:
-        # uvicorn raises the signal again after a graceful stop; the default handler would look like a crash
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        uvicorn.run(app, **options)
-        return
-    del app
-    # counters of all workers, without image data; Windows cannot remove those that are still mapped
-    with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        uvicorn.run("mien.app.service.app:create_app", factory=True, workers=settings.workers, **options)
-
-
-@contextmanager
-def json_errors(log_format: str) -> Iterator[None]:
-    """Log an error that ends the start as JSON if the log is JSON; otherwise, the command prints it."""
-    try:
-        yield
-    except (MienError, OSError) as error:
-        if log_format != "json":
-            raise
-        logging.config.dictConfig(log_config("json"))
-        _log.critical("%s", error)  # without the traceback
-        raise SystemExit(1) from None
-
-
-def uvicorn_options(settings: Settings) -> dict[str, Any]:
-    """Options of uvicorn for the settings."""
-    # IPv4 and IPv6: asyncio listens on both for an empty host, and the socket that workers share for ::
-    everywhere = "" if settings.workers == 1 else "::"
-    return {
-        "host": everywhere if settings.host == "*" else settings.host,
-        "port": settings.port,
-        # h11 ignores every `Upgrade` but websocket and reads the body; httptools takes the body for the next request
-        "http": "h11",
-        "ws": "websockets-sansio",
-        "ws_max_size": stream.MAX_FRAME_BYTES,
-        "ws_max_queue": 1,
-        "ws_per_message_deflate": False,  # JPEG does not compress further, and deflate bombs are a risk
-        "limit_concurrency": settings.max_connections,
-        "timeout_keep_alive": _KEEP_ALIVE_S,
-        "timeout_graceful_shutdown": _STOP_S,
-        "access_log": False,  # see `_count`
-        "server_header": False,
-        "proxy_headers": False,
-        "log_config": log_config(settings.log_format),
-    }
-
-
-def serve_page(settings: Settings, *, browser: bool) -> None:
-    """Serve the page to this machine only, and open it when it responds. Raises: StartupError and its subclasses."""
-    local = settings.model_copy(update={"host": _LOCAL, "workers": 1})
-    port = _port(local)
-    address = f"http://{_LOCAL}:{port}/"
-    threading.Thread(target=_open_when_ready, args=(address, browser), daemon=True).start()
-    run(local.model_copy(update={"port": port}))
-
-
-def _port(settings: Settings) -> int:
-    """Return the configured port, or any free port if the default is in use. Raises: SettingsError."""
-    with socket.socket() as probe:
-        if os.name == "posix":  # on Windows, the option shares a port that is in use
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            if "port" in settings.model_fields_set:
-                raise SettingsError(f"port {settings.port}: {error.strerror}. Choose another port") from error
-            return _port(settings.model_copy(update={"port": 0}))
-        return int(probe.getsockname()[1])
-
-
-def _open_when_ready(address: str, browser: bool) -> None:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # http_proxy is not for this machine
-    for _ in range(1200):
-        try:
-            with direct.open(f"{address}ready", timeout=5):
-                break
-        except OSError:
-            time.sleep(0.1)
-    else:
-        return
-    opened = browser and webbrowser.open(address)
-    Console(stderr=True).out(f"The page is {'open at' if opened else 'at'} {address} (press Ctrl-C to stop)")

@@ -1,7 +1,8 @@
 """Metrics and log of the service: a Prometheus registry per process, and lines of text or JSON.
 
 With several worker processes (`mien serve --workers N`), each writes to the shared folder `PROMETHEUS_MULTIPROC_DIR`,
-and any of them responds for all. `process_*` metrics are available with one process only.
+and any of them responds for all. `process_*` metrics are available with one process only. Imports are few, because a
+worker process configures its log before it responds to the checks of uvicorn, which would replace it.
 """
 
 import copy

@@ -14,19 +14,12 @@ from fastapi import APIRouter, Depends, HTTPException, WebSocket, WebSocketDisco
 from fastapi import Query as InQuery
 from pydantic import Field
 
+from mien.app.access import check_key
 from mien.app.errors import CapacityError, RequestError, problem
 from mien.app.inference.records import Face, Photo
-from mien.app.service.api import (
-    UNIQUE_OPTIONS,
-    FaceOptions,
-    LabelOptions,
-    Milliseconds,
-    ProblemDetails,
-    Record,
-    Service,
-    TheService,
-)
-from mien.app.service.keys import check_key
+from mien.app.service.api import UNIQUE_OPTIONS, Service, TheService
+from mien.app.service.schema import Milliseconds, ProblemDetails, Record
+from mien.app.service.uploads import FaceOptions, LabelOptions
 from mien.data.contract import DecodeError
 
 router = APIRouter()

@@ -1,16 +1,18 @@
-"""Images of a request: streamed to memory, with limits enforced while reading.
+"""Requests: their options, their admission, and their images, streamed to memory with limits enforced while reading.
 
-Flow: request stream -> here -> decode. Images must not be written to disk, so the form parser gets an in-memory spool.
+Flow: `Admission.admit` (room in the queue) -> `read_uploads` (`Reservation.buffer` for each chunk) -> `Admission.slot`.
+A fixed number of requests has a slot; the others wait in the order of their arrival. Uploads that have not arrived are
+not in the queue. Images must not be written to disk, so the form parser gets an in-memory spool.
 """
 
 import asyncio
 import base64
 import io
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, cast
+from typing import Annotated, Any, BinaryIO, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -18,8 +20,9 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from mien.app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
+from mien.app.errors import InvalidRequest, PayloadTooLarge, QueueFull, TooManyImages, UnsupportedContent
 from mien.app.inference.records import Box
+from mien.app.service.metrics import Metrics
 from mien.app.settings import Settings
 
 FIELD: Final = "images"
@@ -29,9 +32,11 @@ _OCTETS: Final = "application/octet-stream"
 # A parsed value takes up to 300 bytes, where it may be two in the body ("[,[,"); images are few and long.
 _MAX_JSON_VALUES: Final = 10_000
 _JSON_COPIES: Final = 3  # copies of a body during parsing: bytes, text, images
+_MAX_STREAMS: Final = 8
 _MAX_NAME: Final = 255
 _DATA_URL: Final = re.compile(r"^data:[\w/+.-]{0,100};base64,")
 _MAX_LENGTH_DIGITS: Final = 18
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class KnownFields(BaseModel):
@@ -47,6 +52,25 @@ class KnownFields(BaseModel):
             names = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields)}
             raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}", names)
         return data
+
+
+class FaceOptions(KnownFields):
+    """Query parameters of a stream."""
+
+    confidence_threshold: Fraction | None = Field(
+        None, description="a confidence below it is `uncertain`; by default the model's own threshold"
+    )
+
+
+class LabelOptions(FaceOptions):
+    """Query parameters of a request."""
+
+    crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
+    whole: bool = Field(False, description="each image is one face, such as those of `crops`: only classify it")
+    annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
+    explain: bool = Field(
+        False, description="return attention maps, of the first network of a mean; 422 if the model has none"
+    )
 
 
 class GivenBox(KnownFields):
@@ -91,6 +115,82 @@ class Upload:
     name: str | None
     payload: bytes
     boxes: list[Box] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """One admitted request; its bytes of the shared buffer are released when it ends."""
+
+    _admission: "Admission"
+    buffered_bytes: int = 0
+
+    def buffer(self, count: int) -> None:
+        """Reserve bytes of the shared buffer, for bodies, and for images of responses until the client has read them.
+
+        Raises: QueueFull, if others fill the buffer; PayloadTooLarge, if an empty buffer has not enough for this
+            request.
+        """
+        limit = _JSON_COPIES * self._admission.settings.max_body_bytes
+        if self.buffered_bytes + count > limit:
+            raise PayloadTooLarge(f"more than {limit} bytes for one request: send or ask for less at once")
+        if self._admission.buffered_bytes + count > limit:
+            raise QueueFull("the buffer for bodies is full: try again in a moment")
+        self._admission.buffered_bytes += count
+        self.buffered_bytes += count
+
+
+class Admission:
+    """Limits on what is held and worked on at once. Belongs to one event loop, so it needs no lock."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, *, slots: int) -> None:
+        self.settings, self._metrics = settings, metrics
+        self.buffered_bytes = self.waiting = self.working = self._streams = 0
+        self._slots = asyncio.Semaphore(slots)
+
+    @contextmanager
+    def admit(self) -> Iterator[Reservation]:
+        """Admit or reject a request by its headers. Raises: QueueFull."""
+        self._check_queue()
+        reservation = Reservation(self)
+        try:
+            yield reservation
+        finally:
+            self.buffered_bytes -= reservation.buffered_bytes
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Admit or reject a stream. Raises: QueueFull."""
+        if self._streams >= _MAX_STREAMS:
+            raise QueueFull(f"{self._streams} streams are open: try again in a moment")
+        self._streams += 1
+        try:
+            with self._metrics.streams.track_inprogress():
+                yield
+        finally:
+            self._streams -= 1
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot to work in; if the wait is canceled, the request leaves the queue. Raises: QueueFull."""
+        self._check_queue()
+        self.waiting += 1
+        try:
+            with self._metrics.queue.track_inprogress():
+                await self._slots.acquire()
+        finally:
+            self.waiting -= 1
+        self.working += 1
+        try:
+            with self._metrics.working.track_inprogress():
+                yield
+        finally:
+            self.working -= 1
+            self._slots.release()
+
+    def _check_queue(self) -> None:
+        """Check whether a request may wait. Raises: QueueFull."""
+        if self._slots.locked() and self.waiting >= self.settings.max_queue:
+            raise QueueFull(f"{self.working} requests running and {self.waiting} waiting: try again in a moment")
 
 
 async def read_uploads(

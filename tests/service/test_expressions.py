@@ -1,21 +1,20 @@
 """`POST /v1/expressions`: responses, and problems of a busy or failing service."""
 
-import asyncio
 import base64
+import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from mien.app.service import limits
-from mien.app.service.api import _HeldResponse, _pieces
+from mien.app.service import api
 from mien.data.contract import decode
 from tests.support import encoded, gradient_image
-from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem, upright_face
+from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, post_in_parts, problem, upright_face
 
 
 def test_a_multipart_photo_comes_back_with_its_face(client: TestClient) -> None:
@@ -58,24 +57,28 @@ def test_the_annotated_image_differs_from_the_photo_at_the_face_only(client: Tes
 
 def test_images_of_a_response_count_in_the_buffer(connect: Connect) -> None:
     photo = encoded(gradient_image(640, 480), "JPEG", quality=1)
-    client = connect(max_buffered_bytes=2 * len(photo))
+    client = connect(max_body_bytes=len(photo) + 500)
     assert post(client, photo).status_code == 200
     problem(post(client, photo, annotate="true"), 413, "payload-too-large")
     assert client.app.state.service.admission.buffered_bytes == 0  # type: ignore[attr-defined]
 
 
-def test_a_response_keeps_its_place_until_the_client_has_read_it() -> None:
-    events, place = list[object](), ExitStack()
-    place.callback(lambda: events.append("released"))
+def test_the_buffer_is_freed_when_the_client_has_read_the_response(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_PIECE_BYTES", 1000)
+    client, buffered, body = connect(), list[int](), b""
+    admission = client.app.state.service.admission  # type: ignore[attr-defined]
 
-    async def send(message: dict[str, object]) -> None:
-        events.append(message.get("body", message["type"]))
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal body
+        body += message.get("body", b"")
+        buffered.append(admission.buffered_bytes)
 
-    response = _HeldResponse(_pieces(b"x" * 300_000), place)
-    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
-    asyncio.run(response(scope, send, send))  # type: ignore[arg-type]
-    assert b"".join(event for event in events if isinstance(event, bytes)) == b"x" * 300_000
-    assert (events[0], len(events), events[-1]) == ("http.response.start", 5, "released")
+    post_in_parts(client, send, query=b"crops=true")
+    assert len(buffered) > 5
+    assert min(buffered) >= len(PHOTO) + 2 * len(json.loads(body)["images"][0]["faces"][0]["crop"]["base64"])
+    assert admission.buffered_bytes == 0
 
 
 def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient) -> None:
@@ -95,11 +98,11 @@ def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient) -
 def test_a_request_too_many_is_rejected_immediately_until_there_is_room(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SLOTS", 1)
-    slow = SlowDetector()
+    monkeypatch.setattr(api, "cores", lambda: 1)
+    slow, slots = SlowDetector(), 8
     client = connect(detector=slow, max_queue=1)
-    with ThreadPoolExecutor(2) as pool:
-        accepted = [pool.submit(post, client, PHOTO) for _ in range(2)]
+    with ThreadPoolExecutor(slots + 1) as pool:
+        accepted = [pool.submit(post, client, PHOTO) for _ in range(slots + 1)]
         assert slow.begun.acquire(timeout=10)
         while client.get("/ready").json()["queue_depth"] < 1:
             pass

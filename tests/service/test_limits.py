@@ -6,22 +6,15 @@ from contextlib import ExitStack
 import pytest
 
 from mien.app.errors import PayloadTooLarge, QueueFull
-from mien.app.service import limits
-from mien.app.service.limits import Admission
 from mien.app.service.metrics import Metrics
+from mien.app.service.uploads import Admission
 from mien.app.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SLOTS", 2)
-
-
-def admission(**changes: float) -> Admission:
-    given = {"queue": 3, "buffered_bytes": 2000} | changes
-    return Admission(Settings(**{f"max_{name}": value for name, value in given.items()}), Metrics())
+def admission(slots: int = 2, **changes: int) -> Admission:
+    return Admission(Settings(**{"max_queue": 3, "max_body_bytes": 1024} | changes), Metrics(), slots=slots)
 
 
 class Scene:
@@ -53,9 +46,8 @@ class Scene:
         return [name for name, task in self.tasks.items() if task.done() and isinstance(task.exception(), QueueFull)]
 
 
-async def test_requests_wait_in_order_and_a_canceled_wait_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SLOTS", 1)
-    requests = Scene(admission(queue=10))
+async def test_requests_wait_in_order_and_a_canceled_wait_leaves_the_queue() -> None:
+    requests = Scene(admission(slots=1, max_queue=10))
     await requests.send("a1", "a2", "a3", "b1", "c1")
     assert (requests.log, requests.gate.waiting, requests.gate.working) == (["a1"], 4, 1)
     requests.tasks["a3"].cancel()
@@ -65,9 +57,8 @@ async def test_requests_wait_in_order_and_a_canceled_wait_leaves_the_queue(monke
     assert requests.log == ["a1", "a2", "b1", "c1"]
 
 
-async def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SLOTS", 1)
-    requests = Scene(admission())
+async def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it() -> None:
+    requests = Scene(admission(slots=1))
     await requests.send("a1", "a2", "a3")
     requests.tasks["a1"].cancel()
     await asyncio.sleep(0)  # a2 has the slot, but has not run yet
@@ -99,10 +90,12 @@ async def test_uploads_are_not_in_the_queue() -> None:
 async def test_bodies_share_a_buffer() -> None:
     gate = admission()
     with gate.admit() as first, gate.admit() as second:
-        first.buffer(1500)
-        second.buffer(500)
+        first.buffer(2072)
+        second.buffer(1000)
         with pytest.raises(QueueFull):
             second.buffer(1)
     assert gate.buffered_bytes == 0
-    with gate.admit() as alone, pytest.raises(PayloadTooLarge, match="more than 2000 bytes"):
-        alone.buffer(2001)
+    with gate.admit() as alone:
+        alone.buffer(1536)
+        with pytest.raises(PayloadTooLarge, match="more than 3072 bytes"):  # in total, not per call
+            alone.buffer(1537)

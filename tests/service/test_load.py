@@ -16,7 +16,7 @@ from PIL import Image
 from websockets.sync.client import connect
 
 from benchmarks.load import Connection, closed_loop, open_loop, percentile, request_bytes
-from mien.app.service.keys import key_hash
+from mien.app.access import key_hash
 from tests.service.conftest import Serve
 from tests.support import encoded, eventually, gradient_image, sample_photo
 from tests.support.hostile import corpus

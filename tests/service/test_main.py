@@ -7,14 +7,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app import VERSION
+from mien.app.access import key_hash
 from mien.app.errors import CapacityError, RequestError, StartupError
 from mien.app.errors import problem as document_of
-from mien.app.service.app import uvicorn_options
-from mien.app.service.keys import key_hash
+from mien.app.service.start import uvicorn_options
 from mien.app.settings import Settings
 from mien.data.contract import LABELS, DecodeError
 from mien.data.errors import MienError
-from tests.support.app import PHOTO, Connect, SlowDetector, problem
+from tests.support.app import PHOTO, Connect, SlowDetector, post_in_parts, problem
 
 EVERYWHERE, UMLAUTS = "::", "schl\u00fcssel"
 
@@ -162,7 +162,7 @@ def test_every_error_of_a_request_states_its_own_status_and_code() -> None:
 
 
 def test_every_host_is_ipv4_and_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts = [uvicorn_options(Settings(host="*", workers=workers))["host"] for workers in (1, 2)]
+    hosts = [uvicorn_options(Settings(host="*"), workers)["host"] for workers in (1, 2)]
     assert hosts == ["", "::"], "asyncio takes the first, a socket of workers the second"
 
 
@@ -171,21 +171,11 @@ def test_a_request_that_its_client_gives_up_has_a_line_in_the_log(
 ) -> None:
     slow = SlowDetector()
     client = connect(detector=slow)
-    body = {"type": "http.request", "body": PHOTO, "more_body": False}
-    messages = iter([body, {"type": "http.disconnect"}])
 
-    async def receive() -> dict[str, object]:
-        return next(messages)
-
-    async def send_nothing(_: object) -> None:
+    async def send(_: object) -> None:
         pass
 
-    headers = [(b"host", b"localhost"), (b"content-type", b"image/jpeg"), (b"content-length", b"%d" % len(PHOTO))]
-    scope = {"type": "http", "method": "POST", "path": "/v1/expressions", "raw_path": b"/v1/expressions"}
-    scope |= {"query_string": b"", "headers": headers, "client": ("10.0.0.9", 1), "server": ("localhost", 80)}
-    scope |= {"scheme": "http", "root_path": "", "http_version": "1.1"}
-    assert client.portal is not None
     with caplog.at_level(logging.INFO, logger="mien.app.service.app"):
-        client.portal.call(client.app, scope, receive, send_nothing)
+        post_in_parts(client, send, {"type": "http.disconnect"})
     slow.go.set()
     assert '10.0.0.9 - "POST /v1/expressions" 499' in caplog.text

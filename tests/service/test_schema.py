@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.service.keys import key_hash
+from mien.app.access import key_hash
 from tests.service.conftest import Serve
 from tests.support import ROOT, output_of, tiny_artifact
 from tests.support.app import Connect

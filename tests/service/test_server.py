@@ -4,13 +4,15 @@ import os
 import socket
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from mien.app.cli.serve import serve
 from mien.app.errors import SettingsError
 from mien.app.inference import detector_files
-from mien.app.service import app as server
+from mien.app.inference.classifier import CPU, CUDA
+from mien.app.service import start as server
 from mien.app.settings import Settings, load_settings
 from tests.support import environment_of
 
@@ -51,8 +53,8 @@ def test_a_wrong_setting_prevents_the_start_and_is_named_as_it_was_given(
 def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What the server starts, with a model that is not opened, and without an effect on this process."""
     started: list[object] = []
-    monkeypatch.setattr(server, "open_labeler", lambda _: object())
-    monkeypatch.setattr(server.uvicorn, "run", lambda app, **_: started.append(app))
+    monkeypatch.setattr(server, "open_labeler", lambda _: Mock(**{"classifier.provider": CPU}))
+    monkeypatch.setattr(server.uvicorn, "run", lambda app, workers=1, **_: started.append((app, workers)))
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
     return started
@@ -63,9 +65,23 @@ def test_options_of_the_command_line_reach_worker_processes(
 ) -> None:
     environment |= {"MIEN_MIN_FACE_PX": "20", "MIEN_PORT": "1"}
     serve(port=0, workers=2, model=str(tmp_path))
-    assert started == ["mien.app.service.app:create_app"]
+    assert started == [("mien.app.service.app:create_app", 2)]
     chosen = load_settings()
     assert (chosen.port, chosen.workers, chosen.model, chosen.min_face_px) == (0, 2, str(tmp_path), 20)
+
+
+@pytest.mark.parametrize(
+    ("cores", "provider", "workers"), [(1, CPU, 1), (3, CPU, 1), (4, CPU, 2), (7, CPU, 3), (16, CPU, 8), (16, CUDA, 1)]
+)
+def test_there_is_one_process_per_two_cores_and_one_on_a_gpu(
+    started: list[object], monkeypatch: pytest.MonkeyPatch, cores: int, provider: str, workers: int
+) -> None:
+    monkeypatch.setattr(server, "cores", lambda: cores)
+    monkeypatch.setattr(server, "open_labeler", lambda _: Mock(**{"classifier.provider": provider}))
+    server.run(load_settings())
+    ((_, count),) = started
+    assert count == workers
+    assert os.environ.get("MIEN_WORKERS") == (str(workers) if workers > 1 else None), "processes share the cores"
 
 
 @pytest.mark.usefixtures("started")

@@ -1,12 +1,14 @@
 """`WS /v1/stream`: frames in, faces out, never a queue."""
 
+from contextlib import ExitStack
+
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from mien.app.service.keys import key_hash
+from mien.app.access import key_hash
 from tests.support.app import PHOTO as FRAME
 from tests.support.app import Connect, SlowDetector, problem
 
@@ -73,8 +75,10 @@ def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
 
 
 def test_streams_are_counted_and_limited(connect: Connect) -> None:
-    client = connect(max_streams=1)
-    with client.websocket_connect("/v1/stream"):
+    client = connect()
+    with ExitStack() as streams:
+        for _ in range(8):
+            streams.enter_context(client.websocket_connect("/v1/stream"))
         rejected = rejection(client)
         problem(rejected, 503, "queue-full")
         assert "retry-after" in rejected.headers

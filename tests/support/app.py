@@ -1,5 +1,6 @@
 """Service with a tiny model and a fake detector; no network, no released files."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,6 +33,23 @@ def post(client: TestClient, *payloads: bytes, **query: object) -> httpx.Respons
     """Label images that are sent as a form."""
     files = [("images", (f"{index}.jpg", payload, "image/jpeg")) for index, payload in enumerate(payloads)]
     return client.post("/v1/expressions", files=files, params=query)
+
+
+def post_in_parts(client: TestClient, send: Callable[..., Any], *messages: dict[str, Any], query: bytes = b"") -> None:
+    """Post a photo to the application itself; `messages` follow the body, and `send` gets what is sent."""
+    received = iter([{"type": "http.request", "body": PHOTO}, *messages])
+
+    async def receive() -> dict[str, Any]:
+        for message in received:
+            return message
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    headers = {b"host": b"localhost", b"content-type": b"image/jpeg", b"content-length": b"%d" % len(PHOTO)}
+    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/v1/expressions", "query_string": query}
+    scope |= {"headers": [*headers.items()], "client": ("10.0.0.9", 1), "server": ("localhost", 80), "root_path": ""}
+    assert client.portal is not None
+    client.portal.call(client.app, scope, receive, send)
 
 
 def problem(response: httpx.Response, status: int, kind: str) -> str:

@@ -122,10 +122,10 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, time
 @contextmanager
 def serving(folder: Path, artifact: Path, **settings: object) -> Iterator[Server]:
     """A running service on the CPU with these settings, and no others from the environment."""
-    environment = environment_of(**{"device": "cpu", "model": artifact, **settings})
+    environment = environment_of(**{"device": "cpu", "model": artifact, "workers": 1, **settings})
     environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    server = Server(folder, environment, workers=int(environment.get("MIEN_WORKERS", 1)))
+    server = Server(folder, environment, workers=int(environment["MIEN_WORKERS"]))
     try:
         server.start()
         yield server
