@@ -8,6 +8,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import numpy as np
@@ -32,11 +33,7 @@ NO_CROPS: Final = np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
 
 def _rounded(digits: int, **limits: float) -> PlainSerializer:
     """Round when serialized, which is the only place where records are rounded."""
-
-    def serialize(value: float) -> float:
-        return round(value, digits)
-
-    return PlainSerializer(serialize, return_type=Annotated[float, Field(**limits)])
+    return PlainSerializer(partial(round, ndigits=digits), return_type=Annotated[float, Field(**limits)])
 
 
 Pixels = Annotated[float, _rounded(2)]
