@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mien.app.errors import SettingsError
@@ -65,6 +65,10 @@ def _not_empty(value: object) -> object:
 NotEmpty: Final = BeforeValidator(_not_empty)
 
 
+def _zero_if_auto(value: object) -> object:
+    return 0 if value == "auto" else value
+
+
 class InferenceSettings(BaseSettings):
     """Settings on which a label depends. Every field is the environment variable `MIEN_<FIELD>`."""
 
@@ -89,10 +93,6 @@ class InferenceSettings(BaseSettings):
     # Detection
     detector: Literal["auto", "builtin", "yunet"] = Field("auto", description="auto: yunet if its file is installed")
     detection_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(0.6, description="minimum score of a face")
-    detection_px: Annotated[int, Field(ge=160, le=4096)] = Field(640, description="long side of the first pass, pixels")
-    detection_max_px: Annotated[int, Field(ge=160, le=8192)] = Field(
-        1600, description="long side of the second pass, which runs if the first found only small faces or none"
-    )
     detection_tiles: Tiles = Field(
         "wide",
         description="also search at full size, in tiles, photos larger than that: wide, from 3:1, such as panoramas; "
@@ -107,15 +107,6 @@ class InferenceSettings(BaseSettings):
     max_pixels: Size = Field(
         MAX_PIXELS, description="pixels of one image, before decoding; in the service, of all requests together"
     )
-    reduced_decode: bool = Field(
-        True, description="decode very large JPEGs at 1/2, 1/4 or 1/8 size if their faces stay large enough"
-    )
-
-    @model_validator(mode="after")
-    def _passes_in_order(self) -> Self:
-        if self.detection_max_px < self.detection_px:
-            raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
-        return self
 
     @classmethod
     def load(cls, **overrides: object) -> Self:
@@ -132,8 +123,6 @@ class InferenceSettings(BaseSettings):
             return cls(**overrides)  # type: ignore[arg-type]  # pydantic checks the types
         except ValidationError as error:
             first = error.errors()[0]
-            if not first["loc"]:  # of several settings: the input is all of them
-                raise SettingsError(str(first["ctx"]["error"])) from error
             name = str(first["loc"][0])
             source = name if name in overrides else _variable(name)
             if name == "api_key_sha256":  # what was found may be a key
@@ -161,8 +150,8 @@ class ServiceSettings(InferenceSettings):
     max_images: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="images in one request")
     max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
     request_timeout_s: Seconds = Field(30.0, description="waiting and processing time of one request")
-    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=64)] = Field(
-        "auto", description="processes that share the port; auto: one per two cores, and one on a GPU"
+    workers: Annotated[int, BeforeValidator(_zero_if_auto), Field(ge=0, le=64)] = Field(
+        0, description="processes that share the port; 0 or auto: one per two cores, and one on a GPU"
     )
 
     # Access

@@ -48,6 +48,9 @@ MERGE_IOU: Final = 0.4
 MIN_EYE_DISTANCE_PX: Final = 1.0
 SMALL_FACE_PX: Final = 40.0
 CLOSE_UP_PX: Final = 160
+# Long sides of the first pass, and of the second, which runs if the first found only small faces or none
+FIRST_PX: Final = 640
+SECOND_PX: Final = 1600
 ROTATED_PX: Final = 480
 # Upright faces in photos score 0.92 to 0.96, the same faces on their side or upside down 0.6 to 0.92.
 SURE_SCORE: Final = 0.92
@@ -145,7 +148,7 @@ class NetworkDetector:
         return other
 
     def _open(self, device: Device) -> None:
-        first_px, *larger_px = sorted({*_CANVASES_PX, *map(_padded_px, _pass_sizes(self._settings))})
+        first_px, *larger_px = sorted({*_CANVASES_PX, _padded_px(FIRST_PX), _padded_px(SECOND_PX)})
         session = self._session(device, 1, first_px)
         self._run, self._canvases = session.inference.run, dict[int, Batcher[list[tuple[Array, ...]]]]()
         optional = {value.name for value in session.inference.get_overridable_initializers()}
@@ -194,10 +197,6 @@ class NetworkDetector:
             blob = to_blob(bgr, (_padded_px(image.shape[0]), _padded_px(image.shape[1])))
             grids = tuple(grid[0] for grid in self._run(list(OUTPUTS), {"input": blob} | self._limits))
         return decode_grids(grids, width=blob.shape[3], threshold=self.threshold)
-
-
-def _pass_sizes(settings: InferenceSettings) -> tuple[int, ...]:
-    return settings.detection_px, settings.detection_max_px
 
 
 def _padded_px(side: int) -> int:
@@ -271,14 +270,14 @@ def is_tiled(width: int, height: int, settings: InferenceSettings) -> bool:
     """Whether an image of this size is searched at full size, in tiles."""
     longer, shorter = max(width, height), min(width, height)
     is_chosen = {"never": False, "wide": longer >= TILED_ASPECT * shorter, "always": True}[settings.detection_tiles]
-    return is_chosen and longer > settings.detection_max_px
+    return is_chosen and longer > SECOND_PX
 
 
-def _in_tiles(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
+def _in_tiles(image: Array, network: Network) -> list[Detection]:
     """Search the whole image, tiles of it at full size, tiles at a quarter of it, and so on."""
     height, width = image.shape[:2]
-    px = settings.detection_max_px
-    whole = [face for side in (CLOSE_UP_PX, settings.detection_px, px) for face in one_pass(image, network, side)]
+    px = SECOND_PX
+    whole = [face for side in (CLOSE_UP_PX, FIRST_PX, px) for face in one_pass(image, network, side)]
     in_tiles, level, min_face_px = list[Detection](), image, 0.0
     while max(level.shape[:2]) > px:
         scale = (width / level.shape[1], height / level.shape[0])
@@ -327,14 +326,14 @@ def _moved(face: Detection, left: int, top: int) -> Detection:
 
 def _upright(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
     if is_tiled(image.shape[1], image.shape[0], settings):
-        return _in_tiles(image, network, settings)
-    faces = one_pass(image, network, settings.detection_px)
+        return _in_tiles(image, network)
+    faces = one_pass(image, network, FIRST_PX)
     long_side = max(image.shape[:2])
-    scale = min(1.0, settings.detection_px / long_side)
+    scale = min(1.0, FIRST_PX / long_side)
     if min((face.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
         return faces
     # a pass of an image that is not larger than its size has the pixels of the first
-    passes = ((CLOSE_UP_PX, long_side > CLOSE_UP_PX), (settings.detection_max_px, long_side > settings.detection_px))
+    passes = ((CLOSE_UP_PX, long_side > CLOSE_UP_PX), (SECOND_PX, long_side > FIRST_PX))
     return merge(faces + [face for px, differs in passes if differs for face in one_pass(image, network, px)])
 
 

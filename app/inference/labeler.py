@@ -17,7 +17,7 @@ import numpy as np
 from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference import guard
 from mien.app.inference.classifier import CPU, Classifier
-from mien.app.inference.detector import Detection, Detector, iou, is_tiled
+from mien.app.inference.detector import SECOND_PX, Detection, Detector, iou, is_tiled
 from mien.app.inference.detector_files import create_detector
 from mien.app.inference.records import NO_CROPS, Box, Face, Landmarks, Photo, Point
 from mien.app.settings import InferenceSettings
@@ -70,7 +70,7 @@ def decode_image(
 
     Args:
         payload: the file's bytes.
-        reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`, or if it has
+        reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `SECOND_PX`, or if it has
             up to four times as many pixels as the limit, as those of phones. Decoding a 12-megapixel photo takes ten
             times as long as detecting its faces; at half size, a third of that.
         admit: for an image of an untrusted sender: called with its format and size once `guard` has passed it; may
@@ -92,7 +92,7 @@ def decode_image(
             guard.check_cost(size, len(payload), scans, max_pixels=max_pixels)
             admit(Probe(size.format, size.width // 2, size.height // 2) if is_halved else size)
         reduced = reduced and (is_halved or not is_tiled(size.width, size.height, settings))
-        least_px = min(settings.detection_max_px, max(size.width, size.height) // (2 if is_halved else 1))
+        least_px = min(SECOND_PX, max(size.width, size.height) // (2 if is_halved else 1))
         pixels, is_incomplete = decode_incomplete(
             image, payload, max_pixels=max_pixels, reduce_to_px=least_px if reduced else None
         )
@@ -149,7 +149,7 @@ class Labeler:
         timings_ms: dict[str, float] = {}
         detects = not whole and boxes is None
         with timed(timings_ms, "decode"):
-            decoded = self._decoded(image, reduced=self.settings.reduced_decode and detects, admit=admit)
+            decoded = self._decoded(image, reduced=detects, admit=admit)
         detections: tuple[Detection, ...]
         notes: tuple[str, ...] = ()
         with timed(timings_ms, "detect"):
@@ -192,7 +192,7 @@ class Labeler:
         faces = [face.scaled(decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
         faces = [face for face in faces if face.short_side_px >= self.settings.min_face_px]
         limit, size = self.settings.max_faces, (decoded.width, decoded.height)
-        is_reduced = max(size) > 2 * self.settings.detection_max_px and not is_tiled(*size, self.settings)
+        is_reduced = max(size) > 2 * SECOND_PX and not is_tiled(*size, self.settings)
         notes = {"max_faces": len(faces) > limit, "reduced_search": is_reduced}
         return tuple(faces[:limit]), tuple(note for note, applies in notes.items() if applies)
 

@@ -438,7 +438,6 @@ def facts_of(labeler: Labeler, options: LabelOptions) -> dict[str, str]:
         "sampling": options.sampling,
         "annotated_px": str(options.annotated_px),
         "detector_file": getattr(labeler.detector, "sha256", "")[:16],
-        "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
-        f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode} "
-        f"{settings.detection_tiles}",
+        "detection": f"{settings.detection_threshold:g} {settings.detect_rotated} {settings.min_face_px:g} "
+        f"{settings.max_faces} {settings.detection_tiles}",
     }

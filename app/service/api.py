@@ -85,7 +85,7 @@ class Service:
         self.metrics.running.labels(**self.running, fallback="none" if self.fallback is None else "cpu").set(1)
         classifier.on_batch = self.metrics.batch_faces.observe
         # worker processes share the cores
-        self.threads = max(1, cores() // (1 if settings.workers == "auto" else settings.workers))
+        self.threads = max(1, cores() // (settings.workers or 1))
         self.admission = Admission(settings, self.metrics, slots=max(8, 4 * self.threads))
         self._pixels = PixelBudget(settings.max_pixels)
         # a thread that waits for the inference on a GPU uses no core

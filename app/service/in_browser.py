@@ -46,8 +46,6 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
         "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},
         "search": {
             **constants,
-            "first_px": settings.detection_px,
-            "second_px": settings.detection_max_px,
             "detect_rotated": settings.detect_rotated,
         },
         "detector": {

@@ -54,7 +54,7 @@ def run(settings: Settings) -> None:
                 YUNET_FILE,
             )
         labeler = open_labeler(settings)
-    workers = settings.workers if settings.workers != "auto" else _workers(labeler)
+    workers = settings.workers or _workers(labeler)
     if workers == 1:
         # uvicorn raises the signal again after a graceful stop; the default handler would look like a crash
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -8,9 +8,9 @@ from tests.support import tiny_artifact
 
 
 def test_the_settings_of_the_service_are_those_of_the_browser(artifact: Path) -> None:
-    changes = {"detection_px": 320, "detect_rotated": False, "min_face_px": 24, "detection_threshold": 0.77}
+    changes = {"detect_rotated": False, "min_face_px": 24, "detection_threshold": 0.77}
     facts = browser_pipeline(artifact, Settings(prior="natural", **changes)).facts
-    assert (facts["search"]["first_px"], facts["search"]["detect_rotated"]) == (320, False)
+    assert facts["search"]["detect_rotated"] is False
     assert facts["limits"]["min_face_px"] == 24
     assert facts["detector"]["threshold"] == 0.77
     assert facts["classifier"]["offsets"] == (0.0,) * 7

@@ -117,9 +117,8 @@ def test_crops_of_serving_equal_those_of_training_byte_for_byte(
 
 def test_a_large_photo_of_a_large_face_is_decoded_at_reduced_size(labeler: Labeler) -> None:
     payload = large_photo(face_px=500)
-    settings = labeler.settings.model_copy(update={"reduced_decode": False})
     photo = labeler.prepare(payload, keep_pixels=True)
-    expected = Labeler(labeler.detector, labeler.classifier, settings).prepare(payload)
+    expected = labeler.prepare(contract.decode(payload))
     assert photo.pixels is not None
     assert photo.pixels.shape == (1250, 1650, 3)
     assert (photo.width, photo.height) == (expected.width, expected.height) == (3300, 2500)

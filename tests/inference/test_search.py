@@ -9,7 +9,7 @@ from mien.app.inference.records import Box
 from mien.app.settings import Settings
 from mien.data.contract import Array, roll_degrees
 
-SETTINGS = Settings(detection_px=640, detection_max_px=1600, detect_rotated=True)
+SETTINGS = Settings(detect_rotated=True)
 # A drawn "face" is a red square; the upper half of an upright one is blue.
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 

@@ -142,7 +142,7 @@ def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytes
 def test_notes_tell_what_may_be_missing_in_an_image(connect: Connect) -> None:
     two = Mock(detect=lambda _: [upright_face(100, 100), upright_face(300, 300)])
     two.name = "two"  # not an argument of Mock
-    client = connect(detector=two, max_faces=1, detection_max_px=640, detection_tiles="never")
+    client = connect(detector=two, max_faces=1, detection_tiles="never")
     assert post(client, PHOTO).json()["images"][0]["notes"] == ["max_faces"]
-    large = encoded(gradient_image(1300, 400), "JPEG")
+    large = encoded(gradient_image(3300, 400), "JPEG")
     assert post(client, large).json()["images"][0]["notes"] == ["max_faces", "reduced_search"]

@@ -33,6 +33,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         ({"mien_prot": "1"}, {}, "mien_prot: unknown setting. Did you mean MIEN_PORT"),
         ({"MIEN_API_KEY_SHA256": f"{KEY},secret"}, {}, "MIEN_API_KEY_SHA256: expected the SHA-256 of each key"),
         ({"MIEN_HOST": ""}, {}, "MIEN_HOST='': .*empty"),
+        ({"MIEN_WORKERS": "many"}, {}, "MIEN_WORKERS='many': .*integer"),
         ({"MIEN_DEVICE": "cuda"}, {"device": "gpu"}, "device='gpu': .*'cpu' or 'cuda'"),
         ({}, {"min_fac_px": 24}, "min_fac_px: unknown setting. Did you mean min_face_px"),
         ({}, {"cors_origins": "https://App.example"}, "cors_origins=.*: .*expected origins "),
@@ -78,7 +79,7 @@ def test_there_is_one_process_per_two_cores_and_one_on_a_gpu(
 ) -> None:
     monkeypatch.setattr(server, "cores", lambda: cores)
     monkeypatch.setattr(server, "open_labeler", lambda _: Mock(**{"classifier.provider": provider}))
-    server.run(load_settings())
+    server.run(load_settings(workers="auto"))
     ((_, count),) = started
     assert count == workers
     assert os.environ.get("MIEN_WORKERS") == (str(workers) if workers > 1 else None), "processes share the cores"
