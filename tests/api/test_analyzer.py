@@ -77,6 +77,18 @@ def test_results_are_lists_with_json_and_drawings(analyzer: Analyzer) -> None:
     assert (changed[:500].any(), changed[524:].any()) == (faces[1].box.x < 512, faces[1].box.x > 512)
 
 
+def test_a_relative_path_is_drawn_after_the_current_folder_changes(
+    analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, image in (("mine", decode(sample_photo().read_bytes())), ("other", gradient_image(512, 512))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "photo.png").write_bytes(encoded(image))
+    monkeypatch.chdir(tmp_path / "mine")
+    faces = analyzer.analyze("photo.png")
+    monkeypatch.chdir(tmp_path / "other")
+    assert np.array_equal(np.asarray(faces.draw()), np.asarray(analyzer.analyze(sample_photo()).draw()))
+
+
 def test_a_closed_analyzer_releases_its_model(artifact: Path) -> None:
     with Analyzer(model=artifact, device="cpu", detector="builtin") as analyzer:
         session = weakref.ref(analyzer._labeler().classifier)

@@ -1,19 +1,26 @@
 """Detection of real faces by every detector, and YuNet compared with OpenCV."""
 
 import csv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
 
 from mien.app.errors import SettingsError
-from mien.app.inference import detector_files as detector_module
-from mien.app.inference.detector import NMS_IOU, TOP_K, Detection, Detector
+from mien.app.inference import detector as detector_module
+from mien.app.inference import detector_files
+from mien.app.inference.classifier import CUDA, Classifier, Session, open_session
+from mien.app.inference.detector import NMS_IOU, TOP_K, Detection, NetworkDetector, iou
 from mien.app.inference.detector_files import YUNET_FILE, create_detector
+from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 from mien.data.contract import Array, decode, roll_degrees
-from tests.support import folder_from_environment, gradient_image, sample_photo
+from tests.support import eventually, folder_from_environment, gradient_image, sample_photo
 
 ROTATIONS = {cv2.ROTATE_90_CLOCKWISE: 90, cv2.ROTATE_180: 180, cv2.ROTATE_90_COUNTERCLOCKWISE: -90}
 MIN_RECALL = {"builtin": 0.86, "yunet": 0.97}  # of the faces that YuNet found at full size
@@ -21,7 +28,7 @@ MAX_ROLL_ERROR = {"builtin": 20, "yunet": 5}  # degrees
 
 
 @pytest.fixture(scope="module", params=["builtin", "yunet"])
-def detector(request: pytest.FixtureRequest) -> Detector:
+def detector(request: pytest.FixtureRequest) -> NetworkDetector:
     folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
     return create_detector(load_settings(detector=request.param, models_dir=folder))
 
@@ -31,12 +38,12 @@ def photo() -> Array:
     return decode(sample_photo().read_bytes())
 
 
-def the_face(detector: Detector, image: Array) -> Detection:
+def the_face(detector: NetworkDetector, image: Array) -> Detection:
     (face,) = detector.detect(image)
     return face
 
 
-def test_the_face_of_a_photo_is_found_with_its_landmarks(detector: Detector, photo: Array) -> None:
+def test_the_face_of_a_photo_is_found_with_its_landmarks(detector: NetworkDetector, photo: Array) -> None:
     face = the_face(detector, photo)
     x, y, width, height = face.box
     left_eye, right_eye, nose, left_mouth, right_mouth = face.landmarks_px
@@ -45,7 +52,7 @@ def test_the_face_of_a_photo_is_found_with_its_landmarks(detector: Detector, pho
 
 
 @pytest.mark.parametrize("times", [0.5, 5])
-def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: Detector, photo: Array, times: float) -> None:
+def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: NetworkDetector, photo: Array, times: float) -> None:
     face = the_face(detector, photo)
     same = the_face(detector, cv2.resize(photo, None, fx=times, fy=times, interpolation=cv2.INTER_AREA))
     side = max(face.box.width, face.box.height)
@@ -53,7 +60,7 @@ def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: Detector, pho
     assert same.landmarks_px / times == pytest.approx(face.landmarks_px, abs=0.1 * side)
 
 
-def test_a_face_that_fills_the_image_is_found(detector: Detector, photo: Array) -> None:
+def test_a_face_that_fills_the_image_is_found(detector: NetworkDetector, photo: Array) -> None:
     x, y, width, height = (round(value) for value in the_face(detector, photo).box)
     for side in (48, 1500):
         close_up = cv2.resize(photo[y : y + height, x : x + width], (side, side), interpolation=cv2.INTER_AREA)
@@ -61,13 +68,13 @@ def test_a_face_that_fills_the_image_is_found(detector: Detector, photo: Array) 
 
 
 @pytest.mark.parametrize("code", ROTATIONS)
-def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: Detector, photo: Array, code: int) -> None:
+def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: NetworkDetector, photo: Array, code: int) -> None:
     before, after = (roll_degrees(the_face(detector, one).landmarks_px) for one in (photo, cv2.rotate(photo, code)))
     error = abs((after - before - ROTATIONS[code] + 180) % 360 - 180)
     assert error < MAX_ROLL_ERROR[detector.name]
 
 
-def test_the_listed_faces_of_real_photos_are_found(detector: Detector) -> None:
+def test_the_listed_faces_of_real_photos_are_found(detector: NetworkDetector) -> None:
     folder = folder_from_environment("MIEN_PHOTOS_DIR")
     with (folder / "photos.csv").open(encoding="utf-8", newline="") as file:
         listed = {row["file"]: int(row["faces_yunet"]) for row in csv.DictReader(file)}
@@ -77,7 +84,9 @@ def test_the_listed_faces_of_real_photos_are_found(detector: Detector) -> None:
     assert sum(detected.values()) - matched <= 0.03 * sum(listed.values())
 
 
-def test_plain_textures_have_no_face_and_the_threshold_of_the_settings_counts(detector: Detector, photo: Array) -> None:
+def test_plain_textures_have_no_face_and_the_threshold_of_the_settings_counts(
+    detector: NetworkDetector, photo: Array
+) -> None:
     random = np.random.default_rng(0)
     clouds = cv2.resize(random.integers(0, 256, (12, 16, 3), np.uint8), (640, 480), interpolation=cv2.INTER_CUBIC)
     for texture in (random.integers(0, 256, (480, 640, 3), np.uint8), clouds, gradient_image(640, 480)):
@@ -87,8 +96,73 @@ def test_plain_textures_have_no_face_and_the_threshold_of_the_settings_counts(de
     assert create_detector(strict).detect(photo) == []
 
 
+class FakeGpu:
+    """Sessions of detectors on the CPU that claim to be on a GPU; notes the shapes of their runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self.free = Event()
+        self.free.set()
+        monkeypatch.setattr(detector_module, "_BATCHES", (1, 4))
+        monkeypatch.setattr(detector_module, "open_session", self._open)
+
+    def _open(self, graph: Any, _device: str, **options: Any) -> Session:
+        session = open_session(graph, "cpu", **options).inference
+
+        def run(names: list[str], feed: dict[str, Array]) -> Any:
+            self.shapes.append(feed["input"].shape)
+            assert self.free.wait(60)
+            return session.run(names, feed)
+
+        return Session(Mock(run=run, get_overridable_initializers=session.get_overridable_initializers), CUDA)
+
+
+def test_images_on_a_gpu_are_padded_to_fixed_sizes_and_threads_share_a_run(
+    detector: NetworkDetector, photo: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = FakeGpu(monkeypatch)
+    on_gpu = create_detector(detector._settings.model_copy(update={"detection_max_px": 1000}), "cuda")
+    images = [np.roll(photo, 20 * shift, axis=1)[: 500 - 30 * shift] for shift in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        gpu.free.clear()
+        found = [pool.submit(on_gpu.rows, images[0])]
+        eventually(lambda: gpu.shapes)
+        found += [pool.submit(on_gpu.rows, image) for image in images[1:]]
+        eventually(lambda: len(on_gpu._canvases[640]._jobs) == 3)
+        gpu.free.set()
+    assert gpu.shapes == [(1, 3, 640, 640), (4, 3, 640, 640)]
+    for image, future in zip(images, found, strict=True):
+        (expected,), (row,) = detector.rows(image), future.result()
+        assert row == pytest.approx(expected, abs=0.05 * float(expected[2]))
+    for image, px in ((photo[:150, 180:330], 160), (cv2.resize(photo, (1000, 1000)), 1024)):
+        assert len(on_gpu.rows(image)) == 1
+        assert gpu.shapes[-1] == (1, 3, px, px)
+
+
+@pytest.mark.slow
+def test_a_gpu_finds_the_faces_of_the_cpu_in_real_photos(
+    detector: NetworkDetector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, settings = folder_from_environment("MIEN_PHOTOS_DIR"), detector._settings
+    photos = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+    classifier = Classifier(settings.model_copy(update={"device": "cpu", "precision": "fp32"}))
+    expected = [Labeler(detector, classifier, settings).label(photo).faces for photo in photos]
+    FakeGpu(monkeypatch)
+    on_gpu = Labeler(create_detector(settings, "cuda"), classifier, settings)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda photo: on_gpu.label(photo).faces, photos))
+    nearest = [
+        (face, max(others, key=lambda other: iou(face.box, other.box), default=None))
+        for faces, others in zip(expected, found, strict=True)
+        for face in faces
+    ]
+    same = [face.label == other.label for face, other in nearest if other and iou(face.box, other.box) > 0.9]
+    assert len(same) >= 0.995 * max(len(nearest), sum(map(len, found)))
+    assert sum(same) >= 0.995 * len(same)
+
+
 def test_auto_without_yunet_is_the_builtin_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detector_module, "cache_dir", lambda: None)
+    monkeypatch.setattr(detector_files, "cache_dir", lambda: None)
     assert create_detector(load_settings(models_dir=tmp_path)).name == "builtin"
     with pytest.raises(SettingsError, match=r"'auto', 'builtin' or 'yunet'"):
         load_settings(detector="hog")

@@ -73,6 +73,11 @@ def test_a_person_who_returns_within_ten_seconds_keeps_the_number_wherever_that_
     assert numbers(tracker, [(9.2 + at / 4, ()) for at in range(45)] + [(20.6, (seen(2, 100),))])[-1] == [4]
 
 
+def test_a_person_who_walks_and_is_gone_for_two_seconds_is_expected_a_second_farther() -> None:
+    walk = [(frame * FRAME_S, (face(100 + 150 * frame * FRAME_S),)) for frame in range(16)]
+    assert numbers(Tracker(threshold=0.3), [*walk, (2.0, ()), (2.9, (face(400),))])[-1] == [1]
+
+
 def test_a_cut_to_another_person_at_the_same_place_gives_another_number() -> None:
     frames = [(frame * FRAME_S, (seen(1 + frame // 10 % 2, 100, frame=frame),)) for frame in range(40)]
     assert numbers(Tracker(threshold=0.3), frames) == [[1]] * 10 + [[2]] * 10 + [[1]] * 10 + [[2]] * 10

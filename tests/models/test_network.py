@@ -26,6 +26,12 @@ def test_normalization_removes_exposure_and_most_contrast_and_keeps_a_flat_image
     assert 0.7 < float(preprocess(dim).std()) < float(preprocess(dim * 3).std()) < 1.0
 
 
+def test_normalization_per_image_keeps_color() -> None:
+    image = crops(1) // 4 + torch.tensor([150, 80, 20], dtype=torch.uint8)
+    red, green, blue = Preprocess(color="RGB", normalization="per_image", img_size=112)(image)[0].mean(dim=(1, 2))
+    assert red > green + 0.5 > blue + 1
+
+
 def test_the_mean_head_averages_probabilities() -> None:
     network = FaceNetwork(config(**SMALL)).eval()
     with torch.no_grad():
