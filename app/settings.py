@@ -82,7 +82,7 @@ class InferenceSettings(BaseSettings):
         None, description="fast (the default), accurate, the name of a released artifact or its end, or a folder"
     )
     prior: Prior = Field("balanced", description="balanced corrects for rare expressions, natural does not")
-    device: Device = Field("auto", description="of the model: auto may fall back to the CPU; cuda never does")
+    device: Device = Field("auto", description="of the networks: auto may fall back to the CPU; cuda never does")
     precision: Precision = Field(
         "auto", description="auto: fp16 on a GPU; on a CPU, int8 if it has instructions for it (VNNI, AMX), else fp32"
     )

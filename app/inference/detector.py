@@ -38,11 +38,6 @@ GRID_PX: Final = 32
 NMS_IOU: Final = 0.3
 TOP_K: Final = 5000
 SCORE_THRESHOLD: Final = "score_threshold"  # optional input: boxes and landmarks of a grid below it are not computed
-# Of a GPU: sides of the canvases besides those of the two passes, numbers of images that run together, and the most
-# pixels of such a batch.
-_CANVASES_PX: Final = (160, 352, 480)
-_BATCHES: Final = (1, 8, 32)
-_BATCH_PIXELS: Final = 14_000_000
 
 MERGE_IOU: Final = 0.4
 MIN_EYE_DISTANCE_PX: Final = 1.0
@@ -52,6 +47,10 @@ CLOSE_UP_PX: Final = 160
 FIRST_PX: Final = 640
 SECOND_PX: Final = 1600
 ROTATED_PX: Final = 480
+# Of a GPU: sides of the canvases, numbers of images that run together, and the most pixels of such a batch
+_CANVASES_PX: Final = (160, 288, 480, FIRST_PX, 1024, SECOND_PX)
+_BATCHES: Final = (1, 8, 32)
+_BATCH_PIXELS: Final = 14_000_000
 # Upright faces in photos score 0.92 to 0.96, the same faces on their side or upside down 0.6 to 0.92.
 SURE_SCORE: Final = 0.92
 # Size of the crop for comparing rotations of a face, which fills five eighths of it: they differ most there.
@@ -148,7 +147,7 @@ class NetworkDetector:
         return other
 
     def _open(self, device: Device) -> None:
-        first_px, *larger_px = sorted({*_CANVASES_PX, _padded_px(FIRST_PX), _padded_px(SECOND_PX)})
+        first_px, *larger_px = _CANVASES_PX
         session = self._session(device, 1, first_px)
         self._run, self._canvases = session.inference.run, dict[int, Batcher[list[tuple[Array, ...]]]]()
         optional = {value.name for value in session.inference.get_overridable_initializers()}

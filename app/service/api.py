@@ -1,7 +1,7 @@
 """The routes of the service: `POST /v1/expressions`, the model, probes and metrics.
 
 Flow of a request: admission -> uploads -> slot -> decode, detect, align, classify, render in one thread of the pool.
-The pool has one thread per core; more would slow down each photo. A GPU classifies the faces of all threads together.
+The pool has one thread per core; more would slow down each photo. A GPU runs the networks for all threads together.
 """
 
 import asyncio

@@ -14,14 +14,13 @@ import pytest
 from mien.app import cpu_count
 from mien.app.cpu_count import cores, cpu_quota
 from mien.app.errors import ProviderUnavailable
-from mien.app.inference import classifier
+from mien.app.inference import classifier, labeler
 from mien.app.inference.classifier import (
     CPU,
     CUDA,
     cuda_unavailable_reason,
     open_session,
 )
-from mien.app.inference.detector_files import create_detector
 from mien.app.settings import load_settings
 from mien.data.atomic import write_atomic
 from tests.support import random_crops, tiny_graph
@@ -122,13 +121,13 @@ def test_a_cuda_session_uses_a_small_arena_and_no_tf32(monkeypatch: pytest.Monke
         open_session(b"", "cuda", threads=1, warm_up={})
 
 
-@pytest.mark.parametrize("device", ["cuda", "auto"])
-def test_a_detector_runs_on_the_cpu_of_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
-    machine(monkeypatch, driver_of(1))
-    session = Mock(wraps=onnxruntime.InferenceSession)
-    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
-    create_detector(load_settings(device=device, detector="builtin"))
-    assert [call.kwargs["providers"] for call in session.call_args_list] == [[(CPU, {})]]
+def test_a_detector_runs_where_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    created = Mock()
+    monkeypatch.setattr(labeler, "create_detector", created)
+    for provider, device, expected in ((CUDA, "cuda", "cuda"), (CUDA, "auto", "auto"), (CPU, "auto", "cpu")):
+        monkeypatch.setattr(labeler, "Classifier", Mock(return_value=Mock(provider=provider)))
+        labeler.Labeler.open(load_settings(device=device))
+        assert created.call_args.args[1] == expected
 
 
 SLICES = "0::/user.slice/mien.service\n"
