@@ -121,7 +121,8 @@ def test_images_on_a_gpu_are_padded_to_fixed_sizes_and_threads_share_a_run(
     detector: NetworkDetector, photo: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = FakeGpu(monkeypatch)
-    on_gpu = create_detector(detector._settings.model_copy(update={"detection_max_px": 1000}), "cuda")
+    monkeypatch.setattr(detector_module, "_CANVASES_PX", (160, 640, 1024))
+    on_gpu = create_detector(detector._settings, "cuda")
     images = [np.roll(photo, 20 * shift, axis=1)[: 500 - 30 * shift] for shift in range(4)]
     with ThreadPoolExecutor(4) as pool:
         gpu.free.clear()
