@@ -84,8 +84,8 @@ def check(  # noqa: C901 (one page, from top to bottom)
         if face_share is not None and not report.published:
             report.problems.extend(_photo_problems(split, [sample for sample, _ in usable], reader, face_share))
         pixels += usable
-    report.problems.extend(_count_problems(report))
     _compare_pixels(report, pixels, can_exclude="exclude_near_duplicates_of" in reader.Options.model_fields)
+    report.problems.extend(_count_problems(report))  # of a part of a set: what hurts comes first
     return report
 
 
@@ -140,9 +140,13 @@ def _count_problems(report: Report) -> Iterator[str]:
         if split not in report.counts:
             yield f"{split}: split not found, expected {sum(published.values()):,} images"
             continue
+        found = report.counts[split]
+        if all(found[label] < count for label, count in published.items()):
+            yield f"{split}: a part of the set, {sum(found.values()):,} of {sum(published.values()):,} images"
+            continue
         for label, count in published.items():
-            if (found := report.counts[split][label]) != count:
-                yield f"{split}: {found:,} images of {label}, expected {count:,}"
+            if found[label] != count:
+                yield f"{split}: {found[label]:,} images of {label}, expected {count:,}"
     for split, counts in report.counts.items():
         empty = [label for label, count in counts.items() if not count]
         if empty and UNLABELED not in counts:

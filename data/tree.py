@@ -1,8 +1,10 @@
 """Files of a data set, in a folder, a zip, or a folder with one zip, by their relative POSIX names.
 
-Zips are not unpacked: the published ones are uncompressed, so reading them is as fast as reading a folder.
+Zips are not unpacked: the published ones are uncompressed, so reading them is as fast as reading a folder. An inner zip
+such as `Image/aligned.zip` is read as the folder `Image/aligned/`; if it is inside of a zip, it is kept in memory.
 """
 
+import io
 import os
 import re
 import zipfile
@@ -27,18 +29,23 @@ def files_of(root: Path) -> dict[str, File]:
     zips = [entry for entry in visible if entry.suffix.lower() == ".zip" and entry.is_file()]
     if len(zips) == 1 and not any(entry.is_dir() for entry in visible):
         root = zips[0]
-    files = _zipped(root) if root.is_file() else _in_folder(root)
+    files = _zipped(root, root) if root.is_file() else _in_folder(root)
+    for inner in [name for name in files if name.lower().endswith(".zip") and not _HIDDEN.search(name)]:
+        file = files.pop(inner)
+        archive = file if isinstance(file, Path) else io.BytesIO(read_file(file))
+        unpacked = _zipped(archive, file)
+        files = {f"{inner[:-4]}/{name}": entry for name, entry in unpacked.items()} | files
     for name in files:
         if (stored := name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")) != name:
             raise DatasetError(f"{root}: the name of {stored} is not UTF-8. Rename the file.")
     return {name: files[name] for name in sorted(files) if not _HIDDEN.search(name)}
 
 
-def _zipped(root: Path) -> dict[str, File]:
+def _zipped(file: Path | io.BytesIO, name: File) -> dict[str, File]:
     try:
-        archive = zipfile.ZipFile(root)
+        archive = zipfile.ZipFile(file)
     except (OSError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"cannot open {root} as a zip: {error}. Copy or download it again.") from error
+        raise DatasetError(f"cannot open {name} as a zip: {error}. Copy or download it again.") from error
     return {entry.filename: zipfile.Path(archive, entry.filename) for entry in archive.infolist() if not entry.is_dir()}
 
 

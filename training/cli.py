@@ -128,18 +128,31 @@ def _source(data: DataRoot, option: list[str], split: str) -> "DataSource":
 
 
 @_command("train", log_level=logging.INFO)
-def train(recipe: RecipeFile = Path(), overrides: Overrides = [], out: Out = None) -> None:
+def train(
+    recipe: RecipeFile = Path(),
+    overrides: Overrides = [],
+    out: Out = None,
+    every_face: Annotated[
+        bool, typer.Option("--all", help="Train on the validation faces, too, and keep the last epoch.")
+    ] = False,
+) -> None:
     """Train one network from a recipe."""
     from mien.training import config
     from mien.training.train import train
 
     read = config.read_as(config.Recipe, recipe, overrides)
+    read = config.with_all_faces(read) if every_face else read
     train(read, out or Path("runs") / read.name)
 
 
 @_command("evaluate")
 def evaluate(
-    model: Annotated[str, typer.Argument(help="Artifact or run folder, or the name of a model, such as fast.")],
+    model: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="Artifact or run folder, or the name of a model; several: mean over these."
+        ),
+    ],
     data: Data,
     option: ReaderOptions = [],
     split: Split = "valid",
@@ -166,7 +179,7 @@ def evaluate(
     from mien.training.evaluate import run
 
     run(
-        artifact_dir(model),
+        [artifact_dir(name) for name in model],
         _source(data, option, split),
         precision=precision,
         corrupted=(faces or sys.maxsize) if corruptions else None,
@@ -254,6 +267,10 @@ def export(
         float | None,
         typer.Option(min=0, max=1, help="Weight of the correction for rare classes, by default fitted on validation."),
     ] = None,
+    calibrated_by: Annotated[
+        Path | None,
+        typer.Option(metavar="ARTIFACT", help="Of a run of all faces: take temperature and threshold from this one."),
+    ] = None,
     artifacts: Artifacts = ARTIFACTS_DIR,
     pointer: Annotated[
         Literal["fast", "accurate"] | None,
@@ -265,8 +282,10 @@ def export(
     """Release runs as an artifact."""
     if refit + card + bool(tag) != 1 or (not tag and len(folders) > 1):
         raise typer.BadParameter("use --tag to release, or --refit or --card with one artifact")
-    if ((arch or one_view or head) and not tag) or ((also or tau is not None) and not (tag or refit)):
-        raise typer.BadParameter("--arch, --head and --one-view need --tag; --also and --tau need --tag or --refit")
+    if ((arch or one_view or head or calibrated_by) and not tag) or ((also or tau is not None) and not (tag or refit)):
+        raise typer.BadParameter(
+            "--arch, --head, --one-view and --calibrated-by need --tag; --also and --tau need --tag or --refit"
+        )
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
         raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")
@@ -282,6 +301,7 @@ def export(
             also=tuple(also),
             head=head,
             tau=tau,
+            calibrated_by=calibrated_by,
         )
     else:
         command.refit(folder, also=tuple(also), tau=tau, card_only=card)

@@ -331,6 +331,24 @@ class Recipe(StrictModel):
         return self
 
 
+def with_all_faces(recipe: Recipe) -> Recipe:
+    """The recipe with its validation faces among the training faces, named `<name>_all`; the last epoch is kept.
+
+    Near-duplicates of validation are not left out of train any more. Raises: RecipeError, without a validation split.
+    """
+    held_out, near = recipe.data.held_out, "exclude_near_duplicates_of"
+    sources = []
+    for source in recipe.data.train:
+        options = dict(source.options)
+        kept = [split for split in options.pop(near, ()) if split != held_out.split]
+        sources.append(source.model_copy(update={"options": options | ({near: kept} if kept else {})}))
+    first = next(source for source in recipe.data.train if source.target != "teacher")
+    sources.append(held_out.model_copy(update={"target": first.target}))
+    values = recipe.model_dump() | {"name": f"{recipe.name}_all", "select": "last"}
+    values["data"] |= {"train": [source.model_dump() for source in sources], "valid": None}
+    return parse_as(Recipe, values, origin=f"{recipe.name} --all")
+
+
 def shareable(recipe: Recipe) -> dict[str, Any]:
     """Values of a recipe without runtime options and local paths; of runs and artifacts, the last two parts stay."""
 

@@ -9,7 +9,7 @@ classes, and softened by the quality of the crops. A run has none of these. Inte
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -224,8 +224,29 @@ def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...]
     return [loss, *(Gain(*row) for row in zip(names, *sides, known, strict=True))]
 
 
+def headline(models: Sequence[Model], faces: Split, logits: Sequence[Array]) -> dict[str, Any]:
+    """Print and return what papers report: plain argmax on all faces, over several runs with mean and deviation."""
+    right = [
+        metrics.confusion(of_model.argmax(axis=1), faces.labels, classes=len(faces.classes)) for of_model in logits
+    ]
+    found = {
+        "accuracy": [metrics.wilson(int(np.trace(counts)), len(faces)) for counts in right],
+        "mean_class_accuracy": [metrics.mean_class_interval(counts) for counts in right],
+    }
+    names = ", ".join(model.name for model in models)
+    print(f"{names}\n{faces.title}, argmax of the logits, 95 % interval over faces:")
+    for name, figures in found.items():
+        values = [figure.value for figure in figures]
+        each = "; ".join(f"{interval(figure)} %" for figure in figures)
+        if len(values) > 1:
+            deviation = percent(float(np.std(values, ddof=1)), 2)
+            each += f"; mean {percent(float(np.mean(values)), 2)} %, standard deviation {deviation}"
+        print(f"  {name.replace('_', ' ')} {each}")
+    return found
+
+
 def run(  # noqa: PLR0913 (options of the command)
-    folder: Path,
+    folders: Sequence[Path],
     source: DataSource,
     *,
     precision: Precision = "fp32",
@@ -235,7 +256,7 @@ def run(  # noqa: PLR0913 (options of the command)
     predictions: Path | None = None,
     files: ResultFiles,
 ) -> None:
-    """Print the metrics of an artifact or a run on a split.
+    """Print the metrics of an artifact or a run on a split; of several runs, such as seeds, the first lines only.
 
     Args:
         corrupted: random faces to measure corruptions on, too.
@@ -243,14 +264,23 @@ def run(  # noqa: PLR0913 (options of the command)
         figure: file for a figure of confusion and reliability.
         predictions: CSV file with the label and the probabilities of each face.
     """
-    model = open_model(folder, precision)
+    models = [open_model(folder, precision) for folder in folders]
+    model = models[0]
     faces = read_split(source, classes=model.labels, of=model.name)
-    logits = model.logits(faces.crops)
+    if others := [other.name for other in models if other.labels != model.labels]:
+        raise DatasetError(f"{', '.join(others)}: other classes than {model.name}")
+    all_logits = [each.logits(faces.crops) for each in models]
+    first, logits = headline(models, faces, all_logits), all_logits[0]
+    if len(models) > 1:
+        cells = zip(*([interval(figure) for figure in figures] for figures in first.values()), strict=True)
+        rows = [(each.name, *of_model) for each, of_model in zip(models, cells, strict=True)]
+        files.write(("model", *first), rows, {"models": [each.name for each in models], "headline": first})
+        return
     evaluations = scores_of_model(model, faces, logits)
     table = scores_table({f"{found['prior']}, {found['faces']:,} faces": found for found in evaluations})
     title = f"{model.name} on {faces.kind} {faces.name}"
     print_table(*table, title=title)
-    results: dict[str, object] = {"model": model.name, "labels": model.labels, "scores": evaluations}
+    results: dict[str, object] = {"model": model.name, "labels": model.labels, "headline": first, "scores": evaluations}
     if predictions:
         write_predictions(predictions, faces, model.probabilities(logits, faces.crops, model.priors[-1]))
     if corrupted:

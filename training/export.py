@@ -2,6 +2,7 @@
 
     mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
     mien export models/artifacts/FAST runs/TEACHER runs/OTHER --arch accurate_112 --tag NAME --one-view --as accurate
+    mien export runs/NAME_all --tag all --calibrated-by models/artifacts/NAME
     mien export models/artifacts/NAME --refit
     mien export models/artifacts/NAME --card
 
@@ -9,7 +10,8 @@
 agree on real faces. Several runs or artifacts become one graph, which averages their calibrated probabilities over a
 face and, without --one-view, its mirror image. `fit` fits temperature, prior correction, confidence threshold and
 agreement on the validation split that selected the weights, measures what is served, and writes manifest.json,
-report.json and card.md. --refit is the second stage alone, --card only writes license and card again.
+report.json and card.md. A run of all faces has no validation faces: --calibrated-by takes what is fitted and measured
+from an artifact of the same recipe. --refit is the second stage alone, --card only writes license and card again.
 """
 
 import json
@@ -81,6 +83,7 @@ class Member:
     released: ReleasedNetwork
     labels: tuple[str, ...]
     valid: DataSource
+    has_valid: bool  # whether `valid` was held out of the training
     recipe: dict[str, Any]  # without local paths
     commit: str
     data: dict[str, str]  # hash of each data set's index, by kind/split
@@ -104,16 +107,25 @@ def read_member(folder: Path, head: Head | None = None) -> Member:
             raise ExportError(f"--head is for runs; {folder} is an artifact")
         report = read_report(folder)
         valid, recipe, data = valid_source(report), report["recipe"], report["data"]
-        commit = read_manifest(folder).commit
+        commit, has_valid = read_manifest(folder).commit, True
     else:
         run, facts = read_run(folder), read_facts(folder)
-        valid, recipe = run.data.held_out, shareable(run)
+        has_valid, recipe = run.data.valid is not None, shareable(run)
+        valid = run.data.valid or run.data.train[-1]  # with `mien train --all`, the last ones are its faces
         commit, data = trained_commit(facts), facts["data"]
         trained = run.distillation.trained_heads if len(network.heads()) > 1 else ("class",)
         if head is not None and head not in trained:
             raise ExportError(f"--head {head}: this run trained {', '.join(trained)}")
     return Member(
-        network, ReleasedNetwork(network, head or selected), labels, valid, recipe, commit, data, **recorded(folder)
+        network=network,
+        released=ReleasedNetwork(network, head or selected),
+        labels=labels,
+        valid=valid,
+        has_valid=has_valid,
+        recipe=recipe,
+        commit=commit,
+        data=data,
+        **recorded(folder),
     )
 
 
@@ -127,6 +139,7 @@ def export(  # noqa: PLR0913 (options of one command)
     also: tuple[str, ...] = (),
     head: Head | None = None,
     tau: float | None = None,
+    calibrated_by: Path | None = None,
 ) -> Path:
     """Write an artifact from a run, or from several runs and artifacts, and return its folder.
 
@@ -138,7 +151,8 @@ def export(  # noqa: PLR0913 (options of one command)
         also: further `kind/split` to evaluate for the manifest, read from the data directory.
         head: of a run, instead of that of its recipe.
         tau: weight of the correction for rare classes, instead of the fitted one.
-    Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
+        calibrated_by: artifact of the same recipe, for a run without validation faces: what would be fitted on these.
+    Raises: ExportError; RunError; DatasetError; FileExistsError, if the artifact exists.
     """
     if not re.fullmatch(r"\w[\w-]*", tag):
         raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
@@ -148,6 +162,13 @@ def export(  # noqa: PLR0913 (options of one command)
         raise ExportError(f"networks with different classes cannot be averaged: {listed}")
     if len(members) > 1 and arch is None:
         raise ExportError("several networks in one graph need a name: use --arch")
+    if (calibrated_by is None) != members[0].has_valid:
+        raise ExportError(
+            f"{folders[0]}: trained on all faces, so none are left for temperature, correction and threshold. Give "
+            "--calibrated-by ARTIFACT, of the same recipe trained without --all"
+            if calibrated_by is None
+            else f"--calibrated-by is for a run without validation faces; {folders[0]} has some"
+        )
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
         others = read_others(also, members[0].labels)
@@ -160,12 +181,29 @@ def export(  # noqa: PLR0913 (options of one command)
             if problem := valid.changed_since(member.data):
                 logger.warning("%s: %s", folder, problem)
         manifest, report = write_graphs(members, staging, valid, name=final.name, mirrored=mirrored)
-        fit(staging, manifest, report, valid, read_voted(chosen.valid, chosen.labels), others, tau=tau)
+        if calibrated_by is None:
+            fit(staging, manifest, report, valid, read_voted(chosen.valid, chosen.labels), others, tau=tau)
+        else:
+            finish(staging, *_calibrated_by(calibrated_by, manifest, report))
     return final
 
 
+def _calibrated_by(folder: Path, manifest: Manifest, report: dict[str, Any]) -> tuple[Manifest, dict[str, Any]]:
+    """Manifest and report with what was fitted and measured for another artifact. Raises: ExportError."""
+    other, measured = read_manifest(folder), read_report(folder)
+    if other.labels != manifest.labels:
+        raise ExportError(f"--calibrated-by {folder}: has the classes {', '.join(other.labels)}")
+    fitted = ("temperature", "prior_correction", "confidence_threshold", "agreement")
+    report |= {"scores": {"fp32": measured["scores"]["fp32"]}, "agreement": measured["agreement"]}
+    return manifest.model_copy(update={name: getattr(other, name) for name in fitted}), report | {
+        "calibrated_by": other.name
+    }
+
+
 def valid_source(report: Mapping[str, Any]) -> DataSource:
-    """The validation split of an artifact's recipe."""
+    """The validation split of an artifact's recipe. Raises: ExportError, without one."""
+    if report["recipe"]["data"]["valid"] is None:
+        raise ExportError(f"trained on all faces, and calibrated by {report['calibrated_by']}: nothing to fit it on")
     return DataSource.model_validate(report["recipe"]["data"]["valid"])
 
 

@@ -4,6 +4,9 @@ Original layout, below the root or its `basic/`: `EmoLabel/list_patition_label.t
 `train_00001.jpg 5`; `Image/aligned/train_00001_aligned.jpg` (100x100); `Image/original/train_00001.jpg`; and for these,
 `Annotation/manual/train_00001_manu_attri.txt`, which begins with five landmarks.
 
+The archives that the authors put into `Image/` and `Annotation/` are read packed or unpacked. `images` is `original`
+where annotations and original images are there: their faces are cropped as in serving, by the five landmarks.
+
 Kaggle's copy has the aligned images in numbered folders, `DATASET/train/1/train_00001_aligned.jpg` to
 `DATASET/test/7/...`. Its CSV files repeat the folders and are not read.
 
@@ -53,7 +56,8 @@ def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[s
 class RafDbOptions(ExcludingOptions):
     """Options of RAF-DB."""
 
-    images: Literal["aligned", "original"] = "aligned"  # 100x100, fitted, or whole photos, warped by their landmarks
+    # 100x100, fitted, or whole photos, warped by their landmarks; by default the latter if they are there
+    images: Literal["aligned", "original"] | None = None
     hold_out_valid: bool = True  # false keeps all of train in train
 
 
@@ -64,8 +68,7 @@ class RafDb(Reader):
     title: ClassVar[str] = "RAF-DB"
     where_to_get: ClassVar[str] = (
         "RAF-DB is free for research after a request from an academic address: http://www.whdeng.cn/RAF/model1.html. "
-        "Unpack Image/aligned.zip, Image/original.zip and Annotation/manual.zip in place. Kaggle's copy, "
-        "shuvoalok/raf-db-dataset, is read, too; the rights are those of the original"
+        "Kaggle's copy, shuvoalok/raf-db-dataset, is read, too; the rights are those of the original"
     )
     terms: ClassVar[str] = (
         "for non-commercial research under an agreement with its authors, which also covers models trained on it; the "
@@ -80,7 +83,15 @@ class RafDb(Reader):
 
     def __init__(self, root: Path | str, options: RafDbOptions) -> None:
         super().__init__(root, options)
-        self.hold_out_valid, self.images = options.hold_out_valid, options.images
+        self.hold_out_valid = options.hold_out_valid
+        annotated = ("Image/original/", "Annotation/manual/")
+        has_originals = all(any(part in name for name in self.files) for part in annotated)
+        self.images = options.images or ("original" if has_originals else "aligned")
+        self.notes.append(
+            "original images, cropped by their landmarks as in serving"
+            if self.images == "original"
+            else "aligned images, only scaled"
+        )
         prefixes = [(name, self.prefix_of(name)) for name in _LABEL_FILES]
         present = [f"{prefix}{name}" for name, prefix in prefixes if prefix is not None]
         self._key_by_id: dict[str, str] = {}  # of Kaggle's copy

@@ -75,5 +75,16 @@ def test_counts_that_differ_from_the_published_ones_are_named_with_the_place_to_
     answer = _run("raf_db", tmp_path, "--json")
     assert answer.exit_code == 1
     problems = json.loads(answer.stdout)["problems"]
-    assert "train: 6 images of fear, expected 253" in problems
-    assert "valid: split not found, expected 1,225 images" in problems
+    assert problems == [
+        "train: a part of the set, 42 of 11,046 images",
+        "test: a part of the set, 42 of 3,068 images",
+        "valid: split not found, expected 1,225 images",
+    ]
+
+
+def test_what_hurts_a_part_of_a_set_comes_before_its_counts(tmp_path: Path) -> None:
+    aligned = make_raf_db(tmp_path, originals=False) / "Image" / "aligned"
+    shutil.copy(aligned / "train_00007_aligned.jpg", aligned / "test_0009_aligned.jpg")
+    first, *others = _problems(open_reader("raf_db", tmp_path))
+    assert first.startswith("test: 1 images have the same pixels as an image of train")
+    assert all("part of the set" in problem or "split not found" in problem for problem in others)

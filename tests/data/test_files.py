@@ -35,6 +35,18 @@ def test_names_and_bytes_are_the_same_from_folder_and_zip(tmp_path: Path) -> Non
         assert {name: read_file(file) for name, file in files.items()} == FILES
 
 
+def test_inner_archives_are_folders_in_a_folder_and_in_a_zip(tmp_path: Path) -> None:
+    _zip(tmp_path / "folder" / "Image" / "aligned.zip")
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
+        archive.write(tmp_path / "folder" / "Image" / "aligned.zip", "Image/aligned.zip")
+    for files in map(files_of, (tmp_path / "folder", tmp_path / "set.zip")):
+        assert {name: read_file(file) for name, file in files.items()} == {
+            f"Image/aligned/{name}": content for name, content in FILES.items()
+        }
+    write_atomic(tmp_path / "folder" / "Image" / "aligned" / "three.txt", b"unpacked")
+    assert read_file(files_of(tmp_path / "folder")["Image/aligned/three.txt"]) == b"unpacked"
+
+
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     entry, cut = _zip(tmp_path / "entry.zip"), _zip(tmp_path / "cut.zip")
     entry.write_bytes(entry.read_bytes().replace(b"333", b"334", 1))

@@ -72,7 +72,7 @@ def test_both_layouts_of_raf_db_have_the_same_images_in_the_same_splits(tmp_path
 
 def test_aligned_images_are_fitted_and_originals_warped_by_their_landmarks_in_either_order(tmp_path: Path) -> None:
     root = make_raf_db(tmp_path)
-    aligned, original = open_reader("raf_db", root), open_reader("raf_db", root, images="original")
+    aligned, original = open_reader("raf_db", root, images="aligned"), open_reader("raf_db", root)
     for sample, whole in zip(aligned.samples("test"), original.samples("test"), strict=True):
         assert np.array_equal(aligned.crop(sample), fit(aligned.image(sample)))
         assert original.image(whole).shape == (180, 240, 3)

@@ -1,0 +1,133 @@
+"""RAF-DB from the download to the number of the paper, on drawn faces in both layouts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mien.data.contract import LABELS
+from mien.training.cli import main
+from mien.training.run import LAST
+from tests.support import ROOT, environment_of
+from tests.support.data_sets import make_raf_db, make_raf_db_kaggle
+from tests.support.training import metric_lines
+
+RECIPES = ROOT / "training" / "recipes"
+TRAIN = dict.fromkeys(LABELS, 14) | {"happiness": 30}
+TEST = dict.fromkeys(LABELS, 4)
+SMALL = [
+    "epochs=2", "batch_size=16", "runtime.device=cpu", "runtime.precision=fp32", "runtime.workers=0",
+    "runtime.threads=1", "runtime.log_every_steps=1", "runtime.checkpoint_every_steps=2", "model.pretrained=false",
+    "optim.warmup_epochs=0.2", "augment.color_jitter=0.3",
+]  # fmt: skip
+TINY_CNN = ["model.name=test_resnet", "model.img_size=28"]
+TINY_DEIT = ["model.img_size=56", "model.options={embed_dim: 16, depth: 2, num_heads: 2, patch_px: 8}"]
+
+
+def mien(*arguments: object) -> None:
+    assert main([str(argument) for argument in arguments]) == 0
+
+
+@pytest.fixture
+def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of the data sets, beside the current folder."""
+    monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path / "sets"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "sets"
+
+
+def test_the_teacher_learns_from_the_copy_of_kaggle_and_is_evaluated_on_its_test_split(
+    sets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_raf_db_kaggle(sets / "raf_db", TRAIN, TEST)
+    mien("train", RECIPES / "rafdb_teacher.yaml", *SMALL, *TINY_CNN)
+    capsys.readouterr()
+    mien("evaluate", "runs/rafdb_teacher", "--data", f"raf_db={sets / 'raf_db'}", "--split", "test")
+    assert capsys.readouterr().out.splitlines()[1].startswith("raf_db, test split, 28 faces, argmax of the logits")
+
+
+def test_teacher_student_test_split_release_service_and_labeling(
+    sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_raf_db(sets / "raf_db", TRAIN, TEST)
+    data, artifacts = f"raf_db={sets / 'raf_db'}", tmp_path / "artifacts"
+    mien("train", RECIPES / "rafdb_teacher.yaml", *SMALL, *TINY_CNN)
+    student = ["train", str(RECIPES / "rafdb_deit.yaml"), *SMALL, *TINY_DEIT]
+    mien(*student, "--out", "runs/whole")
+    killed = subprocess.Popen([sys.executable, "-m", "mien", *student], env=environment_of(data_dir=sets))
+    while not Path("runs/rafdb_deit", LAST).exists():
+        assert killed.poll() is None, "it ended before its first checkpoint"
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    mien(*student)
+    losses = [
+        [line["loss"] for line in metric_lines(Path(run)) if "loss" in line]
+        for run in ("runs/whole", "runs/rafdb_deit")
+    ]
+    assert losses[0] == losses[1]
+    capsys.readouterr()
+    mien("evaluate", "runs/whole", "runs/rafdb_deit", "--data", data, "--split", "test", "--json", "test.json")
+    printed = capsys.readouterr().out
+    assert "argmax of the logits" in printed.splitlines()[1]
+    assert "standard deviation 0.00" in printed
+    found = json.loads(Path("test.json").read_text())["headline"]
+    assert found["accuracy"][0] == found["accuracy"][1]
+    mien("train", *student[1:], "--all", "--out", "runs/all")
+    mien("export", "runs/rafdb_deit", "--tag", "mine", "--artifacts", artifacts)
+    released = artifacts / "deit_tiny_112.mine"
+    assert main(["export", "runs/all", "--tag", "all", "--artifacts", str(artifacts)]) == 1
+    assert "Give --calibrated-by" in capsys.readouterr().err
+    mien("export", "runs/all", "--tag", "all", "--artifacts", artifacts, "--calibrated-by", released)
+    manifests = [
+        json.loads((artifacts / f"deit_tiny_112.{tag}" / "manifest.json").read_text()) for tag in ("mine", "all")
+    ]
+    for name in ("temperature", "prior_correction", "confidence_threshold"):
+        assert manifests[0][name] == manifests[1][name]
+    assert "those of deit_tiny_112.mine" in (artifacts / "deit_tiny_112.all" / "card.md").read_text(encoding="utf-8")
+    mien("evaluate", released, "--data", data, "--split", "test")
+    assert "balanced" in capsys.readouterr().out
+    mien("quantize", released, "--data", data)
+    _label(released, tmp_path)
+    _serve(released)
+
+
+def _losses(run: str) -> list[float]:
+    return [line["loss"] for line in metric_lines(Path(run)) if "loss" in line]
+
+
+def _label(released: Path, folder: Path) -> None:
+    out = folder / "out"
+    command = [sys.executable, "-m", "mien", "label", ROOT / "samples" / "photos", "--out", out, "--model", released]
+    subprocess.run(command, env=environment_of(), check=True, capture_output=True)
+    assert released.name in (out / "labels.csv").read_text(encoding="utf-8")
+
+
+def _serve(released: Path) -> None:
+    port = 20_000 + os.getpid() % 20_000
+    environment = environment_of(model=released, port=port, workers=1)
+    with subprocess.Popen([sys.executable, "-m", "mien", "serve"], env=environment) as service:
+        try:
+            photo = (ROOT / "samples" / "photos" / "astronaut.jpg").read_bytes()
+            for _ in range(600):
+                try:
+                    answer = httpx.post(
+                        f"http://127.0.0.1:{port}/v1/expressions",
+                        content=photo,
+                        headers={"Content-Type": "image/jpeg"},
+                        timeout=30,
+                    )
+                    break
+                except httpx.TransportError:
+                    assert service.poll() is None
+                    time.sleep(0.1)
+            assert answer.json()["images"][0]["faces"][0]["label"] in LABELS
+            assert answer.json()["model"] == released.name
+        finally:
+            service.terminate()
