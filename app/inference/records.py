@@ -106,7 +106,11 @@ class Explanation:
     overlay: ImageData = Field(description="the map drawn over the face, 224x224 pixels")
 
 
-@dataclass(frozen=True, slots=True, config=ConfigDict(arbitrary_types_allowed=True))
+@dataclass(
+    frozen=True,
+    slots=True,
+    config=ConfigDict(arbitrary_types_allowed=True, json_schema_serialization_defaults_required=True),
+)
 class Face:
     """One labeled face."""
 

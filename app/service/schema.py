@@ -155,7 +155,7 @@ REQUEST_BODY: Final[dict[str, Any]] = {
 }
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
 _PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
-# Responses of the server itself, without our headers
+# Responses of middleware and of the server itself
 _REFUSED: Final = {400: "A Host header that is not accepted, or no HTTP", 503: "Too many open connections"}
 _HEADERS: Final = {
     "X-Request-ID": "as in the request and in the log, or a new one",
@@ -193,12 +193,12 @@ def complete(document: dict[str, Any], settings: Settings) -> None:
         # FastAPI's own description of invalid parameters, which are problems here
         if "application/json" in responses.get("422", {}).get("content", {}):
             responses.pop("422")
+        for status, description in _REFUSED.items():
+            response = responses.setdefault(str(status), {"description": description, "content": {}})
+            response["content"] = response["content"] | _TEXT
         for status, response in responses.items():
             headers = _HEADERS | _HEADERS_OF.get(status, {})
             response["headers"] = {
                 name: {"description": description, "schema": {"type": "string"}}
                 for name, description in headers.items()
             }
-        for status, description in _REFUSED.items():
-            response = responses.setdefault(str(status), {"description": description, "content": {}})
-            response["content"] = response["content"] | _TEXT
