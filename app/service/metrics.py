@@ -9,12 +9,14 @@ import copy
 import json
 import logging
 import os
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from uvicorn.config import LOGGING_CONFIG
 
 # Set by the middleware for each request, and inherited by its tasks and threads.
@@ -49,9 +51,22 @@ class Metrics:
         """Render the text format for all worker processes."""
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             return generate_latest(self.registry)
+        _forget_dead_processes(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         joined = CollectorRegistry()
         MultiProcessCollector(joined)  # type: ignore[no-untyped-call]
         return generate_latest(joined)
+
+
+def _forget_dead_processes(folder: Path) -> None:
+    """Remove the gauges of killed workers, whose requests and streams would count forever."""
+    for file in folder.glob("gauge_live*.db"):
+        pid = int(file.stem.rpartition("_")[2])
+        try:
+            if os.name == "posix":  # on Windows, signal 0 is Ctrl-C
+                os.kill(pid, 0)
+        except ProcessLookupError:
+            with suppress(FileNotFoundError):  # another worker was faster
+                mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
 class RequestFilter(logging.Filter):

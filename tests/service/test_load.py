@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import signal
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -55,10 +56,13 @@ def test_overload_is_rejected_and_not_queued(serve: Serve, seconds: float, times
         assert recovered_s <= 5
 
 
-def test_worker_processes_share_the_port_and_count_together(serve: Serve) -> None:
+def test_worker_processes_count_together_and_are_replaced_when_they_are_killed(serve: Serve) -> None:
     server = serve(workers=2, log_format="json")
-    workers = [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log.read_text())]
-    assert len(workers) == 2
+
+    def workers() -> list[int]:
+        return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log.read_text())]
+
+    assert len(workers()) == 2
     for _ in range(12):  # each on its own connection, so that both processes get some
         assert server.post(PHOTOS[0]).status_code == 200
     assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
@@ -71,6 +75,11 @@ def test_worker_processes_share_the_port_and_count_together(serve: Serve) -> Non
     url = server.url.replace("http", "ws") + "/v1/stream"
     with connect(url), connect(url), connect(url):
         assert shown() == {"3.0"}
+        for pid in workers():
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: server.log.read_text().count("Application startup complete") == 4, timeout_s=90)
+    assert shown() == {"0.0"}, "streams of killed workers are not open"
+    assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
     assert server.stop() == 0
     assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
 

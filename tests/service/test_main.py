@@ -58,6 +58,7 @@ def test_metrics_count_requests_faces_stages_and_rejections(connect: Connect) ->
     assert "made" not in text.lower(), "metrics do not grow with values of clients"
     assert 'mien_requests_total{method="POST",route="/v1/expressions",status="200"} 1.0' in text
     assert 'mien_images_total{outcome="labeled"} 1.0' in text
+    assert 'mien_images_total{outcome="refused"} 1.0' in text
     assert 'mien_stage_seconds_count{stage="detect"} 1.0' in text
     assert re.search(r'mien_faces_total\{label="(\w+)",uncertain="(true|false)"\} 1\.0', text)
     assert "mien_queue_requests 0.0" in text
@@ -136,6 +137,7 @@ ORIGINS = [
     ({"origin": "http://localhost"}, 200),
     ({"origin": "https://friend.example"}, 200),
     ({"origin": "https://evil.example"}, 403),
+    ({"origin": "http://localhost.evil.example"}, 403),
     ({"origin": "null"}, 403),
     ({"origin": "http://[::1"}, 403),
 ]

@@ -10,7 +10,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from mien.app.access import key_hash
 from tests.support.app import PHOTO as FRAME
-from tests.support.app import Connect, SlowDetector, problem
+from tests.support.app import Connect, SlowDetector, post, problem
 
 
 def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -> httpx.Response:
@@ -43,6 +43,16 @@ def test_a_broken_frame_gets_an_error_and_the_stream_goes_on(client: TestClient)
         good = socket.receive_json()
     assert (broken["frame"], broken["error"]["status"], broken["faces"]) == (0, 422, [])
     assert (good["frame"], good["error"], len(good["faces"])) == (1, None, 1)
+    assert 'mien_stream_frames_total{outcome="refused"} 1.0' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(("min_face_px", "faces"), [(80, 1), (81, 0)])
+def test_smaller_faces_are_ignored_in_streams_and_requests(connect: Connect, min_face_px: float, faces: int) -> None:
+    client = connect(min_face_px=min_face_px)
+    with client.websocket_connect("/v1/stream") as socket:
+        socket.send_bytes(FRAME)
+        assert len(socket.receive_json()["faces"]) == faces
+    assert len(post(client, FRAME).json()["images"][0]["faces"]) == faces
 
 
 def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:
