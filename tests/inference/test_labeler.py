@@ -1,28 +1,24 @@
-"""The labeler on one photo, and its equality with training."""
+"""The labeler on one photo: detected and given faces, doubt, reduced decoding, and equality with training."""
 
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
 
+from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.detector import Detection
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Face
+from mien.app.inference.records import Box, Face
 from mien.app.settings import load_settings
-from mien.data import contract
-from mien.data.contract import Array
+from mien.data.contract import LABELS, TEMPLATE_PX, Array, align, decode, fit
 from mien.data.readers.base import Sample, frame
-from tests.support import (
-    encoded,
-    gradient_image,
-    sample_photo,
-    tiny_artifact,
-)
+from tests.support import encoded, gradient_image, sample_photo, tiny_artifact
 from tests.support.app import upright_face
 
 
@@ -31,15 +27,28 @@ def labeler(artifact: Path) -> Labeler:
     return Labeler.open(load_settings(detector="builtin", model=artifact, device="cpu", threads=1))
 
 
-def drawn(artifact: Path, *faces: Detection, **settings: object) -> Labeler:
+@pytest.fixture(scope="module")
+def photo() -> Array:
+    return decode(sample_photo().read_bytes())
+
+
+@pytest.fixture(scope="module")
+def detected(labeler: Labeler, photo: Array) -> Detection:
+    (face,) = labeler.prepare(photo).detections
+    return face
+
+
+def finding(model: Path, *faces: Detection, **settings: object) -> Labeler:
     """A labeler whose detector finds these faces."""
-    chosen = load_settings(model=artifact, device="cpu", threads=1, **settings)
+    chosen = load_settings(model=model, device="cpu", threads=1, **settings)
     return Labeler(Mock(detect=lambda _: list(faces)), Classifier(chosen), chosen)
 
 
-def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:
-    labeler = drawn(artifact, upright_face(60, 60, 60), upright_face(60, 60, 39), min_face_px=40)
-    assert [labeled.box.width for labeled in labeler.label(gradient_image()).faces] == [60]
+def test_faces_below_the_minimum_size_are_dropped_and_those_beyond_the_limit_noted(artifact: Path) -> None:
+    faces = [upright_face(60, 60, side) for side in (80, 60, 39)]
+    for limit, sides, notes in ((2, [80, 60], ()), (1, [80], ("max_faces",))):
+        labeled = finding(artifact, *faces, min_face_px=40, max_faces=limit).label(gradient_image())
+        assert ([face.box.width for face in labeled.faces], labeled.notes) == (sides, notes)
 
 
 def reasons(face: Face) -> tuple[str, ...]:
@@ -47,47 +56,93 @@ def reasons(face: Face) -> tuple[str, ...]:
     return tuple(reason for reason in face.reasons if reason != "ambiguous")
 
 
-def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(tmp_path: Path) -> None:
-    folder = tiny_artifact(tmp_path / "tiny.test")
-    photo = contract.decode(sample_photo().read_bytes())
-    (sharp,) = Labeler.open(load_settings(detector="builtin", model=folder, device="cpu")).label(photo).faces
-    face = Detection(sharp.box, sharp.landmarks_px, 0.9)
-    turned = sharp.landmarks_px + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
+def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(
+    artifact: Path, photo: Array, detected: Detection
+) -> None:
+    turned = detected.landmarks_px + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
 
-    def labeled(image: Array, points: Array = face.landmarks_px) -> Face:
-        return drawn(folder, replace(face, landmarks_px=points)).label(image).faces[0]
+    def labeled(image: Array, points: Array = detected.landmarks_px) -> Face:
+        return finding(artifact, replace(detected, landmarks_px=points)).label(image).faces[0]
 
-    assert reasons(sharp) == ()
+    assert reasons(labeled(photo)) == ()
     assert reasons(labeled(photo // 20)) == ("dark",)
     assert "turned" in reasons(labeled(photo, turned))
     small = cv2.resize(photo, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA)
-    assert reasons(labeled(small, face.landmarks_px * 0.15)) == ("small",)
+    assert reasons(labeled(small, detected.landmarks_px * 0.15)) == ("small",)
     soft = labeled(cv2.GaussianBlur(photo, (0, 0), 9))
-    (row,) = Classifier(load_settings(model=folder, device="cpu")).classify(soft.crop_rgb[None])
-    assert (reasons(soft), soft.label) == (("blurred",), contract.LABELS[int(row.argmax())])
+    (row,) = finding(artifact).classifier.classify(soft.crop_rgb[None])
+    assert (reasons(soft), soft.label) == (("blurred",), LABELS[int(row.argmax())])
     assert soft.confidence < 0.9 * row.max()
     assert sum(soft.probabilities.values()) == pytest.approx(1)
 
 
-def test_a_label_below_the_threshold_of_the_manifest_is_uncertain_also_by_softening(tmp_path: Path) -> None:
-    photo = contract.decode(sample_photo().read_bytes())
-    settings = load_settings(detector="builtin", model=tiny_artifact(tmp_path / "plain.test"), device="cpu")
-    (detection,) = Labeler.open(settings).prepare(photo).detections
-    blurred = cv2.GaussianBlur(photo, (0, 0), 9)
-    plain = drawn(tmp_path / "plain.test", detection)
+def test_a_label_below_the_threshold_of_the_manifest_is_uncertain_also_by_softening(
+    artifact: Path, tmp_path: Path, photo: Array, detected: Detection
+) -> None:
+    blurred, plain = cv2.GaussianBlur(photo, (0, 0), 9), finding(artifact, detected)
     (soft,) = plain.label(blurred).faces
     (at_threshold,) = plain.label(blurred, threshold=soft.confidence).faces
     assert not at_threshold.uncertain
     (row,) = plain.classifier.classify(soft.crop_rgb[None])
-    labeler = drawn(tiny_artifact(tmp_path / "tiny.test", confidence_threshold=float(row.max()) - 1e-3), detection)
-    assert labeler.label(blurred).faces[0].uncertain
-    assert labeler.label(blurred, threshold=0.0).faces[0].uncertain is False
+    strict = finding(tiny_artifact(tmp_path / "tiny.test", confidence_threshold=float(row.max()) - 1e-3), detected)
+    assert strict.label(blurred).faces[0].uncertain
+    assert strict.label(blurred, threshold=0.0).faces[0].uncertain is False
+
+
+def test_every_box_becomes_a_face_in_the_order_given_aligned_by_the_landmarks_in_it(
+    labeler: Labeler, artifact: Path, photo: Array, detected: Detection
+) -> None:
+    x, y, width, height = detected.box
+    whole_head = Box(x - 0.2 * width, y - 0.3 * height, 1.4 * width, 1.4 * height)
+    nothing = Box(5, 300, 40, 60)
+    labeled = labeler.label(photo, boxes=[nothing, whole_head])
+    framed, face = labeled.faces
+    assert (framed.box, face.box) == (nothing, whole_head)
+    assert framed.detection_score == 0 < face.detection_score
+    assert np.abs(face.landmarks_px - detected.landmarks_px).max() < 0.05 * width
+    assert np.array_equal(face.crop_rgb, align(photo, face.landmarks_px))
+    (by_box,) = finding(artifact).prepare(photo, boxes=[detected.box]).detections
+    assert np.abs(by_box.landmarks_px - detected.landmarks_px).max() < 0.12 * width, "as detectors do"
+    assert labeler.label(photo, boxes=[]).faces == ()
+
+
+def test_unusable_boxes_are_named_together(labeler: Labeler, artifact: Path, photo: Array, detected: Detection) -> None:
+    nan, outside = Box(float("nan"), 0, 10, 10), Box(600, 0, 10, 10)
+    huge, thin = Box(0, 0, 5000, 5000), Box(0, 0, 10, -3)
+    together = Detection(detected.box, np.zeros((5, 2), np.float32), 1.0)
+    with pytest.raises(InvalidFace, match=r"boxes\[0\]: nan.*boxes\[2\]: 600, 0, 10, 10 is outside") as caught:
+        labeler.prepare(photo, boxes=[nan, detected.box, outside, huge, thin, together])
+    assert caught.value.indexes == (0, 2, 3, 4, 5)
+    with pytest.raises(InvalidRequest, match="2, at most 1"):
+        finding(artifact, max_faces=1).prepare(photo, boxes=[detected.box] * 2)
+
+
+def test_an_image_that_is_one_face_is_classified_as_in_training_without_a_search(
+    labeler: Labeler, photo: Array, detected: Detection
+) -> None:
+    detector = Mock(detect=Mock(side_effect=AssertionError("searched")))
+    whole = Labeler(detector, labeler.classifier, labeler.settings)
+    image, crop = gradient_image(90, 60), align(photo, detected.landmarks_px)
+    (face,) = whole.label(image, whole=True).faces
+    assert np.array_equal(face.crop_rgb, fit(image))
+    assert tuple(face.box) == (0, 0, 90, 60)
+    assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 6
+    (same,) = whole.label(crop, whole=True).faces
+    assert np.array_equal(same.crop_rgb, crop)
+    assert np.allclose(same.landmarks_px, TEMPLATE_PX)
+    options: dict[str, Any]
+    for pixels, options, complaint in (
+        (photo[:1, :1], {"whole": True}, "1x1 px, too small for a face"),
+        (crop, {"whole": True, "boxes": [detected.box]}, "choose one"),
+    ):
+        with pytest.raises(InvalidRequest, match=complaint):
+            labeler.prepare(pixels, **options)
 
 
 @cache
 def large_photo(*, face_px: int) -> bytes:
     """A JPEG of 3300 pixels with the sample's face, about `face_px` wide."""
-    image = contract.decode(sample_photo().read_bytes())
+    image = decode(sample_photo().read_bytes())
     side = round(512 * face_px / 92)
     canvas = np.full((2500, 3300, 3), 90, np.uint8)
     grown = cv2.resize(image, (side, side), interpolation=cv2.INTER_CUBIC)[:2400]
@@ -96,35 +151,29 @@ def large_photo(*, face_px: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("payload", "reduce_to_px"),
-    [(sample_photo().read_bytes(), None), (large_photo(face_px=250), None), (large_photo(face_px=500), 1600)],
+    ("payload", "face_px", "reduce_to_px"),
+    [
+        (sample_photo().read_bytes(), 92, None),
+        (large_photo(face_px=250), 250, None),
+        (large_photo(face_px=500), 500, 1600),
+    ],
     ids=["small photo", "large photo, small face", "large photo, large face"],
 )
 def test_crops_of_serving_equal_those_of_training_byte_for_byte(
-    labeler: Labeler, payload: bytes, reduce_to_px: int | None
+    labeler: Labeler, payload: bytes, face_px: int, reduce_to_px: int | None
 ) -> None:
     """The same photo and landmarks, through the service and through a data reader."""
-    analysis = labeler.label(payload)
-    pixels = contract.decode(payload, reduce_to_px=reduce_to_px)
-    share = pixels.shape[1] / analysis.width
+    labeled = labeler.prepare(payload, keep_pixels=True)
+    pixels = decode(payload, reduce_to_px=reduce_to_px)
+    share = pixels.shape[1] / labeled.width
     assert share == (0.5 if reduce_to_px else 1)
-    assert len(analysis.faces) >= 1
-    for labeled in analysis.faces:
-        points = tuple((float(x), float(y)) for x, y in labeled.landmarks_px * np.float32(share))
+    assert labeled.pixels is not None
+    assert labeled.pixels.shape == pixels.shape
+    assert labeled.detections[0].box.width == pytest.approx(face_px, rel=0.2)
+    for face, crop in zip(labeled.detections, labeled.crops, strict=True):
+        points = tuple((float(x), float(y)) for x, y in face.landmarks_px * np.float32(share))
         sample = Sample(key="photo.jpg", split="train", label=None, landmarks_px=points)
-        assert np.array_equal(labeled.crop_rgb, frame(pixels, sample))
-
-
-def test_a_large_photo_of_a_large_face_is_decoded_at_reduced_size(labeler: Labeler) -> None:
-    payload = large_photo(face_px=500)
-    photo = labeler.prepare(payload, keep_pixels=True)
-    expected = labeler.prepare(contract.decode(payload))
-    assert photo.pixels is not None
-    assert photo.pixels.shape == (1250, 1650, 3)
-    assert (photo.width, photo.height) == (expected.width, expected.height) == (3300, 2500)
-    assert tuple(photo.detections[0].box) == pytest.approx(tuple(expected.detections[0].box), abs=24)
-    same_landmarks = contract.align(contract.decode(payload), photo.detections[0].landmarks_px)
-    assert np.abs(photo.crops[0].astype(int) - same_landmarks).mean() < 3
+        assert np.array_equal(crop, frame(pixels, sample))
 
 
 @pytest.mark.parametrize(
@@ -138,9 +187,8 @@ def test_a_large_photo_is_searched_in_tiles_or_says_that_it_was_not(
     artifact: Path, size: tuple[int, int], tiles: str, notes: tuple[str, ...]
 ) -> None:
     photo = encoded(np.zeros((*size[::-1], 3), np.uint8), "JPEG")
-    detected = Mock(return_value=[])
-    labeler = drawn(artifact, detection_tiles=tiles)
-    labeler.detector.detect = detected  # type: ignore[method-assign]
+    labeler = finding(artifact, detection_tiles=tiles)
+    labeler.detector.detect = detected = Mock(return_value=[])  # type: ignore[method-assign]
     assert labeler.label(photo).notes == notes
     side_px = max(size) / 2 if notes or tiles == "never" else max(size)
     assert max(detected.call_args.args[0].shape) == pytest.approx(side_px, abs=0.5)

@@ -8,8 +8,8 @@ from tests.support import tiny_artifact
 
 
 def test_the_settings_of_the_service_are_those_of_the_browser(artifact: Path) -> None:
-    changes = {"detect_rotated": False, "min_face_px": 24, "detection_threshold": 0.77}
-    facts = browser_pipeline(artifact, Settings(prior="natural", **changes)).facts
+    settings = Settings(prior="natural", detect_rotated=False, min_face_px=24, detection_threshold=0.77)
+    facts = browser_pipeline(artifact, settings).facts
     assert facts["search"]["detect_rotated"] is False
     assert facts["limits"]["min_face_px"] == 24
     assert facts["detector"]["threshold"] == 0.77
