@@ -66,7 +66,7 @@ def read_frames(source: str) -> Iterator[Frame]:
         source: `0` is the first camera; otherwise the name of a file or a URL, such as `rtsp://...`.
     Raises: SourceUnavailable; its message does not include a password of the URL.
     """
-    name = re.sub(r"(?<=://)[^/]*@", "", source)  # without user and password
+    name = re.sub(r"(?<=://)[^/]*@", "", source)  # A user and a password are left out.
     is_file = os.path.isfile(source)  # noqa: PTH113  # Path raises for a long name
     if source.isdecimal() and not is_file:
         yield from newest(_camera_frames(int(source)))
@@ -84,7 +84,7 @@ def _file_frames(video: Video) -> Iterator[Frame]:
     cuts, cut = Cuts(), False
     for frame in video:
         cut |= cuts.is_cut(frame)
-        with suppress(VideoError):  # a damaged frame
+        with suppress(VideoError):  # A damaged frame is left out.
             yield Frame(frame.time_s, frame.pixels(), cut)
             cut = False
 
@@ -92,14 +92,14 @@ def _file_frames(video: Video) -> Iterator[Frame]:
 def _stream_frames(video: Video) -> Iterator[Frame]:
     start = time.monotonic()
     for frame in video:
-        with suppress(VideoError):  # a damaged frame
+        with suppress(VideoError):  # A damaged frame is left out.
             yield Frame(time.monotonic() - start, frame.pixels())
 
 
 def _camera_frames(number: int) -> Iterator[Frame]:
     """Frames of a camera by number, for which PyAV needs names that differ from system to system."""
     level = cv2.utils.logging.getLogLevel()
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # failures are reported here
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # Failures are reported here.
     try:
         capture = cv2.VideoCapture(min(number, 2**31 - 1))  # a C int
     finally:

@@ -26,7 +26,7 @@ USUAL_SOFTNESS_PX: Final = 1.4
 USUAL_YAW: Final = 20.0
 
 # Blur is measured from how much more blur takes away from the edges (Zhuo and Sim 2011).
-_SMOOTHED_PX: Final = 1.0  # against noise
+_SMOOTHED_PX: Final = 1.0  # This much removes noise.
 _REBLUR_PX: Final = 2.0
 MAX_BLUR_PX: Final = 12.0
 # Blur of a crop that was enlarged, in pixels of the crop: a constant, and a share of the size of a source pixel.
@@ -121,7 +121,7 @@ def softmax(logits: Array, temperature: float = 1.0, offsets: Sequence[float] | 
     Returns: (..., C) float64; rows sum to 1.
     """
     scaled = logits.astype(np.float64) / temperature + np.asarray(offsets)
-    powers = np.exp(scaled - scaled.max(axis=-1, keepdims=True))  # the largest exponent is 0: no overflow
+    powers = np.exp(scaled - scaled.max(axis=-1, keepdims=True))  # The largest exponent is 0: there is no overflow.
     probabilities: Array = powers / powers.sum(axis=-1, keepdims=True)
     return probabilities
 

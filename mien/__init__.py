@@ -28,7 +28,7 @@ _MODULES: Final = {
     "__version__": ("mien.app", "VERSION"),
 }
 
-if not TYPE_CHECKING:  # otherwise, a type checker would accept any name
+if not TYPE_CHECKING:  # A type checker would accept any name.
 
     def __getattr__(name: str) -> object:
         if name not in {*__all__, "__version__"}:

@@ -142,7 +142,7 @@ class Analyzer:
         self._settings = InferenceSettings.load(model=model, device=device, **settings).absolute()
         self._on_gpu = self._closed = False
         self._opened: Labeler | None = None
-        self._of_parent: Labeler | None = None  # that of the process from which this one was forked
+        self._of_parent: Labeler | None = None  # It is set in a forked process.
         self._labeler()
 
     def analyze(
@@ -206,7 +206,7 @@ class Analyzer:
     def close(self) -> None:
         """Release the memory of the detector and the model; the analyzer cannot be used afterwards."""
         self._opened, self._closed = None, True
-        gc.collect()  # sessions are in reference cycles
+        gc.collect()  # Sessions are in reference cycles.
 
     def __enter__(self) -> Self:
         return self
@@ -283,7 +283,7 @@ def in_batches(
             try:
                 ready[index] = read(image)
             except (MienError, OSError, TypeError) as error:
-                results[index] = error.with_traceback(None)  # a traceback would keep the image
+                results[index] = error.with_traceback(None)  # A traceback would keep the image.
         results |= zip(ready, label(list(ready.values())) if ready else (), strict=True)
     if errors := {index: error for index, error in sorted(results.items()) if isinstance(error, Exception)}:
         ordered = (results[index] for index in range(len(results)))
@@ -319,13 +319,13 @@ def read_file(file: object, size: int = -1) -> bytes:
         raise TypeError(
             f"{type(file).__name__}{hint}: expected a path, bytes, a binary file, an image of Pillow, or an array"
         )
-    payload = "" if isinstance(file, io.TextIOBase) else file.read(size)  # a text file would decode the image
+    payload = "" if isinstance(file, io.TextIOBase) else file.read(size)  # A text file would decode the image.
     if not isinstance(payload, bytes):
         raise TypeError(
             f"{type(file).__name__}.read() returned {type(payload).__name__}, expected bytes: open the file in binary "
             "mode; of an upload in FastAPI, pass `upload.file`"
         )
-    while len(payload) < size and (more := file.read(size - len(payload))):  # a pipe returns what has arrived
+    while len(payload) < size and (more := file.read(size - len(payload))):  # A pipe returns what has arrived.
         payload += more
     return payload
 
@@ -349,5 +349,5 @@ def _leave_to_parent() -> None:
     _opening.release()
 
 
-if hasattr(os, "register_at_fork"):  # Windows cannot fork
+if hasattr(os, "register_at_fork"):  # Windows cannot fork.
     os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_leave_to_parent)

@@ -57,7 +57,7 @@ class Batcher(Generic[Rows]):
                 self._run(jobs)
             finally:
                 with self._changed:
-                    for unfinished in (other for other in jobs if not other.done):  # after Ctrl-C in this thread
+                    for unfinished in (other for other in jobs if not other.done):  # Ctrl-C ended the run.
                         unfinished.error = InterruptedError("the inference was interrupted")
                     self._running = False
                     self._changed.notify_all()
@@ -78,11 +78,11 @@ class Batcher(Generic[Rows]):
     def _run(self, jobs: list[_Job[Rows]]) -> None:
         try:
             rows = self._infer(np.concatenate([job.inputs for job in jobs]) if len(jobs) > 1 else jobs[0].inputs)
-        except Exception as error:  # noqa: BLE001  # raised in the thread of the caller
+        except Exception as error:  # noqa: BLE001  # It is raised in the thread of the caller.
             if len(jobs) == 1:
                 jobs[0].error = error
                 return
-            for job in jobs:  # only the job that caused the failure fails
+            for job in jobs:  # Only the job that caused the failure fails.
                 self._run([job])
             return
         start = 0

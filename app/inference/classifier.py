@@ -34,7 +34,7 @@ from mien.models.manifest import GraphOutput, Relevance, artifact_dir, load_arti
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
-CPU_BATCH: Final = 16  # larger ones are not faster per face, and take 2.6 MB per face and thread
+CPU_BATCH: Final = 16  # Larger batches are not faster per face, and take 2.6 MB per face and thread.
 GPU_BATCHES: Final = (1, 32, 256)
 # CPU flags of instructions that multiply and add 8-bit integers; without one, int8 may be slower than fp32
 # (docs/decisions/0006-int8-on-cpus.md).
@@ -43,10 +43,10 @@ _CPU_INFO: Final = Path("/proc/cpuinfo")
 _ERRORS_ONLY: Final = 3
 _FATAL_ONLY: Final = 4
 _CUDA_OPTIONS: Final[dict[str, str]] = {
-    # grow the arena by the requested size: the default doubles it, and a service may share its GPU
+    # The arena grows by the requested size. The default doubles it, and a service may share its GPU.
     "arena_extend_strategy": "kSameAsRequested",
     "cudnn_conv_algo_search": "HEURISTIC",
-    # with TF32, probabilities differ from the CPU's by more than 1e-4; the fast graph is fp16
+    # With TF32, probabilities differ from the CPU's by more than 1e-4; the fast graph is fp16.
     "use_tf32": "0",
 }
 _REMEDY: Final = (
@@ -77,7 +77,7 @@ class Classifier:
 
         Raises: ArtifactError, if a file is damaged or the precision is missing; ProviderUnavailable.
         """
-        self.folder = artifact_dir(settings.model).resolve()  # a link may be switched to the next model meanwhile
+        self.folder = artifact_dir(settings.model).resolve()  # A link may be switched to the next model meanwhile.
         self.manifest, self.prior = load_artifact(self.folder), settings.prior
         self.on_batch: Callable[[int], None] | None = None
         self._threads, self._offsets = settings.threads, self.manifest.offsets(self.prior)
@@ -112,7 +112,7 @@ class Classifier:
             session = self._open("fp16", device)
             if session.provider == CUDA:
                 return session, "fp16"
-            device = "cpu"  # the fallback is logged already; fp16 is slower than fp32 on a CPU
+            device = "cpu"  # The fallback is logged already; fp16 is slower than fp32 on a CPU.
         if device == "cpu" and "int8" in graphs and has_int8_instructions():
             return self._open("int8", device), "int8"
         return self._open("fp32", device), "fp32"
@@ -172,7 +172,7 @@ class FixedBatches:
     """A graph on a GPU that runs batches of a few sizes; others are padded.
 
     Each size has a session: ONNX Runtime keeps the plans of convolutions for the last shape only, and builds those of
-    another one again, which takes 0.1 to 0.3 s on an H200.
+    another one again, which takes 0.1 to 0.3 s on an H200. `max_batch` is the largest size.
     """
 
     def __init__(self, first: "Session", open_at: Callable[[int], "Session"], larger: Sequence[int]) -> None:
@@ -181,18 +181,13 @@ class FixedBatches:
         Args:
             first: runs one input.
         """
-        self._sessions = {1: first.inference}
+        self._sessions, self.max_batch = {1: first.inference}, 1
         for size in larger:
             try:
-                self._sessions[size] = open_at(size).inference
+                self._sessions[size], self.max_batch = open_at(size).inference, size
             except ProviderUnavailable as error:
                 _log.warning("at most %d inputs per inference: %s", self.max_batch, error)
                 break
-
-    @property
-    def max_batch(self) -> int:
-        """Inputs of the largest inference."""
-        return max(self._sessions)
 
     def run(self, outputs: list[str], feed: dict[str, Array]) -> list[Array]:
         """Run the smallest size that holds a batch, (N, ...) of the only input; what follows its N rows is padding."""
@@ -204,9 +199,9 @@ class FixedBatches:
 
 
 def has_int8_instructions(cpu_info: Path = _CPU_INFO) -> bool:
-    """Whether the CPU multiplies and adds 8-bit integers in one instruction: VNNI or AMX, or dot products of ARM."""
+    """Look for instructions that multiply and add 8-bit integers: VNNI, AMX, or the dot products of ARM."""
     if sys.platform == "darwin":
-        return platform.machine() == "arm64"  # every Apple processor has them
+        return platform.machine() == "arm64"  # Every Apple processor has them.
     try:
         return not _INT8_FLAGS.isdisjoint(cpu_info.read_text(encoding="utf-8").split())
     except OSError:
@@ -271,10 +266,10 @@ def _open(
     source = graph if isinstance(graph, bytes) else str(graph)
     try:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
-        session.disable_fallback()  # otherwise a failed run is silently repeated on the CPU
+        session.disable_fallback()  # Otherwise, a failed run is silently repeated on the CPU.
         with _cudnn_messages_hidden() if provider == CUDA else contextlib.nullcontext():
             session.run(None, warm_up)
-    except Exception as error:  # ONNX Runtime's exceptions share no base class
+    except Exception as error:  # ONNX Runtime's exceptions share no base class.
         raise ProviderUnavailable(f"device {device}: the model does not run ({error})") from error
     nodes = _nodes(session)
     if not nodes.get(provider):
@@ -331,7 +326,7 @@ def gpu_unavailable_reason() -> str | None:
     """Why this machine has no NVIDIA GPU for this process; None if it has one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-    except (OSError, UnicodeDecodeError):  # the loader's message may not be UTF-8
+    except (OSError, UnicodeDecodeError):  # The loader's message may not be UTF-8.
         return "no NVIDIA driver was found (libcuda.so.1)"
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:

@@ -37,7 +37,7 @@ Network = Callable[[Array], Array]
 GRID_PX: Final = 32
 NMS_IOU: Final = 0.3
 TOP_K: Final = 5000
-SCORE_THRESHOLD: Final = "score_threshold"  # optional input: boxes and landmarks of a grid below it are not computed
+SCORE_THRESHOLD: Final = "score_threshold"  # Grids below this optional input compute no boxes.
 
 MERGE_IOU: Final = 0.4
 MIN_EYE_DISTANCE_PX: Final = 1.0
@@ -59,7 +59,7 @@ MAX_COMPARED: Final = 8
 # A rotated face must score higher: an upside-down beard looks like hair.
 ROTATED_MARGIN: Final = 0.01
 ROTATED_SCORE: Final = 0.7
-MIN_CANVAS_PX: Final = 64
+MIN_CANVAS_PX: Final = 64  # Smaller images are padded: the coarsest grid has cells of 32 px.
 # Long side over short side of an image of which the second pass, whose long side is limited, would see too little
 TILED_ASPECT: Final = 3.0
 # Part of a tile that the next one shares, and how many times smaller the next level is: a face that is cut at an edge
@@ -159,7 +159,7 @@ class NetworkDetector:
 
     def _session(self, device: Device, images: int, px: int) -> Session:
         warm_up = {"input": np.zeros((images, 3, px, px), np.float32)}
-        threads = self._settings.threads or 1  # photos are processed in parallel
+        threads = self._settings.threads or 1  # Photos are processed in parallel.
         return open_session(self._graph, device, threads=threads, warm_up=warm_up)
 
     def _canvas(self, px: int, first: Session) -> Batcher[list[tuple[Array, ...]]]:
@@ -207,7 +207,7 @@ def to_blob(image: Array, size: tuple[int, int]) -> Array:
     """Convert (H, W, 3) uint8 BGR to (1, 3, rows, columns) float32, 0 to 255, padded at the right and bottom."""
     height, width = image.shape[:2]
     blob: Array = np.zeros((1, 3, *size), np.float32)
-    for channel in range(3):  # a plane after the other, which stays in the cache: half the time of a whole image
+    for channel in range(3):  # Planes stay in the cache: half the time of a whole image.
         blob[0, channel, :height, :width] = cv2.extractChannel(image, channel)
     return blob
 
@@ -230,7 +230,7 @@ def decode_grids(grids: Sequence[Array], *, width: int, threshold: float) -> Arr
     rows = np.concatenate(parts)
     if len(rows) == 0:
         return rows
-    # Whole pixels, to keep the same boxes as OpenCV.
+    # With whole pixels, the boxes are those of OpenCV.
     kept = cv2.dnn.NMSBoxes(
         rows[:, :4].astype(np.int32).tolist(), rows[:, 14].tolist(), threshold, NMS_IOU, top_k=TOP_K
     )
@@ -240,8 +240,8 @@ def decode_grids(grids: Sequence[Array], *, width: int, threshold: float) -> Arr
 
 def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, columns: int, threshold: float) -> Array:
     """Faces of one grid above the threshold, (N, 15) float32."""
-    likely = np.flatnonzero(cls[:, 0] * obj[:, 0] >= 0.999 * threshold**2)  # few cells, of which scores are computed
-    if not len(likely):  # most grids of most images
+    likely = np.flatnonzero(cls[:, 0] * obj[:, 0] >= 0.999 * threshold**2)  # Scores are computed of these few cells.
+    if not len(likely):  # This holds for most grids of most images.
         return np.empty((0, 15), np.float32)
     scores = np.sqrt(np.clip(cls[likely, 0], 0, 1) * np.clip(obj[likely, 0], 0, 1))
     chosen, scores = likely[scores >= threshold], scores[scores >= threshold]
@@ -258,7 +258,8 @@ def find_faces(image: Array, network: Network, settings: InferenceSettings) -> l
     faces = _upright(image, network, settings)
     if settings.detect_rotated and max((face.score for face in faces), default=0.0) < SURE_SCORE:
         faces = _with_rotated(faces, image, network, settings)
-    return largest_first(faces)
+    # Faces of the same size have a stable order, too.
+    return sorted(faces, key=lambda face: (-face.box.width * face.box.height, face.box.x, face.box.y))
 
 
 def _same(face: Detection, other: Detection) -> bool:
@@ -266,7 +267,7 @@ def _same(face: Detection, other: Detection) -> bool:
 
 
 def is_tiled(width: int, height: int, settings: InferenceSettings) -> bool:
-    """Whether an image of this size is searched at full size, in tiles."""
+    """Decide if an image of this size is searched at full size, in tiles."""
     longer, shorter = max(width, height), min(width, height)
     is_chosen = {"never": False, "wide": longer >= TILED_ASPECT * shorter, "always": True}[settings.detection_tiles]
     return is_chosen and longer > SECOND_PX
@@ -288,12 +289,12 @@ def _in_tiles(image: Array, network: Network) -> list[Detection]:
                 in_tiles += [face for face in moved if face.short_side_px >= min_face_px]
         min_face_px = _LARGE_SHARE * px * scale[0]
         level = _resized(level, max(level.shape[:2]) // _LEVEL_RATIO)
-    # a cheek or a mouth of a large face can look like a face in a tile
+    # A cheek or a mouth of a large face can look like a face in a tile.
     return merge(whole + [face for face in in_tiles if not any(_is_part(face, other) for other in whole)])
 
 
 def _is_part(face: Detection, larger: Detection) -> bool:
-    """Return whether the center of a face is in another one with a higher score."""
+    """Find out if the center of a face is in another one with a higher score."""
     x, y, width, height = _xywh(face.box)
     left, top, larger_width, larger_height = _xywh(larger.box)
     inside = 0 < x + width / 2 - left < larger_width and 0 < y + height / 2 - top < larger_height
@@ -306,7 +307,7 @@ def _tile_starts(length: int, px: int) -> list[int]:
 
 
 def _is_whole(face: Detection, tile: Array, left: int, top: int, image: Array) -> bool:
-    """Return whether a face does not touch an edge of its tile, except where the image ends."""
+    """Find out if a face touches no edge of its tile, except where the image ends."""
     x, y, width, height = _xywh(face.box)
     right, bottom = left + tile.shape[1], top + tile.shape[0]
     return (
@@ -331,7 +332,7 @@ def _upright(image: Array, network: Network, settings: InferenceSettings) -> lis
     scale = min(1.0, FIRST_PX / long_side)
     if min((face.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
         return faces
-    # a pass of an image that is not larger than its size has the pixels of the first
+    # A pass of an image that is not larger than its size has the pixels of the first.
     passes = ((CLOSE_UP_PX, long_side > CLOSE_UP_PX), (SECOND_PX, long_side > FIRST_PX))
     return merge(faces + [face for px, differs in passes if differs for face in one_pass(image, network, px)])
 
@@ -340,8 +341,14 @@ def one_pass(image: Array, network: Network, long_side_px: int) -> list[Detectio
     """Run the network on the image reduced to a long side of at most `long_side_px`; faces are in original pixels."""
     height, width = image.shape[:2]
     small = _resized(image, long_side_px)
-    rows = network(_padded(small))
-    faces = [_face(row).scaled(width / small.shape[1], height / small.shape[0]) for row in rows]
+    below, right = (max(0, MIN_CANVAS_PX - side) for side in small.shape[:2])
+    rows = network(cv2.copyMakeBorder(small, 0, below, 0, right, cv2.BORDER_CONSTANT) if right or below else small)
+    faces = [
+        Detection(Box(*row[:4].tolist()), row[4:14].reshape(5, 2), float(row[14])).scaled(
+            width / small.shape[1], height / small.shape[0]
+        )
+        for row in rows
+    ]
     return [face for face in faces if plausible(face, width=width, height=height)]
 
 
@@ -366,17 +373,6 @@ def _halved(image: Array, size: tuple[int, int]) -> Array:
         width, height = width // 2, height // 2
         image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
     return image
-
-
-def _padded(image: Array) -> Array:
-    """Pad tiny images with black at the right and bottom, because the coarsest grid has cells of 32 px."""
-    below, right = (max(0, MIN_CANVAS_PX - side) for side in image.shape[:2])
-    return cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT) if right or below else image
-
-
-def _face(row: Array) -> Detection:
-    x, y, width, height = (float(value) for value in row[:4])
-    return Detection(Box(x, y, width, height), row[4:14].reshape(5, 2).astype(np.float32), float(row[14]))
 
 
 def merge(faces: list[Detection]) -> list[Detection]:
@@ -407,7 +403,7 @@ def _with_rotated(
         return upright
     candidates = merge(upright + _in_small_copies(image, network))[:MAX_COMPARED]
     scores = np.array([scores_of(face) for face in candidates]).reshape(-1, 4)
-    turns = int(np.bincount(scores.argmax(axis=1), scores.max(axis=1), minlength=4).argmax())  # each face votes
+    turns = int(np.bincount(scores.argmax(axis=1), scores.max(axis=1), minlength=4).argmax())  # Each face votes.
     if turns == 0:
         return upright
 
@@ -478,7 +474,7 @@ def rotate_back(face: Detection, turns: int, *, width: int, height: int) -> Dete
 
 
 def plausible(face: Detection, *, width: int, height: int) -> bool:
-    """Whether a detection can be a face in an image of this size.
+    """Decide if a detection can be a face in an image of this size.
 
     It must be finite, overlap the image, be at most three times its size, and have landmarks that define a crop. On
     images unlike its training data, a network can return boxes of 1e12 px with a score of 1.0.
@@ -501,11 +497,6 @@ def plausible(face: Detection, *, width: int, height: int) -> bool:
     except DegenerateLandmarks:
         return False
     return True
-
-
-def largest_first(faces: list[Detection]) -> list[Detection]:
-    """Sort by area, then by position, for a stable order."""
-    return sorted(faces, key=lambda face: (-face.box.width * face.box.height, face.box.x, face.box.y))
 
 
 def iou(a: Box, b: Box) -> float:

@@ -20,7 +20,7 @@ from mien.models.manifest import ArtifactError, sha256_of
 
 YUNET_FILE: Final = "face_detection_yunet_2023mar.onnx"
 YUNET_SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
-_COMMIT: Final = "82b38c8f98e7b52aa171400f3e4c722352d0669f"  # the file may move on the main branch
+_COMMIT: Final = "82b38c8f98e7b52aa171400f3e4c722352d0669f"  # The file may move on the main branch.
 # The repository keeps the file in Git LFS: the `raw` address returns a pointer of three lines.
 YUNET_URL: Final = (
     f"https://media.githubusercontent.com/media/opencv/opencv_zoo/{_COMMIT}/models/face_detection_yunet/{YUNET_FILE}"
@@ -78,7 +78,7 @@ def dynamic_graph(path: Path) -> bytes:
     model = path.read_bytes()
     for size in _SIZES:
         varint = bytes([size]) if size < 0x80 else bytes([size & 0x7F | 0x80, size >> 7])
-        comment = b"-" * (len(varint) - 1)  # of the same length, because messages contain their lengths
+        comment = b"-" * (len(varint) - 1)  # Messages contain their lengths: they stay the same.
         head = bytes([_DIM, 1 + len(varint)])
         model = model.replace(head + bytes([_VALUE]) + varint, head + bytes([_DENOTATION, len(comment)]) + comment)
     return model
@@ -123,18 +123,18 @@ def cache_dir() -> Path | None:
     """User cache folder for downloaded files; not created here. None for a user without a home."""
     try:
         return platformdirs.user_cache_path("mien", appauthor=False)
-    except RuntimeError:  # HOME is unset, and the user is a number without a name
+    except RuntimeError:  # HOME is unset, and the user is a number without a name.
         return None
 
 
 def find_yunet(models_dir: Path | None) -> Path | None:
-    """Return YuNet's verified file from `models_dir`, else from the user cache, else None.
+    """Find YuNet's verified file from `models_dir`, else from the user cache, else None.
 
     Raises: DetectorUnavailable, if the file has another hash.
     """
     for folder in filter(None, (models_dir, cache_dir())):
         path = folder / YUNET_FILE
-        # not is_file, which raises in a folder that this user may not read, such as the home of another one
+        # is_file would raise in a folder that this user may not read, such as the home of another one.
         if not os.access(path, os.F_OK):
             continue
         try:
@@ -155,7 +155,7 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
 
     Raises: DownloadError.
     """
-    import pooch  # importing it takes as long as the rest of a command
+    import pooch  # Importing it takes as long as the rest of a command.
 
     parent = folder or cache_dir()
     if parent is None:
@@ -164,13 +164,13 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
     url, loader = url or YUNET_URL, pooch.HTTPDownloader(timeout=timeout_s)
     try:
         path = Path(pooch.retrieve(url, f"sha256:{YUNET_SHA256}", YUNET_FILE, parent, downloader=loader))
-        path.chmod(0o644)  # a service may run as another user
+        path.chmod(0o644)  # A service may run as another user.
     except ValueError as error:
         raise DownloadError(
             f"{url} returned a file with another sha256 than {YUNET_SHA256[:12]}...: the page of a proxy, or another "
             "version. Nothing was written."
         ) from error
-    except OSError as error:  # the errors of requests are OSErrors, too
+    except OSError as error:  # The errors of requests are OSErrors, too.
         raise DownloadError(
             f"cannot download {url} to {parent} ({error}). Copy {YUNET_FILE} from the OpenCV Zoo to a folder and set "
             "MIEN_MODELS_DIR to it; until then, MIEN_DETECTOR=auto uses the built-in detector."

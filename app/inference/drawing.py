@@ -22,7 +22,7 @@ Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels
 _DARK: Final = (20, 20, 20)
 _OVERLAY_PX: Final = 224
 _ALPHA: Final = 0.5
-_MIN_RANGE: Final = 1e-6  # of relevance; a smaller one is rounding error
+_MIN_SPREAD: Final = 1e-6  # A smaller one is rounding error.
 
 
 def annotate(image: Array, photo: Photo) -> Array:
@@ -40,7 +40,7 @@ def annotate(image: Array, photo: Photo) -> Array:
     area = (image.shape[1], image.shape[0])
     boxes = [_rectangle(face, scale) for face in photo.faces]
     colors = [palette(face.probabilities)[face.label] for face in photo.faces]
-    for face, box, color in reversed(list(zip(photo.faces, boxes, colors, strict=True))):  # the largest on top
+    for face, box, color in reversed(list(zip(photo.faces, boxes, colors, strict=True))):  # The largest is on top.
         _draw_box(canvas, box, color, dashed=face.uncertain, stroke=_stroke(box, area))
     tags, positions = list[Array](), list[Rectangle | None]()
     for font_px in _font_sizes(area):
@@ -78,7 +78,7 @@ def place_tags(
     Returns: the positions; None without a free one.
     """
     positions: list[Rectangle | None] = []
-    occupied = np.array(boxes, np.int64).reshape(-1, 4)  # the faces, and below them the tags
+    occupied = np.array(boxes, np.int64).reshape(-1, 4)  # Tags are appended to the faces.
     for index, (box, size) in enumerate(zip(boxes, sizes, strict=True)):
         candidates = [_inside(position, area) for position in _candidates(box, size)]
         left, top, right, bottom = box
@@ -112,7 +112,7 @@ def _inside(position: Rectangle, area: tuple[int, int]) -> Rectangle:
 
 
 def _intersect(rectangles: Array, others: Array) -> Array:
-    """Whether rectangles (N, 4) and others (M, 4) intersect, (N, M)."""
+    """Compare rectangles (N, 4) with others (M, 4): (N, M) bool, true where they intersect."""
     start = np.maximum(rectangles[:, None, :2], others[None, :, :2])
     end = np.minimum(rectangles[:, None, 2:], others[None, :, 2:])
     return np.asarray((start < end).all(axis=2))
@@ -190,7 +190,7 @@ def overlay(crop: Array, relevance: Array) -> Array:
     photo = cv2.resize(crop, size, interpolation=cv2.INTER_CUBIC)
     enlarged = cv2.resize(relevance.astype(np.float32), size, interpolation=cv2.INTER_CUBIC)
     spread = float(np.ptp(enlarged))
-    levels = np.clip((enlarged - enlarged.min()) / spread, 0, 1) if spread > _MIN_RANGE else np.zeros_like(enlarged)
+    levels = np.clip((enlarged - enlarged.min()) / spread, 0, 1) if spread > _MIN_SPREAD else np.zeros_like(enlarged)
     heat = cv2.applyColorMap((levels * 255).astype(np.uint8), cv2.COLORMAP_INFERNO)[:, :, ::-1]
     blended: Array = cv2.addWeighted(photo, 1 - _ALPHA, np.ascontiguousarray(heat), _ALPHA, 0)
     return blended

@@ -113,7 +113,7 @@ def _jpeg_scans(payload: bytes) -> int:
         if marker == _START_OF_SCAN:
             scans += 1
             if sequential and payload[position + 2 : position + 3] == components:
-                return scans  # the only scan of a baseline JPEG: decoders stop here
+                return scans  # Decoders stop after the only scan of a baseline JPEG.
         if marker == _APP1 and payload.startswith(b"Exif", position + 2):
             exif_bytes += length
         if exif_bytes > _MAX_EXIF_BYTES:
@@ -123,7 +123,7 @@ def _jpeg_scans(payload: bytes) -> int:
 
 
 def _check_tiff(payload: bytes) -> None:
-    with suppress(struct.error, OverflowError):  # the decoder reports a file that ends early
+    with suppress(struct.error, OverflowError):  # The decoder reports a file that ends early.
         if any(kind in _RATIONALS and count > MAX_RATIONALS for _, kind, count, _ in tiff_entries(payload)):
             raise DecodeError(f"TIFF with a tag of more than {MAX_RATIONALS:,} values. Save it again without metadata.")
 

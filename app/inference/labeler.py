@@ -64,12 +64,16 @@ class Decoded:
 
 
 def decode_image(
-    payload: bytes, settings: InferenceSettings, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
+    payload: bytes | Array,
+    settings: InferenceSettings,
+    *,
+    reduced: bool = False,
+    admit: Callable[[Probe], None] | None = None,
 ) -> Decoded:
     """Decode one image, upright, within the limits of the settings.
 
     Args:
-        payload: the file's bytes.
+        payload: the file's bytes; pixels are returned as they are.
         reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `SECOND_PX`, or if it has
             up to four times as many pixels as the limit, as those of phones. Decoding a 12-megapixel photo takes ten
             times as long as detecting its faces; at half size, a third of that.
@@ -77,6 +81,8 @@ def decode_image(
             wait for memory.
     Raises: ImageTooLarge, UnsupportedImage, DecodeError.
     """
+    if not isinstance(payload, bytes):
+        return Decoded(payload, width=payload.shape[1], height=payload.shape[0])
     if len(payload) > settings.max_bytes:
         raise ImageTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
     scans = 0 if admit is None else guard.check_header(payload)
@@ -149,7 +155,7 @@ class Labeler:
         timings_ms: dict[str, float] = {}
         detects = not whole and boxes is None
         with timed(timings_ms, "decode"):
-            decoded = self._decoded(image, reduced=detects, admit=admit)
+            decoded = decode_image(image, self.settings, reduced=detects, admit=admit)
         detections: tuple[Detection, ...]
         notes: tuple[str, ...] = ()
         with timed(timings_ms, "detect"):
@@ -163,7 +169,7 @@ class Labeler:
         fits = decoded.width * decoded.height <= self.settings.max_pixels
         if decoded.scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * decoded.scale and fits:
             with timed(timings_ms, "decode"):
-                decoded = self._decoded(image)
+                decoded = decode_image(image, self.settings)
         share = 1 / decoded.scale
         with timed(timings_ms, "align"):
             if whole:
@@ -179,13 +185,6 @@ class Labeler:
             timings_ms=timings_ms,
             notes=(*decoded.notes, *notes),
         )
-
-    def _decoded(
-        self, image: bytes | Array, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
-    ) -> Decoded:
-        if isinstance(image, bytes):
-            return decode_image(image, self.settings, reduced=reduced, admit=admit)
-        return Decoded(image, width=image.shape[1], height=image.shape[0])
 
     def _detect(self, decoded: Decoded) -> tuple[tuple[Detection, ...], tuple[str, ...]]:
         """Faces of at least `min_face_px`, at most `max_faces`, in pixels of the photo, largest first; and notes."""

@@ -94,7 +94,7 @@ class ImageData:
     def of(cls, image_rgb: Array, media_type: ImageType = "image/png") -> "ImageData":
         """Encode (H, W, 3) uint8 RGB."""
         buffer = io.BytesIO()
-        Image.fromarray(image_rgb).save(buffer, media_type.partition("/")[2], quality=90)  # PNG has no quality
+        Image.fromarray(image_rgb).save(buffer, media_type.partition("/")[2], quality=90)  # PNG ignores the quality.
         return cls(media_type, base64.b64encode(buffer.getvalue()).decode("ascii"))
 
 

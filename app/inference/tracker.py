@@ -31,8 +31,9 @@ _MEAN_FACE: Final = (
     (-8, -7, -1, 4),
 )
 _GRID: Final = len(_MEAN_FACE)
-CUT_CHANGE: Final = 27.0  # of hue, saturation and value, at a cut of a video; the threshold of PySceneDetect
-NEW_TRACK_COST: Final = 3.0  # more than that of any possible match: 1 for the position and 2 for the face
+# Change of hue, saturation and value at a cut of a video, the threshold of PySceneDetect
+CUT_CHANGE: Final = 27.0
+NEW_TRACK_COST: Final = 3.0  # A possible match costs less: at most 1 for the position and 2 for the face.
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class _Track:
     seen_clock_s: float
     since_s: float  # start of the time without a gap
     began_covered: bool
-    number: int = 0  # of the person, once confirmed
+    person: int = 0  # 0 until the person is confirmed
     velocity_px: tuple[float, float] = (0.0, 0.0)  # per second
     newest: Array | None = None  # descriptor of the newest face that was not covered
     mean: Array | None = None  # mean descriptor over time
@@ -167,10 +168,10 @@ class Tracker:
             if track.seen_s not in {self._updated_s, at_s}:
                 track.since_s = at_s
             track.seen_s, track.seen_clock_s = at_s, self._clock_s
-            if not track.number and (not track.began_covered or at_s - track.since_s >= rules.confirmed_s):
-                track.number, self._next = self._next, self._next + 1
+            if not track.person and (not track.began_covered or at_s - track.since_s >= rules.confirmed_s):
+                track.person, self._next = self._next, self._next + 1
         self._updated_s = at_s
-        return [_smoothed(face, track) for track, face in zip(tracks, faces, strict=True) if track.number]
+        return [_smoothed(face, track) for track, face in zip(tracks, faces, strict=True) if track.person]
 
     def _cost(self, track: _Track, seen: _Seen, at_s: float) -> float:
         """Cost of a match: distance from the expected position and difference of the faces; inf if impossible."""
@@ -248,11 +249,11 @@ class Tracker:
         best = int(track.probabilities.argmax())
         if best != track.shown and track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
             track.shown, track.agreement = best, None
-        # the agreement of a frame is that with its own label
+        # The agreement of a frame is that with its own label.
         if face.agreement is not None and face.label == list(face.probabilities)[track.shown]:
             before = face.agreement if track.agreement is None else track.agreement
             track.agreement = before + weight * (face.agreement - before)
-        # hysteresis for `uncertain`, as for the label
+        # As the label, `uncertain` has a hysteresis.
         margin = self.rules.lead / 2
         threshold = self.threshold - margin if track.sure else self.threshold + margin
         track.sure = bool(track.probabilities[track.shown] >= threshold)
@@ -293,7 +294,7 @@ def assign(costs: Array, unmatched: float) -> list[int | None]:
     rows, real = costs.shape
     padded = np.hstack([np.where(np.isfinite(costs), costs, 1e6), np.full((rows, rows), unmatched)])
     start = columns = real + rows
-    row_of = np.full(columns + 1, -1)  # of a column; `start` holds the row that is being added
+    row_of = np.full(columns + 1, -1)  # `start` holds the row that is being added.
     row_price, column_price = np.zeros(rows), np.zeros(columns + 1)
     for row in range(rows):
         row_of[start], column = row, start
@@ -347,7 +348,7 @@ def _smoothed(face: Face, track: _Track) -> Face:
     label = list(probabilities)[track.shown]
     return replace(
         face,
-        person=track.number,
+        person=track.person,
         probabilities=probabilities,
         label=label,
         confidence=probabilities[label],

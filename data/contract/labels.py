@@ -24,7 +24,7 @@ _RESERVED: Final = (
     "undone",
     "error",
     "skipped",
-)  # words of the outputs and the page
+)
 
 # Spellings found in RAF-DB, FERPlus, FER2013, AffectNet and CK+, and common names of class folders.
 _SPELLINGS: Final = {

@@ -36,8 +36,9 @@ _CENTERED: Final = [complex(*point) - _CENTER for point in TEMPLATE_PX]
 
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "PPM", "JPEG2000")
 MAX_PIXELS: Final = 50_000_000
-_STRIP_PIXELS: Final = 2**17  # fits in the cache with its copies: a sixth of the time of strips of 4 megapixels
-_MAX_PARTS: Final = 100_000  # reads by a parser, besides one per kilobyte: a PNG of 20 MB has 2,500 chunks of 8 kB
+_STRIP_PIXELS: Final = 2**17  # They fit in the cache with their copies: a sixth of the time of 4 megapixels.
+# Reads by a parser, besides one per kilobyte: a PNG of 20 MB has 2,500 chunks of 8 kB.
+_MAX_PARTS: Final = 100_000
 _MAX_PROFILE_BYTES: Final = 4_000_000
 _ORIENTATION: Final = 0x0112
 _BITS, _PLANES, _SAMPLE_FORMAT = 258, 284, 339  # tags of TIFF
@@ -167,7 +168,7 @@ def open_image(payload: bytes, max_pixels: int, accepted: tuple[str, ...] | None
     _ignore_pillow_warnings()
     if not payload:
         raise EmptyImage("empty file: no bytes to decode")
-    if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # of the process: only a raised limit changes it
+    if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:
         Image.MAX_IMAGE_PIXELS = max(max_pixels, Image.MAX_IMAGE_PIXELS)
     try:
         return Image.open(_Reader(payload), formats=accepted or formats())
@@ -177,7 +178,7 @@ def open_image(payload: bytes, max_pixels: int, accepted: tuple[str, ...] | None
                 "HEIC needs the package pillow-heif (`pip install pillow-heif`). Without it, save the photo as JPEG"
             ) from None
         raise UnsupportedImage(f"not an image in a supported format ({', '.join(accepted or formats())})") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # or a warning that is an error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # A warning may be an error.
         raise ImageTooLarge(
             f"image of more than {max_pixels / 1e6:g} megapixels, the limit: save it smaller"
         ) from error
@@ -201,14 +202,14 @@ def _check_planes(image: Image.Image) -> None:
 
 
 def _orientation_of(image: Image.Image) -> int:
-    """Return the EXIF orientation to apply. Pillow rotates TIFF itself, and swaps its width and height on opening.
+    """Find the EXIF orientation to apply. Pillow rotates TIFF itself, and swaps its width and height on opening.
 
     Read here, because Pillow unpacks all values of a tag: two million of a few megabytes.
     """
     if image.format == "TIFF":
         return 1
     if image.format == "PNG" and "exif" not in image.info:
-        image.load()  # it may follow the pixels
+        image.load()  # It may follow the pixels.
     info = image.info
     try:
         exif = info.get("exif") or bytes.fromhex("".join(info.get("Raw profile type exif", "").split("\n")[3:]))
@@ -221,7 +222,7 @@ def _orientation_of(image: Image.Image) -> int:
         found = _XMP_ORIENTATION.search(xmp.encode() if isinstance(xmp, str) else xmp)
         return int(found[1]) if found else 1
     except BROKEN:
-        return 1  # the orientation is unknown if EXIF is damaged, but the pixels are usable
+        return 1  # The orientation is unknown if EXIF is damaged, but the pixels are usable.
 
 
 def probe(image: Image.Image, payload: bytes, *, max_pixels: int) -> Probe:
@@ -233,12 +234,12 @@ def probe(image: Image.Image, payload: bytes, *, max_pixels: int) -> Probe:
 
 
 def _may_be_turned(image: Image.Image, payload: bytes) -> bool:
-    """Whether an orientation may follow. To look for one after the pixels of a PNG, Pillow would decode them."""
+    """Find out if an orientation may follow: to look for one after the pixels of a PNG, Pillow would decode them."""
     return image.format != "PNG" or any(mark in payload for mark in (b"eXIf", b"tiff:Orientation", b"Raw profile"))
 
 
 def _format(image: Image.Image) -> str:
-    # phones append a preview or a depth map to a JPEG; Pillow calls this format MPO
+    # Phones append a preview or a depth map to a JPEG, which Pillow calls MPO.
     return "JPEG" if image.format == "MPO" else str(image.format)
 
 
@@ -297,7 +298,7 @@ def _missing_share(jpeg: bytes, max_pixels: int) -> float:
 
 def icc_profile(payload: bytes) -> bytes:
     """The color profile that belongs to the pixels of `decode`; empty if they have none, or it is not one of RGB."""
-    if payload.startswith(b"\xff\xd8") and b"ICC_PROFILE\0" not in payload:  # a JPEG; opening it takes longer
+    if payload.startswith(b"\xff\xd8") and b"ICC_PROFILE\0" not in payload:  # Opening a JPEG takes longer.
         return b""
     try:
         with open_image(payload, Image.MAX_IMAGE_PIXELS or MAX_PIXELS) as image:
@@ -324,7 +325,7 @@ def upright_rgb(
         image.load()
         orientation = _orientation_of(image)
         pixels: Array = np.empty((image.height, image.width, 3), np.uint8)
-        # in strips, and closed before it is turned: copies of a large image would take twice the memory of decoding it
+        # Copies of a large image would take twice the memory of decoding it: it is copied in strips, and closed early.
         rows = max(1, _STRIP_PIXELS // image.width)
         for top in range(0, image.height, rows):
             bottom = min(top + rows, image.height)
@@ -347,10 +348,10 @@ def _to_rgb(image: Image.Image, whole: Image.Image) -> Image.Image:
     if image.mode.startswith("I") or image.mode == "F":
         return Image.fromarray(_to_8_bit(_raw_values(whole, image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        rgba = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")  # Pillow has no direct way
+        rgba = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")  # Pillow has no direct way.
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
         return Image.alpha_composite(white, rgba).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+    return image if image.mode == "RGB" else image.convert("RGB")  # Converting it would copy it.
 
 
 def _raw_values(image: Image.Image, part: Image.Image) -> Array:
@@ -363,9 +364,9 @@ def _raw_values(image: Image.Image, part: Image.Image) -> Array:
 def _to_8_bit(values: Array) -> Array:
     """Scale 16-bit integers by the range of their type, and floats from 0 to 1, to (...) uint8."""
     scaled: Array
-    if values.dtype.kind == "f":  # as usual in TIFF
+    if values.dtype.kind == "f":  # TIFF usually has 0 to 1.
         scaled = np.rint(np.clip(np.nan_to_num(values), 0, 1) * 255)
-    else:  # 65535 / 255 is 257; adding half of it rounds
+    else:  # 65535 / 255 is 257; adding half of it rounds.
         scaled = (np.clip(values, 0, 65535).astype(np.uint32) + 128) // 257
     return scaled.astype(np.uint8)
 

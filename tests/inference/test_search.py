@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.detector import COMPARED_PX, Detection, find_faces, largest_first, plausible
+from mien.app.inference.detector import COMPARED_PX, Detection, find_faces, plausible
 from mien.app.inference.records import Box
 from mien.app.settings import Settings
 from mien.data.contract import Array, roll_degrees
@@ -130,6 +130,5 @@ def test_what_cannot_be_in_this_image_is_not_a_face() -> None:
 
 
 def test_faces_are_sorted_by_size_and_equal_ones_by_position() -> None:
-    boxes = (Box(0, 0, 10, 10), Box(50, 0, 20, 20), Box(5, 0, 20, 20))
-    small, right, left = (Detection(box, EYES_APART, 0.9) for box in boxes)
-    assert largest_first([small, right, left]) == [left, right, small]
+    image = photo(640, 480, (20, 20, 60), (400, 300, 100), (100, 300, 100))
+    assert [round(face.box.x) for face in find_faces(image, MarkFinder(), SETTINGS)] == [100, 400, 20]
