@@ -13,9 +13,8 @@ import typer
 from mien.app import VERSION
 from mien.app.cli.label import EXIT_CODES, label
 from mien.app.cli.models import doctor, models
-from mien.app.cli.page import page
 from mien.app.cli.review import review
-from mien.app.cli.serve import serve
+from mien.app.cli.serve import page, serve
 from mien.app.cli.training import add_training_commands
 from mien.app.cli.webcam import webcam
 

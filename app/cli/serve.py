@@ -1,11 +1,13 @@
-"""Command `mien serve`: the HTTP service."""
+"""Commands `mien serve`, the HTTP service, and `mien page`, its page as static files."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mien.app.cli.shared import DetectorName, Model, OnDevice, PriorName, printed_errors
+from mien.app.labeling.options import parse_folder
 
 
 def serve(
@@ -31,3 +33,19 @@ def serve(
         with json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
             settings = load_settings()
         run(settings)
+
+
+def page(
+    folder: Annotated[
+        Path, typer.Argument(parser=parse_folder, help="Folder to write; files of an earlier page are replaced.")
+    ],
+    model: Model = None,
+    prior: PriorName = None,
+) -> None:
+    """Write the page as a folder of static files that labels in the browser, for any web server."""
+    with printed_errors():
+        from mien.app.service.page import write_page
+        from mien.app.settings import load_settings
+
+        write_page(folder, load_settings(model=model, prior=prior))
+        typer.echo(f"Wrote the page to {folder}. Try it: python3 -m http.server --directory {folder}")

@@ -6,11 +6,15 @@ Serving does not import training: each command checks that its libraries are ins
 import importlib
 import importlib.util
 from collections.abc import Callable
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from mien.app.cli.shared import FAILED
+
+if TYPE_CHECKING:
+    from mien.data.contract import Array
 
 COMMANDS: Final = {
     "train": "Train one network from a recipe.",
@@ -22,6 +26,7 @@ COMMANDS: Final = {
     "quantize": "Add an int8 graph to an artifact if it is faster and as accurate.",
 }
 _LIBRARIES: Final = ("torch", "timm", "albumentations", "onnx", "scipy")
+_MIN_SEARCHED_PX: Final = 144  # detectors find few of the faces that fill a smaller image
 _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -35,7 +40,23 @@ def add_training_commands(app: typer.Typer) -> None:
 
 
 def _data(context: typer.Context) -> None:
-    importlib.import_module("mien.app.cli.data").main(context.args)
+    """Run the command of the data package, with the face detector of serving to recognize whole photos."""
+    import cv2
+
+    from mien.app.inference.detector_files import create_detector
+    from mien.app.settings import load_settings
+    from mien.data import command
+
+    detector = cache(lambda: create_detector(load_settings(threads=1)))
+
+    def face_share(image: "Array") -> float:
+        """Width of the largest face over the shorter side of an image, (H, W, 3) uint8 RGB; 0 without a face."""
+        factor = max(1.0, _MIN_SEARCHED_PX / min(image.shape[:2]))
+        searched = cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
+        widths = [face.box.width for face in detector().detect(searched)]
+        return float(max(widths, default=0.0) / min(searched.shape[:2]))
+
+    command.main(context.args, face_share=face_share)
 
 
 def _command(name: str) -> Callable[[typer.Context], None]:
