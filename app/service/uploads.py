@@ -222,12 +222,7 @@ async def read_uploads(
         await parser.parse()
         payloads = [file.getvalue() for file in parser.files]
         return [Upload(*values) for values in zip(parser.names, payloads, strict=True)]
-    body = io.BytesIO()
-    async for chunk in chunks:
-        body.write(chunk)
-    if not body.tell():
-        raise InvalidRequest("empty body: expected the bytes of one image")
-    return [Upload(None, body.getvalue())]
+    return [Upload(None, b"".join([chunk async for chunk in chunks]))]
 
 
 def _boxes(given: list[GivenBox] | None) -> list[Box] | None:

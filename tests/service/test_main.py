@@ -168,6 +168,10 @@ def test_every_host_is_ipv4_and_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hosts == ["", "::"], "asyncio takes the first, a socket of workers the second"
 
 
+def test_idle_connections_outlive_those_of_proxies() -> None:
+    assert uvicorn_options(Settings())["timeout_keep_alive"] == 75, "nginx and common balancers reuse them for 60 s"
+
+
 def test_a_request_that_its_client_gives_up_has_a_line_in_the_log(
     connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -128,6 +128,8 @@ def test_an_image_without_bytes_is_that_images_error_in_a_form_and_in_json(clien
     for good, bad in (form, images):
         assert (len(good["faces"]), good["error"]) == (1, None)
         assert (bad["faces"], bad["error"]["type"]) == ([], "urn:mien:problem:empty")
+    for alone in (raw(b"", "image/png"), {"files": [("images", b"")]}, json_image(base64=base64_)):
+        problem(client.post("/v1/expressions", **alone), 422, "empty")
 
 
 @pytest.mark.parametrize(
