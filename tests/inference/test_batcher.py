@@ -2,7 +2,7 @@
 
 import random
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -38,49 +38,25 @@ def marks(*values: int) -> Array:
     return crops
 
 
-class Callers:
-    """Threads that call a batcher in a known order, the first of which holds the network until `release`."""
-
-    def __init__(self) -> None:
-        self.network = Marked()
-        self.batcher = Batcher(self.network, max_items=8)
-        self._pool = ThreadPoolExecutor(16)
-        self.network.gate.clear()
-        self._first = self._pool.submit(self.batcher, marks(0))
-        assert self.network.started.wait(TIMEOUT_S)
-
-    def call(self, *values: int) -> "Future[Array]":
-        waiting = len(self.batcher._jobs)
-        future = self._pool.submit(self.batcher, marks(*values))
-        eventually(lambda: len(self.batcher._jobs) > waiting)
-        return future
-
-    def release(self) -> None:
-        self.network.gate.set()
-        assert read(self._first) == [0]
-
-
-def read(future: "Future[Array]") -> list[int]:
-    return [int(row[0]) for row in future.result(TIMEOUT_S)]
-
-
-def test_a_batch_never_exceeds_its_size_and_requests_stay_whole() -> None:
-    callers = Callers()
-    futures = [callers.call(*range(count)) for count in (5, 4, 3, 2, 1)]
-    callers.release()
-    assert [read(future) for future in futures] == [list(range(count)) for count in (5, 4, 3, 2, 1)]
-    assert callers.network.batches == [1, 5, 7, 3]
-    assert len(callers.batcher(marks(*range(30)))) == 30, "one that is larger than a batch"
-
-
-def test_a_failure_reaches_only_the_caller_at_fault() -> None:
-    callers = Callers()
-    good, bad, also_good = callers.call(1), callers.call(255), callers.call(2)
-    callers.release()
-    assert (read(good), read(also_good)) == ([1], [2])
-    with pytest.raises(RuntimeError, match="poisoned"):
-        bad.result(TIMEOUT_S)
-    assert callers.batcher(marks(3))[0, 0] == 3
+def test_a_batch_never_exceeds_its_size_requests_stay_whole_and_a_failure_reaches_only_its_caller() -> None:
+    network = Marked()
+    batcher, network.gate = Batcher(network, max_items=8), threading.Event()
+    calls = [range(1), range(5), range(4), [255], range(3), range(2), range(1)]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(batcher, marks(*calls[0]))]
+        assert network.started.wait(TIMEOUT_S)
+        for waiting, values in enumerate(calls[1:], start=1):
+            futures.append(pool.submit(batcher, marks(*values)))
+            eventually(lambda waiting=waiting: len(batcher._jobs) == waiting)
+        network.gate.set()
+    for values, future in zip(calls, futures, strict=True):
+        if 255 in values:
+            with pytest.raises(RuntimeError, match="poisoned"):
+                future.result()
+        else:
+            assert [int(row[0]) for row in future.result()] == list(values)
+    assert network.batches == [1, 5, 8, 4, 1, 3, 3], "the parts of a batch that failed run alone"
+    assert len(batcher(marks(*range(30)))) == 30, "one that is larger than a batch"
 
 
 def test_thousands_of_shuffled_calls_of_many_threads_get_their_own_rows() -> None:

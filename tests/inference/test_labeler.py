@@ -51,6 +51,11 @@ def test_faces_below_the_minimum_size_are_dropped_and_those_beyond_the_limit_not
         assert ([face.box.width for face in labeled.faces], labeled.notes) == (sides, notes)
 
 
+def crop_of(face: Face) -> Array:
+    assert face.crop_rgb is not None
+    return face.crop_rgb
+
+
 def reasons(face: Face) -> tuple[str, ...]:
     """Those that pixels and landmarks give."""
     return tuple(reason for reason in face.reasons if reason != "ambiguous")
@@ -70,7 +75,7 @@ def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(
     small = cv2.resize(photo, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA)
     assert reasons(labeled(small, detected.landmarks_px * 0.15)) == ("small",)
     soft = labeled(cv2.GaussianBlur(photo, (0, 0), 9))
-    (row,) = finding(artifact).classifier.classify(soft.crop_rgb[None])
+    (row,) = finding(artifact).classifier.classify(crop_of(soft)[None])
     assert (reasons(soft), soft.label) == (("blurred",), LABELS[int(row.argmax())])
     assert soft.confidence < 0.9 * row.max()
     assert sum(soft.probabilities.values()) == pytest.approx(1)
@@ -83,7 +88,7 @@ def test_a_label_below_the_threshold_of_the_manifest_is_uncertain_also_by_soften
     (soft,) = plain.label(blurred).faces
     (at_threshold,) = plain.label(blurred, threshold=soft.confidence).faces
     assert not at_threshold.uncertain
-    (row,) = plain.classifier.classify(soft.crop_rgb[None])
+    (row,) = plain.classifier.classify(crop_of(soft)[None])
     strict = finding(tiny_artifact(tmp_path / "tiny.test", confidence_threshold=float(row.max()) - 1e-3), detected)
     assert strict.label(blurred).faces[0].uncertain
     assert strict.label(blurred, threshold=0.0).faces[0].uncertain is False
@@ -100,7 +105,7 @@ def test_every_box_becomes_a_face_in_the_order_given_aligned_by_the_landmarks_in
     assert (framed.box, face.box) == (nothing, whole_head)
     assert framed.detection_score == 0 < face.detection_score
     assert np.abs(face.landmarks_px - detected.landmarks_px).max() < 0.05 * width
-    assert np.array_equal(face.crop_rgb, align(photo, face.landmarks_px))
+    assert np.array_equal(crop_of(face), align(photo, face.landmarks_px))
     (by_box,) = finding(artifact).prepare(photo, boxes=[detected.box]).detections
     assert np.abs(by_box.landmarks_px - detected.landmarks_px).max() < 0.12 * width, "as detectors do"
     assert labeler.label(photo, boxes=[]).faces == ()
@@ -124,11 +129,11 @@ def test_an_image_that_is_one_face_is_classified_as_in_training_without_a_search
     whole = Labeler(detector, labeler.classifier, labeler.settings)
     image, crop = gradient_image(90, 60), align(photo, detected.landmarks_px)
     (face,) = whole.label(image, whole=True).faces
-    assert np.array_equal(face.crop_rgb, fit(image))
+    assert np.array_equal(crop_of(face), fit(image))
     assert tuple(face.box) == (0, 0, 90, 60)
     assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 6
     (same,) = whole.label(crop, whole=True).faces
-    assert np.array_equal(same.crop_rgb, crop)
+    assert np.array_equal(crop_of(same), crop)
     assert np.allclose(same.landmarks_px, TEMPLATE_PX)
     options: dict[str, Any]
     for pixels, options, complaint in (

@@ -26,40 +26,32 @@ from mien.data.atomic import write_atomic
 from tests.support import random_crops, tiny_graph
 
 
-def driver_of(gpus: int) -> Mock:
-    """Fake libcuda.so.1 with a number of GPUs."""
-
-    def write_count(count: object) -> int:
-        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = gpus
-        return 0
-
-    return Mock(cuInit=lambda _: 0, cuDeviceGetCount=write_count)
-
-
-LIBRARIES = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9"}
-
-
 def machine(
     monkeypatch: pytest.MonkeyPatch,
-    driver: Mock | None,
+    gpus: int | None = 1,
     *,
     missing: str = "",
     in_wheels: str = "",
     providers: tuple[str, ...] = (CUDA,),
 ) -> None:
-    """Fake a machine with this driver, and all libraries but one, which may be in a wheel of NVIDIA."""
-    preloaded = {""}
+    """Fake a machine whose driver, unless `gpus` is None, has this number; all libraries but one, or one in a wheel."""
+    libraries = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9"}
+    loadable = libraries - {missing}
+
+    def write_count(count: object) -> int:
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = gpus
+        return 0
 
     def load(name: str) -> object:
-        if name == "libcuda.so.1" and driver is not None:
-            return driver
-        if name not in LIBRARIES or (name == missing and name not in preloaded):
+        if name == "libcuda.so.1" and gpus is not None:
+            return Mock(cuInit=lambda _: 0, cuDeviceGetCount=write_count)
+        if name not in loadable:
             raise OSError(f"{name}: cannot open shared object file")
         return object()
 
     def preload() -> None:
         print("Failed to load libcublas.so.13")
-        preloaded.add(in_wheels)
+        loadable.add(in_wheels)
 
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*providers, CPU])
     monkeypatch.setattr(onnxruntime, "cuda_version", "13.0")
@@ -70,23 +62,23 @@ def machine(
 def test_what_cuda_lacks_is_named_and_nothing_is_printed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    gpu, cudnn = driver_of(1), "libcudnn.so.9"
+    cudnn = "libcudnn.so.9"
     for in_wheels in ({}, {"missing": cudnn, "in_wheels": cudnn}):
-        machine(monkeypatch, gpu, **in_wheels)
+        machine(monkeypatch, **in_wheels)
         assert cuda_unavailable_reason() is None
-    for driver, lacks, reason in (
+    for gpus, lacks, reason in (
         (None, {}, "no NVIDIA driver was found (libcuda.so.1)"),
-        (driver_of(0), {}, "the NVIDIA driver sees no GPU"),
-        (gpu, {"missing": cudnn}, "these CUDA 13 libraries are missing: libcudnn.so.9"),
-        (gpu, {"providers": ()}, "no CUDA provider"),
+        (0, {}, "the NVIDIA driver sees no GPU"),
+        (1, {"missing": cudnn}, "these CUDA 13 libraries are missing: libcudnn.so.9"),
+        (1, {"providers": ()}, "no CUDA provider"),
     ):
-        machine(monkeypatch, driver, **lacks)  # type: ignore[arg-type]
+        machine(monkeypatch, gpus, **lacks)  # type: ignore[arg-type]
         assert reason in str(cuda_unavailable_reason())
     assert capfd.readouterr().out == ""
 
 
 def test_two_wheels_of_onnxruntime_are_named_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, driver_of(1), providers=())
+    machine(monkeypatch, providers=())
     installed = {"onnxruntime": "1.30", "onnxruntime-gpu": "1.31"}
 
     def version(name: str) -> str:
@@ -108,7 +100,7 @@ def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])
 def test_a_cuda_session_uses_a_small_arena_and_no_tf32(monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
-    machine(monkeypatch, driver_of(1))
+    machine(monkeypatch)
     monkeypatch.setattr(onnxruntime, "InferenceSession", fake := Mock())
     monkeypatch.setattr(classifier, "_nodes", lambda _session: {CUDA: 9})
     session = open_session(tiny_graph().SerializeToString(), device, threads=1, warm_up={"crops": random_crops(1)})
