@@ -11,11 +11,11 @@ import io
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Final, Self, SupportsIndex, TypeVar, overload
+from typing import IO, Any, Final, Self, SupportsIndex, overload
 
 import numpy as np
 import PIL.Image
@@ -32,7 +32,6 @@ from mien.data.errors import MienError
 
 Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
 _Source = str | bytes | Array  # absolute path, bytes of a file, or pixels
-T = TypeVar("T")
 
 _BATCH: Final = 16
 _NOTEBOOK_PX: Final = 800  # long side of the picture that a notebook shows
@@ -173,9 +172,26 @@ class Analyzer:
         """Label several photos, in order; the faces of up to 16 photos are classified together.
 
         Args: see `analyze`.
-        Raises: BatchError at the end, which names the images that cannot be used and has the results of the others.
+        Raises: BatchError at the end, which names the images that cannot be used and has the results of the others;
+            TypeError, for a single image.
         """
-        return in_batches(images, lambda image: self._prepare(image, whole=whole), self._classify)
+        single = (str, os.PathLike, bytes, bytearray, memoryview, PIL.Image.Image)
+        if isinstance(images, single) or hasattr(images, "read") or getattr(images, "ndim", 0) == 3:
+            raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
+        remaining = iter(images)
+        results, errors = list[Faces | None](), dict[int, Exception]()
+        while batch := list(islice(remaining, _BATCH)):
+            prepared = {}
+            for index, image in enumerate(batch, len(results)):
+                try:
+                    prepared[index] = self._prepare(image, whole=whole)
+                except (MienError, OSError, TypeError) as error:
+                    errors[index] = error.with_traceback(None)  # A traceback would keep the image.
+            labeled = dict(zip(prepared, self._classify(list(prepared.values())) if prepared else (), strict=True))
+            results += [labeled.get(index) for index in range(len(results), len(results) + len(batch))]
+        if errors:
+            raise BatchError(errors, results)
+        return [faces for faces in results if faces is not None]
 
     def _prepare(self, image: Image, **options: Any) -> tuple[Photo, str, _Source]:
         """The prepared photo, the name of its detector, and its source."""
@@ -184,13 +200,10 @@ class Analyzer:
             source = self._read(image)
             prepared = labeler.prepare(source, **options)
         except MienError as error:
-            if path is not None or isinstance(error, ImageTooLarge):
-                hint = (
-                    ". Analyzer(max_bytes=..., max_pixels=...) sets other limits."
-                    if isinstance(error, ImageTooLarge)
-                    else ""
-                )
-                error.args = (f"{'' if path is None else f'{path}: '}{error}{hint}", *error.args[1:])
+            where = "" if path is None else f"{path}: "
+            too_large = isinstance(error, ImageTooLarge)
+            hint = ". Analyzer(max_bytes=..., max_pixels=...) sets other limits." if too_large else ""
+            error.args = (f"{where}{error}{hint}", *error.args[1:])
             raise
         detector = "none" if options.get("whole") else labeler.detector.name
         return prepared, detector, source if path is None else str(Path(path).absolute())
@@ -265,30 +278,6 @@ def _box_or_face(index: int, values: Box | Sequence[float] | Array) -> Box | Det
     if numbers.shape == (5, 2):
         return detection_of(numbers)
     raise InvalidFace(f"boxes[{index}]: {values!r}: expected (x, y, width, height), or five landmarks", (index,))
-
-
-def in_batches(
-    images: Iterable[Image],
-    read: Callable[[Image], T],
-    label: Callable[[Sequence[T]], Sequence[Faces | Exception]],
-) -> list[Faces]:
-    """Read several images and label up to 16 of them at once. Raises: BatchError; TypeError, for a single image."""
-    single = (str, os.PathLike, bytes, bytearray, memoryview, PIL.Image.Image)
-    if isinstance(images, single) or hasattr(images, "read") or getattr(images, "ndim", 0) == 3:
-        raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
-    remaining, results = enumerate(images), dict[int, Faces | Exception]()
-    while batch := list(islice(remaining, _BATCH)):
-        ready = {}
-        for index, image in batch:
-            try:
-                ready[index] = read(image)
-            except (MienError, OSError, TypeError) as error:
-                results[index] = error.with_traceback(None)  # A traceback would keep the image.
-        results |= zip(ready, label(list(ready.values())) if ready else (), strict=True)
-    if errors := {index: error for index, error in sorted(results.items()) if isinstance(error, Exception)}:
-        ordered = (results[index] for index in range(len(results)))
-        raise BatchError(errors, [None if isinstance(faces, Exception) else faces for faces in ordered])
-    return [faces for faces in results.values() if isinstance(faces, Faces)]
 
 
 def pixels_of(image: Array | PIL.Image.Image, *, max_pixels: int) -> Array:
