@@ -164,19 +164,17 @@ async def _admitted(service: TheService) -> AsyncIterator[Reservation]:
 
 # Rejects an option that is given twice: which one counts would be a guess
 UNIQUE_OPTIONS: Final = [Depends(_check_unique)]
-_labeling, _models, _metrics, _probes = APIRouter(), APIRouter(), APIRouter(), APIRouter()
+_versioned, _metrics, _probes = APIRouter(), APIRouter(), APIRouter()
 
 
 def routers(settings: Settings) -> list[APIRouter]:
     """All routes of HTTP; all but the probes require a key, if there are keys."""
     described = DESCRIBED_KEYS if settings.api_key_sha256 else []
-    keyed = APIRouter(dependencies=[Depends(check_key), *described])
-    keyed.include_router(_labeling)
-    keyed.include_router(_models)
-    if settings.metrics_without_key:
-        return [keyed, _metrics, _probes]
-    keyed.include_router(_metrics)
-    return [keyed, _probes]
+    keyed, free = APIRouter(dependencies=[Depends(check_key), *described]), APIRouter()
+    keyed.include_router(_versioned)
+    free.include_router(_probes)
+    (free if settings.metrics_without_key else keyed).include_router(_metrics)
+    return [keyed, free]
 
 
 @_probes.get("/health", tags=["health"], summary="Alive", responses=problems(500))
@@ -211,7 +209,7 @@ async def metrics(service: TheService) -> Response:
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
-@_models.get("/v1/models", tags=["models"], summary="Served model", responses=problems(401, 500))
+@_versioned.get("/v1/models", tags=["models"], summary="Served model", responses=problems(401, 500))
 async def models(service: TheService) -> ModelsResponse:
     """The verified artifact that this process runs, with its metrics in this precision."""
     classifier = service.labeler.classifier
@@ -227,7 +225,7 @@ async def models(service: TheService) -> ModelsResponse:
     return ModelsResponse(models=[ModelInfo(**own | manifest.model_dump(include=ModelInfo.model_fields.keys() - own))])
 
 
-@_models.get(
+@_versioned.get(
     "/v1/models/{name}/card",
     tags=["models"],
     summary="Model card",
@@ -243,7 +241,7 @@ async def model_card(name: str, service: TheService) -> Response:
     return Response(card, media_type="text/markdown")
 
 
-@_labeling.post(
+@_versioned.post(
     "/v1/expressions",
     tags=["expressions"],
     dependencies=UNIQUE_OPTIONS,

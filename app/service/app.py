@@ -113,7 +113,7 @@ def create_app(settings: Settings | None = None, *, labeler: Labeler | None = No
 
 
 def _middleware(settings: Settings) -> list[Middleware]:
-    local = settings.host == "localhost" or (settings.host in LOCAL_HOSTS or _is_loopback(settings.host))
+    local = settings.host in LOCAL_HOSTS or _is_loopback(settings.host)
     hosts = [*LOCAL_HOSTS, *settings.allowed_hosts] if local or settings.allowed_hosts else ["*"]
     cors = Middleware(
         CORSMiddleware,

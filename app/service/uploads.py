@@ -95,11 +95,13 @@ class EncodedImage(KnownFields):
         description="label these boxes instead of detected faces; the response has one face for each, in this order",
     )
 
-    def decoded(self) -> bytes:
-        """The bytes of the image; none if it is not base64."""
+    def upload(self) -> "Upload":
+        """The image, without bytes if it is not base64."""
+        boxes = None if self.boxes is None else [Box(**box.model_dump()) for box in self.boxes]
+        payload = b""
         with suppress(ValueError):
-            return base64.b64decode(_DATA_URL.sub("", self.base64, count=1), validate=True)
-        return b""
+            payload = base64.b64decode(_DATA_URL.sub("", self.base64, count=1), validate=True)
+        return Upload(self.name, payload, boxes)
 
 
 class EncodedImages(KnownFields):
@@ -206,7 +208,7 @@ async def read_uploads(
     Returns: at least one upload, in the order of the parts.
     Raises: UnsupportedContent, PayloadTooLarge, TooManyImages, InvalidRequest.
     """
-    media_type = _media_type(headers)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in (_MULTIPART, _JSON, _OCTETS) and not media_type.startswith("image/"):
         raise UnsupportedContent(
             f"Content-Type {media_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, {_JSON} with "
@@ -225,21 +227,11 @@ async def read_uploads(
     return [Upload(None, b"".join([chunk async for chunk in chunks]))]
 
 
-def _boxes(given: list[GivenBox] | None) -> list[Box] | None:
-    return None if given is None else [Box(box.x, box.y, box.width, box.height) for box in given]
-
-
-def _media_type(headers: Headers) -> str:
-    return headers.get("content-type", "").split(";", 1)[0].strip().lower()
-
-
 def _check_head(headers: Headers, max_bytes: int) -> None:
     if (encoding := headers.get("content-encoding", "").strip().lower()) not in ("identity", ""):
         raise UnsupportedContent(f"Content-Encoding {encoding[:40]}: send the body without compression")
     length = headers.get("content-length", "0")
-    if not (length.isascii() and length.isdecimal()):
-        raise InvalidRequest("Content-Length: expected a number of bytes")
-    if len(length) > _MAX_LENGTH_DIGITS or int(length) > max_bytes:
+    if len(length) > _MAX_LENGTH_DIGITS or int(length) > max_bytes:  # servers accept digits only
         raise PayloadTooLarge(f"body of {length[:20]} bytes: at most {max_bytes} are accepted")
 
 
@@ -264,7 +256,7 @@ def _decoded(body: bytes, settings: Settings) -> list[Upload]:
         raise InvalidRequest(f"JSON body: {summary(error.errors())}") from error
     if len(images) > settings.max_images:
         raise _too_many(settings.max_images)
-    return [Upload(image.name, image.decoded(), _boxes(image.boxes)) for image in images]
+    return [image.upload() for image in images]
 
 
 def findings(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
