@@ -13,81 +13,60 @@ from mien.app.settings import Settings
 pytestmark = pytest.mark.anyio
 
 
-def admission(slots: int = 2, **changes: int) -> Admission:
-    return Admission(Settings(**{"max_queue": 3, "max_body_bytes": 1024} | changes), Metrics(), slots=slots)
+def admission(*, slots: int = 1, queue: int = 3) -> Admission:
+    return Admission(Settings(max_queue=queue, max_body_bytes=1024), Metrics(), slots=slots)
 
 
-class Scene:
-    """Several requests; `log` has their names in the order in which they got a slot."""
+async def start(gate: Admission, names: str, log: list[str], done: asyncio.Event) -> dict[str, asyncio.Task[None]]:
+    """Requests by name, which write their names when they get a slot, and work until `done`."""
 
-    def __init__(self, gate: Admission) -> None:
-        self.gate, self.log = gate, list[str]()
-        self.tasks: dict[str, asyncio.Task[None]] = {}
-        self.done = asyncio.Event()
+    async def work(name: str) -> None:
+        async with gate.slot():
+            log.append(name)
+            await done.wait()
 
-    async def send(self, *names: str) -> None:
-        """Requests by name; each works until `done`."""
-        for name in names:
-            self.tasks[name] = asyncio.create_task(self._work(name))
-            for _ in range(3):  # until the events that follow have been handled
-                await asyncio.sleep(0)
-
-    async def _work(self, name: str) -> None:
-        async with self.gate.slot():
-            self.log.append(name)
-            await self.done.wait()
-
-    async def finish(self) -> None:
-        self.done.set()
-        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
-        assert (self.gate.working, self.gate.waiting) == (0, 0)
-
-    def refused(self) -> list[str]:
-        return [name for name, task in self.tasks.items() if task.done() and isinstance(task.exception(), QueueFull)]
-
-
-async def test_requests_wait_in_order_and_a_canceled_wait_leaves_the_queue() -> None:
-    requests = Scene(admission(slots=1, max_queue=10))
-    await requests.send("a1", "a2", "a3", "b1", "c1")
-    assert (requests.log, requests.gate.waiting, requests.gate.working) == (["a1"], 4, 1)
-    requests.tasks["a3"].cancel()
+    tasks = {name: asyncio.create_task(work(name)) for name in names}
     await asyncio.sleep(0)
-    assert requests.gate.waiting == 3
-    await requests.finish()
-    assert requests.log == ["a1", "a2", "b1", "c1"]
+    return tasks
 
 
-async def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it() -> None:
-    requests = Scene(admission(slots=1))
-    await requests.send("a1", "a2", "a3")
-    requests.tasks["a1"].cancel()
-    await asyncio.sleep(0)  # a2 has the slot, but has not run yet
-    requests.tasks["a2"].cancel()
-    await requests.finish()
-    assert requests.log == ["a1", "a3"]
+async def finish(gate: Admission, tasks: dict[str, asyncio.Task[None]], done: asyncio.Event) -> list[str]:
+    """Let all requests finish; returns the names of those that were refused."""
+    done.set()
+    results = await asyncio.gather(*tasks.values(), return_exceptions=True)
+    assert (gate.working, gate.waiting) == (0, 0)
+    return [name for name, result in zip(tasks, results, strict=True) if isinstance(result, QueueFull)]
+
+
+async def test_requests_wait_in_order_and_a_canceled_one_leaves_the_queue_or_its_slot() -> None:
+    gate, log, done = admission(queue=10), list[str](), asyncio.Event()
+    tasks = await start(gate, "abcde", log, done)
+    assert (log, gate.waiting, gate.working) == (["a"], 4, 1)
+    tasks["c"].cancel()
+    await asyncio.sleep(0)
+    assert gate.waiting == 3
+    tasks["a"].cancel()
+    await asyncio.sleep(0)  # b has the slot, but has not run yet
+    tasks["b"].cancel()
+    assert await finish(gate, tasks, done) == []
+    assert log == ["a", "d", "e"]
 
 
 async def test_a_request_too_many_is_refused_until_there_is_room() -> None:
-    requests = Scene(admission())
-    await requests.send("a", "b", "c", "d", "e", "f")
-    assert (requests.refused(), requests.gate.waiting) == (["f"], 3)
-    with pytest.raises(QueueFull, match="2 requests running and 3 waiting"), requests.gate.admit():
-        pass
-    await requests.finish()
-    with requests.gate.admit():
-        pass
-
-
-async def test_uploads_are_not_in_the_queue() -> None:
-    gate = admission()
+    gate, done = admission(slots=2), asyncio.Event()
     with ExitStack() as uploads:
-        for _ in range(60):
+        for _ in range(60):  # what has not arrived is not in the queue
             uploads.enter_context(gate.admit())
-        async with gate.slot():
-            assert (gate.working, gate.waiting) == (1, 0)
+        tasks = await start(gate, "abcdef", [], done)
+        assert gate.waiting == 3
+        with pytest.raises(QueueFull, match="2 requests running and 3 waiting"), gate.admit():
+            pass
+    assert await finish(gate, tasks, done) == ["f"]
+    with gate.admit():
+        pass
 
 
-async def test_bodies_share_a_buffer() -> None:
+async def test_bodies_share_a_buffer_of_three_bodies() -> None:
     gate = admission()
     with gate.admit() as first, gate.admit() as second:
         first.buffer(2072)

@@ -14,8 +14,8 @@ EXPECTED: Final = re.compile(
     r"MIEN_\w+ is not set|.* is not there: "  # the folders
     r"|.* is not here: `make runtime`"  # `make test-all` fetches it, if npm is installed
     r"|fp16 needs a GPU|no GPU to test|this machine has a GPU"
-    r"|(?!npm|node|moto)[\w.-]+ is not installed: "  # the notebook and Ray Serve
-    r"|this example needs (?!curl|node)|could not import 'dlib'|Ray Serve is not installed|uv is not installed"
+    r"|(?!npm|node|moto)[\w.-]+ is not installed: "  # the notebook and the generator of clients
+    r"|this example needs (?!curl|node)|could not import 'dlib'|uv is not installed"
     r"|a small disk needs the right to mount|building an image needs root|not a git checkout"
     r"|.* has no make_\w+ that draws"
 )
