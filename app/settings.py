@@ -151,7 +151,7 @@ class ServiceSettings(InferenceSettings):
     max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
     request_timeout_s: Seconds = Field(30.0, description="waiting and processing time of one request")
     workers: Annotated[int, BeforeValidator(_zero_if_auto), Field(ge=0, le=64)] = Field(
-        0, description="processes that share the port; 0 or auto: one per two cores, and one on a GPU"
+        0, description="processes that share the port; 0 or auto: one per two cores and 1.2 GB, and one on a GPU"
     )
 
     # Access

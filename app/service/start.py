@@ -18,7 +18,7 @@ from typing import Any, Final
 import uvicorn
 from rich.console import Console
 
-from mien.app.cpu_count import cores
+from mien.app.cpu_count import cores, free_bytes
 from mien.app.errors import SettingsError
 from mien.app.inference.classifier import CPU
 from mien.app.inference.detector_files import YUNET_FILE, detector_name
@@ -32,6 +32,7 @@ from mien.data.errors import MienError
 _KEEP_ALIVE_S: Final = 75  # longer than the 60 s of proxies, which would send a request while this end closes
 _STOP_S: Final = 30
 _MAX_CONNECTIONS: Final = 512
+_WORKER_BYTES: Final = 1_200_000_000  # at most, with the default limits: docs/deployment.md, "Memory"
 _LOCAL: Final = "127.0.0.1"
 _log = logging.getLogger(__name__)
 
@@ -70,8 +71,8 @@ def run(settings: Settings) -> None:
 
 
 def _workers(labeler: Labeler) -> int:
-    """One process per two cores: Python's lock lets one process use about two. A GPU batches best for one process."""
-    return max(1, cores() // 2) if labeler.classifier.provider == CPU else 1
+    """One process per two cores, because Python's lock lets one use about two, and one on a GPU, for full batches."""
+    return max(1, min(cores() // 2, free_bytes() // _WORKER_BYTES)) if labeler.classifier.provider == CPU else 1
 
 
 @contextmanager

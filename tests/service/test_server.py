@@ -72,12 +72,22 @@ def test_options_of_the_command_line_reach_worker_processes(
 
 
 @pytest.mark.parametrize(
-    ("cores", "provider", "workers"), [(1, CPU, 1), (3, CPU, 1), (4, CPU, 2), (7, CPU, 3), (16, CPU, 8), (16, CUDA, 1)]
+    ("cores", "gigabytes", "provider", "workers"),
+    [
+        (1, 8, CPU, 1),
+        (3, 8, CPU, 1),
+        (4, 8, CPU, 2),
+        (16, 64, CPU, 8),
+        (16, 64, CUDA, 1),
+        (16, 5, CPU, 4),
+        (16, 1, CPU, 1),
+    ],
 )
-def test_there_is_one_process_per_two_cores_and_one_on_a_gpu(
-    started: list[object], monkeypatch: pytest.MonkeyPatch, cores: int, provider: str, workers: int
+def test_there_is_one_process_per_two_cores_with_enough_memory_and_one_on_a_gpu(
+    started: list[object], monkeypatch: pytest.MonkeyPatch, cores: int, gigabytes: int, provider: str, workers: int
 ) -> None:
     monkeypatch.setattr(server, "cores", lambda: cores)
+    monkeypatch.setattr(server, "free_bytes", lambda: gigabytes * 10**9)
     monkeypatch.setattr(server, "open_labeler", lambda _: Mock(**{"classifier.provider": provider}))
     server.run(load_settings(workers="auto"))
     ((_, count),) = started
