@@ -47,8 +47,12 @@ _MAX_CHARACTERS: Final = 32_767  # characters of a cell
 
 
 def columns_of(journal: Journal) -> tuple[str, ...]:
-    """Columns of the rows of faces; those for the classes of the model that are not expressions come last."""
-    return (*COLUMNS, *(f"p_{label}" for label in journal.expressions if f"p_{label}" not in COLUMNS))
+    """Columns of the rows of faces; a model without the seven expressions has its classes in their place."""
+    own = tuple(f"p_{label}" for label in journal.expressions)
+    if set(LABELS) <= set(journal.expressions):
+        return (*COLUMNS, *(name for name in own if name not in COLUMNS))
+    start = COLUMNS.index("confidence") + 1
+    return (*COLUMNS[:start], *own, *(name for name in COLUMNS[start:] if not name.startswith("p_")))
 
 
 def face_rows(journal: Journal) -> Iterator[Row]:

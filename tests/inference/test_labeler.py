@@ -18,6 +18,7 @@ from mien.app.inference.records import Box, Face
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, TEMPLATE_PX, Array, align, decode, fit
 from mien.data.readers.base import Sample, frame
+from mien.models.manifest import Agreement
 from tests.support import encoded, gradient_image, sample_photo, tiny_artifact
 from tests.support.app import upright_face
 
@@ -142,6 +143,20 @@ def test_an_image_that_is_one_face_is_classified_as_in_training_without_a_search
     ):
         with pytest.raises(InvalidRequest, match=complaint):
             labeler.prepare(pixels, **options)
+
+
+def test_expected_votes_get_a_share_of_the_softening_of_the_probabilities(
+    tmp_path: Path, photo: Array, detected: Detection
+) -> None:
+    agreement = Agreement(temperature=1.0, offsets=(0.0,) * 7)  # without a correction, votes are the probabilities
+    folder = tiny_artifact(tmp_path / "tiny.test", agreement=agreement, prior_correction=(0.0,) * 7)
+    labeler = finding(folder, detected)
+    (soft,) = labeler.label(cv2.GaussianBlur(photo, (0, 0), 9)).faces
+    (row,), served = labeler.classifier.classify(soft.crop_rgb[None]), np.array([*soft.probabilities.values()])
+    factor = np.log(row.max() / row.min()) / np.log(served.max() / served.min())
+    votes = row ** (1 / (1 + 0.353 * (factor - 1)))
+    assert factor > 1.2
+    assert soft.agreement == pytest.approx(votes.max() / votes.sum(), abs=1e-3)
 
 
 @cache

@@ -32,6 +32,14 @@ def test_normalization_per_image_keeps_color() -> None:
     assert red > green + 0.5 > blue + 1
 
 
+@pytest.mark.parametrize("img_size", [56, 80])
+def test_a_smaller_image_has_the_mean_of_a_fine_pattern(img_size: int) -> None:
+    stripes = torch.zeros(1, 112, 112, 3, dtype=torch.uint8)
+    stripes[:, :, ::2] = 255
+    pixels = Preprocess(color="luminance", normalization="fixed", img_size=img_size)(stripes)
+    assert float(pixels.abs().max()) < 0.5, "aliased stripes are black and white"
+
+
 def test_the_mean_head_averages_probabilities() -> None:
     network = FaceNetwork(config(**SMALL)).eval()
     with torch.no_grad():

@@ -88,7 +88,9 @@ def test_service_page_and_outputs_show_the_classes_of_the_model(artifact: Path, 
     label_folder(photos, out, settings, "csv", "coco", "report")
     row = rows_of(out)[0]
     assert sum(float(row[f"p_{name}"]) for name in CLASSES) == pytest.approx(1, abs=1e-4)
-    assert row["p_anger"] == ""
+    assert [name for name in row if name.startswith("p_")] == [f"p_{name}" for name in CLASSES]
+    assert [*row][8] == "confidence"
+    assert [*row][9 + len(CLASSES)] == "detector"
     coco = json.loads((out / "coco.json").read_text(encoding="utf-8"))
     assert coco["categories"][coco["annotations"][0]["category_id"] - 1]["name"] == row["label"]
     assert "wide_awake" in (out / "report.html").read_text(encoding="utf-8")

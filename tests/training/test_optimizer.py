@@ -66,6 +66,18 @@ def test_sam_computes_the_gradient_at_perturbed_weights_and_restores_them() -> N
     assert network.weight.grad.item() == pytest.approx(5.0)
 
 
+def test_the_second_pass_of_sam_leaves_the_running_statistics_as_they_are() -> None:
+    network = nn.Sequential(nn.Linear(1, 1), norm := nn.BatchNorm1d(1))
+    faces = torch.arange(4.0)[:, None]
+    network(faces).square().sum().backward()
+    before = norm.running_mean.clone()
+    with perturbed_weights(network, 0.5):
+        network(faces + 9)
+    assert torch.equal(norm.running_mean, before)
+    network(faces + 9)
+    assert not torch.equal(norm.running_mean, before)
+
+
 @pytest.mark.parametrize(("epochs", "steps_of_warmup"), [(1, 1), (30, 10)])
 def test_a_short_training_is_not_all_warm_up(epochs: int, steps_of_warmup: int) -> None:
     optim = OptimConfig(learning_rate=0.02)

@@ -11,9 +11,10 @@ import torch
 from mien.data.contract import LABELS
 from mien.data.errors import DatasetError
 from mien.data.readers.base import Sample
+from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, RecipeError, RuntimeConfig
 from mien.training.data import _target
-from mien.training.run import BEST, load
+from mien.training.run import BEST, LAST, load
 from mien.training.train import choose_device, train
 from tests.support.data_sets import make_folders
 from tests.support.training import (
@@ -43,6 +44,17 @@ def test_random_choices_resume_with_the_same_losses(tmp_path: Path) -> None:
         for run in ("whole", "run")
     )
     assert resumed == pytest.approx(of_average, rel=1e-5)
+
+
+def test_the_average_of_the_first_steps_is_not_the_initial_weights(tmp_path: Path) -> None:
+    optim = {"learning_rate": 3e-3, "warmup_epochs": 0, "ema_decay": 0.999}
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), model=PLAIN_DEIT, optim=optim)
+    with stopped_after(4):
+        train(recipe, tmp_path / "run")
+    state, name = load(tmp_path / "run" / LAST), "backbone.blocks.0.attn.qkv.weight"
+    torch.manual_seed(recipe.seed)
+    trained, average, initial = state["network"][name], state["ema"][name], FaceNetwork(recipe.model).state_dict()[name]
+    assert (average - trained).norm() < (average - initial).norm()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="fp16 needs a GPU, and torch sees none")

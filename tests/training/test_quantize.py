@@ -8,16 +8,28 @@ import pytest
 
 from mien.app.inference.classifier import Classifier
 from mien.app.settings import Settings
-from mien.models.manifest import artifact_dir, load_artifact, scores_of, write_manifest
+from mien.models.manifest import Prior, artifact_dir, load_artifact, scores_of, write_manifest
 from mien.training import quantize
 from mien.training.cli import main
 from mien.training.config import DataSource
+from mien.training.evaluate import PRIORS, open_model
+from mien.training.metrics import negative_log_likelihood
 from tests.support.training import drawn_faces, valid_faces
 
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return drawn_faces(tmp_path_factory.mktemp("quantize") / "faces", train=4, valid=2)
+
+
+def nll_rise(artifact: Path, root: Path, prior: Prior) -> float:
+    """By how much the loss of the served probabilities is higher in int8."""
+    faces, losses = valid_faces(root), []
+    for precision in ("fp32", "int8"):
+        model = open_model(artifact, precision)
+        probabilities = model.probabilities(model.logits(faces.crops), faces.crops, prior)
+        losses.append(negative_log_likelihood(probabilities, faces.labels).mean())
+    return float(losses[1] - losses[0])
 
 
 def test_a_graph_with_other_labels_or_a_higher_loss_is_not_released() -> None:
@@ -42,6 +54,9 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     monkeypatch.setattr(quantize, "MIN_SAME", 0.5)  # drawn faces are not those that the model knows
     monkeypatch.setattr(quantize, "MAX_NLL", 1.0)
     assert main(command) == 0
+    rises = {prior: nll_rise(out, faces, prior) for prior in PRIORS}
+    assert f"negative log likelihood: {rises['balanced']:.3f} (" in capsys.readouterr().out
+    assert abs(rises["balanced"] - rises["natural"]) > 0.002
     manifest = load_artifact(out)
     assert {entry["faces"] for entry in scores_of(out, "int8")} == {len(valid_faces(faces))}
     assert "## Metrics of the int8 graph" in (out / "card.md").read_text(encoding="utf-8")
