@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from mien.app import VERSION
 from mien.app.access import key_hash
+from mien.app.service import api
 from mien.app.service.start import uvicorn_options
 from mien.app.settings import Settings
 from mien.data.contract import LABELS
@@ -153,6 +154,12 @@ def test_pages_of_other_origins_change_nothing(connect: Connect) -> None:
 def test_every_host_is_ipv4_and_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = [uvicorn_options(Settings(host="*"), workers)["host"] for workers in (1, 2)]
     assert hosts == ["", "::"], "asyncio takes the first, a socket of workers the second"
+
+
+def test_processes_share_the_cores(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "cores", lambda: 8)
+    threads = [connect(workers=workers).app.state.service.threads for workers in ("auto", 1, 4, 16)]  # type: ignore[attr-defined]
+    assert threads == [8, 8, 2, 1]
 
 
 def test_idle_connections_outlive_those_of_proxies() -> None:
