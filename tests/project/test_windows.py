@@ -49,7 +49,7 @@ import mien.analyzer, mien.app
 for module in pkgutil.walk_packages(mien.app.__path__, "mien.app."):
     importlib.import_module(module.name)
 from mien.app.cli import main
-from mien.app.service import app as service
+from mien.app.service import start as service
 from mien.app.settings import load_settings
 
 _, port, photo, *command = sys.argv
@@ -71,7 +71,7 @@ def ask_and_stop():
     signal.raise_signal(signal.SIGINT)
 
 threading.Thread(target=ask_and_stop, daemon=True).start()
-service.run(load_settings(port=int(port), device="cpu"))
+service.run(load_settings(port=int(port), device="cpu", workers=1))
 print("stopped", flush=True)
 """
 
