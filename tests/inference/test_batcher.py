@@ -45,9 +45,9 @@ def test_a_batch_never_exceeds_its_size_requests_stay_whole_and_a_failure_reache
     with ThreadPoolExecutor(len(calls)) as pool:
         futures = [pool.submit(batcher, marks(*calls[0]))]
         assert network.started.wait(TIMEOUT_S)
-        for waiting, values in enumerate(calls[1:], start=1):
+        for values in calls[1:]:
             futures.append(pool.submit(batcher, marks(*values)))
-            eventually(lambda waiting=waiting: len(batcher._jobs) == waiting)
+            eventually(lambda: len(batcher._jobs) == len(futures) - 1)
         network.gate.set()
     for values, future in zip(calls, futures, strict=True):
         if 255 in values:

@@ -109,7 +109,7 @@ def test_without_a_gpu_cuda_fails_with_the_reason_and_auto_logs_it_and_uses_the_
 
 
 def test_int8_instructions_are_read_from_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier_module.sys, "platform", "linux")
+    monkeypatch.setattr("mien.app.inference.classifier.sys.platform", "linux")
     for text, expected in (
         ("flags : fpu avx2 avx512_vnni erms", True),
         ("flags : fpu avx2 amx_tile amx_int8", True),

@@ -152,7 +152,7 @@ def test_expected_votes_get_a_share_of_the_softening_of_the_probabilities(
     folder = tiny_artifact(tmp_path / "tiny.test", agreement=agreement, prior_correction=(0.0,) * 7)
     labeler = finding(folder, detected)
     (soft,) = labeler.label(cv2.GaussianBlur(photo, (0, 0), 9)).faces
-    (row,), served = labeler.classifier.classify(soft.crop_rgb[None]), np.array([*soft.probabilities.values()])
+    (row,), served = labeler.classifier.classify(crop_of(soft)[None]), np.array([*soft.probabilities.values()])
     factor = np.log(row.max() / row.min()) / np.log(served.max() / served.min())
     votes = row ** (1 / (1 + 0.353 * (factor - 1)))
     assert factor > 1.2

@@ -38,7 +38,7 @@ def machine(
     libraries = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9"}
     loadable = libraries - {missing}
 
-    def write_count(count: object) -> int:
+    def write_count(count: Any) -> int:
         ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = gpus
         return 0
 
@@ -63,16 +63,17 @@ def test_what_cuda_lacks_is_named_and_nothing_is_printed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cudnn = "libcudnn.so.9"
-    for in_wheels in ({}, {"missing": cudnn, "in_wheels": cudnn}):
-        machine(monkeypatch, **in_wheels)
+    for wheel in ("", cudnn):
+        machine(monkeypatch, missing=wheel, in_wheels=wheel)
         assert cuda_unavailable_reason() is None
+    lacks: dict[str, Any]
     for gpus, lacks, reason in (
         (None, {}, "no NVIDIA driver was found (libcuda.so.1)"),
         (0, {}, "the NVIDIA driver sees no GPU"),
         (1, {"missing": cudnn}, "these CUDA 13 libraries are missing: libcudnn.so.9"),
         (1, {"providers": ()}, "no CUDA provider"),
     ):
-        machine(monkeypatch, gpus, **lacks)  # type: ignore[arg-type]
+        machine(monkeypatch, gpus, **lacks)
         assert reason in str(cuda_unavailable_reason())
     assert capfd.readouterr().out == ""
 
