@@ -168,10 +168,7 @@ def evaluate(
         bool, typer.Option("--agreement", help="Also compare the expected votes with those of the split.")
     ] = False,
     faces: Annotated[int | None, typer.Option(min=1, help="Random faces to corrupt, by default all.")] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(callback=_named(".png"), metavar="FILE", help="Draw confusion and reliability, as PNG."),
-    ] = None,
+    plot: Figure = None,
 ) -> None:
     """Evaluate a released artifact or a run."""
     if not corruptions and faces:
@@ -249,7 +246,7 @@ def experiment(
     chosen = rows.split(",") if rows else None
     recipes = recipes_of(file, rows=chosen, runs=runs, seeds=None if seeds is None else range(seeds))
     files = ResultFiles(json_file, table)
-    run(file, recipes, runs, split=split, figure=plot, files=files)
+    run(recipes, runs, split=split, figure=plot, files=files)
 
 
 @_command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines

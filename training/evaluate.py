@@ -286,9 +286,7 @@ def run(  # noqa: PLR0913 (options of the command)
     if corrupted:
         from mien.training import robustness
 
-        rows = robustness.measure(model, faces.sample(corrupted))
-        robustness.print_rows(rows, title=f"{title}, {model.priors[-1]}, {rows[0].scores['faces']:,} faces")
-        results["corruptions"] = [row.to_dict() for row in rows]
+        results["corruptions"] = robustness.measure(model, faces.sample(corrupted), title=title)
     if figure:
         from mien.training import figures
 

@@ -24,9 +24,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
 from pydantic import Field, model_validator
 
 from mien.data.contract import Array
@@ -38,7 +35,7 @@ from mien.training import metrics
 from mien.training.config import DataConfig, DataSource, FoldConfig, Recipe, RecipeError, parse_as, read_as
 from mien.training.data import Split, join, read_split
 from mien.training.evaluate import open_model, predict, scores
-from mien.training.figures import COLORS, in_style, percent_axis, save
+from mien.training.figures import COLOR, percent_axis, saved_figure
 from mien.training.metrics import Interval
 from mien.training.run import METRICS, load_best, parameters
 from mien.training.train import train
@@ -49,13 +46,6 @@ logger = logging.getLogger("mien.training")
 
 RUNS: Final = Path("runs/experiments")
 Overrides = tuple[str, ...]
-
-
-class Plot(StrictModel):
-    """Figure with a line per model: the row of each position on a logarithmic axis."""
-
-    x: str = Field(description="title of the horizontal axis")
-    panels: dict[str, dict[str, dict[float, str]]] = Field(description="rows by panel, line and position")
 
 
 class Experiment(StrictModel):
@@ -70,7 +60,6 @@ class Experiment(StrictModel):
     matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
     grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict, description="values by key of the recipe")
     rows: dict[str, Overrides] = Field(min_length=2)
-    plot: Plot | None = Field(None, description="figure of --plot; null: one interval per row")
 
     @model_validator(mode="before")
     @classmethod
@@ -96,9 +85,6 @@ class Experiment(StrictModel):
         for pattern in self.matching:
             if not any(fnmatchcase(row, pattern) for row in self.rows):
                 raise ValueError(f"matching: no row matches {pattern!r}")
-        drawn = [] if self.plot is None else [line for panel in self.plot.panels.values() for line in panel.values()]
-        if unknown := sorted({row for line in drawn for row in line.values()} - set(self.rows)):
-            raise ValueError(f"no row {', '.join(unknown)}; it has {', '.join(self.rows)}")
         return self
 
     def overrides(self, row: str) -> Overrides:  # the strongest last
@@ -134,9 +120,6 @@ def _with_teachers(chosen: set[str], recipes: dict[str, list[Recipe]], runs: Pat
     wanted = [teacher for row in chosen for recipe in recipes[row] for teacher in recipe.distillation.teachers]
     more = {row_of[teacher] for teacher in wanted if teacher in row_of} - chosen
     return _with_teachers(chosen | more, recipes, runs) if more else chosen
-
-
-_MARKERS: Final = ("o", "s", "D", "^")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,70 +166,21 @@ def as_table(results: list[Result]) -> tuple[tuple[str, ...], list[tuple[str, ..
     return headings, rows
 
 
-def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
-    """Draw the released head of each row as PNG; without `plot`, one interval per row."""
-    chosen = {result.row: result for result in results if result.chosen}
-    with in_style():
-        save(_rows(chosen) if plot is None else _lines(chosen, plot), path)
-
-
-_METRICS: Final = {"accuracy": "accuracy, %", "mean_class_accuracy": "mean class accuracy, %"}
-
-
-def _rows(results: dict[str, Result]) -> Figure:
-    drawn = Figure(figsize=(6.8, 0.9 + 0.28 * len(results)))
-    for axes, (metric, title) in zip(drawn.subplots(1, 2, sharey=True), _METRICS.items(), strict=True):
-        for place, result in enumerate(results.values()):
-            mean, by_seed = getattr(result, metric), result.by_seed(metric)
-            axes.hlines(place, mean.low, mean.high, color=COLORS[0], linewidth=1.5)
-            axes.plot(mean.value, place, _MARKERS[0], color=COLORS[0], markersize=5)
-            axes.plot(by_seed, [place] * len(by_seed), "o", color=COLORS[0], markersize=3, alpha=0.5)
-        axes.set_yticks(range(len(results)), list(results))
-        axes.set(xlabel=f"{_split(results)} {title}", ylim=(len(results) - 0.5, -0.5))
-        percent_axis(axes.xaxis)
-    return drawn
-
-
-def _lines(results: dict[str, Result], plot: Plot) -> Figure:
-    drawn = Figure(figsize=(6.8, 5.4))
-    grid = drawn.subplots(len(_METRICS), len(plot.panels), sharex=True, sharey="row", squeeze=False)
-    names = list(dict.fromkeys(name for lines in plot.panels.values() for name in lines))
-    for row, (metric, title) in zip(grid, _METRICS.items(), strict=True):
-        for axes, (panel, lines) in zip(row, plot.panels.items(), strict=True):
-            for name, places in lines.items():
-                shown = {x: results[row] for x, row in places.items() if row in results}
-                _line(axes, name, shown, metric, number=names.index(name))
-            axes.set_title(panel if metric == "accuracy" else "")
-            ticks = sorted({x for places in lines.values() for x in places})
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(FixedLocator(ticks))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xticklabels([f"{tick:g}" for tick in ticks])
-        row[0].set_ylabel(f"{_split(results)} {title}")
-        percent_axis(row[0].yaxis)
-    for axes in grid[-1]:
-        axes.set_xlabel(plot.x)
-    lines = {line.get_label(): line for axes in grid[0] for line in axes.get_legend_handles_labels()[0]}
-    legend = [lines[name] for name in names]
-    drawn.legend(handles=legend, frameon=False, loc="outside lower left", ncols=4)
-    return drawn
-
-
-def _line(axes: Axes, name: str, results: dict[float, Result], metric: str, *, number: int) -> None:
-    shift = 1.05 ** (number - 1)  # so that the intervals of equal results stay visible
-    places, color = [x * shift for x in results], COLORS[number % len(COLORS)]
-    means: list[Interval] = [getattr(result, metric) for result in results.values()]
-    axes.vlines(places, [mean.low for mean in means], [mean.high for mean in means], color=color, linewidth=1.5)
-    marker = _MARKERS[(number + number // len(COLORS)) % len(_MARKERS)]
-    axes.plot(places, [mean.value for mean in means], marker=marker, markersize=5, color=color, label=name)
-    for place, result in zip(places, results.values(), strict=True):
-        by_seed = result.by_seed(metric)
-        axes.plot([place] * len(by_seed), by_seed, "o", color=color, markersize=3, alpha=0.5)
-
-
-def _split(results: dict[str, Result]) -> str:
-    split = next((result.scores[0]["split"] for result in results.values()), "valid")
-    return "validation" if split == "valid" else split
+def write_figure(path: Path, results: list[Result]) -> None:
+    """Draw the released head of each row as PNG: mean with its interval, and the value of each seed."""
+    rows = [result for result in results if result.chosen]
+    split = rows[0].scores[0]["split"].replace("valid", "validation")
+    with saved_figure(path, 6.8, 0.9 + 0.28 * len(rows)) as drawn:
+        metrics_drawn = ("accuracy", "mean_class_accuracy")
+        for axes, metric in zip(drawn.subplots(1, 2, sharey=True), metrics_drawn, strict=True):
+            for number, result in enumerate(rows):
+                mean, by_seed = getattr(result, metric), result.by_seed(metric)
+                axes.hlines(number, mean.low, mean.high, color=COLOR, linewidth=1.5)
+                axes.plot(mean.value, number, "o", color=COLOR, markersize=5)
+                axes.plot(by_seed, [number] * len(by_seed), "o", color=COLOR, markersize=3, alpha=0.5)
+            axes.set_yticks(range(len(rows)), [result.row for result in rows])
+            axes.set(xlabel=f"{split} {metric.replace('_', ' ')}, %", ylim=(len(rows) - 0.5, -0.5))
+            percent_axis(axes.xaxis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +273,6 @@ def _result(row: str, head: Head, of_seeds: list[_Evaluated], baseline: list[_Ev
 
 
 def run(
-    experiment: Path,
     recipes: dict[str, list[Recipe]],
     runs: Path,
     *,
@@ -361,7 +294,7 @@ def run(
     print(markdown_table(headings, cells))
     files.write(headings, cells, results)
     if figure:
-        write_figure(figure, results, read_as(Experiment, experiment).plot)
+        write_figure(figure, results)
 
 
 def cross_validate(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: ResultFiles) -> None:

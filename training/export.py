@@ -26,6 +26,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+import jinja2
 import numpy as np
 from pydantic_core import to_jsonable_python
 
@@ -67,7 +68,7 @@ from mien.training.graphs import (
 )
 from mien.training.run import parameters, read_facts, read_run, trained_commit
 from mien.training.weights import WEIGHTS_NAME, add_learned, load_trained, recorded, save_weights
-from mien.training.wording import markdown_table, markdown_template, most_confused, scores_table
+from mien.training.wording import interval, markdown_table, most_confused, percent, scores_table
 
 logger = logging.getLogger("mien.training")
 
@@ -411,7 +412,15 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
             shown.append(f"{heading}\n\n{markdown_table(*scores_table(columns))}")
         return "\n\n".join(shown)
 
-    return markdown_template(Path(__file__).with_name("card.md.jinja")).render(
+    environment = jinja2.Environment(  # noqa: S701 (Markdown)
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"interval": interval, "percent": percent}
+    return environment.get_template("card.md.jinja").render(
         m=manifest,
         report=report,
         headline=[of for of in by_precision["fp32"] if (of["data"], of["split"]) == (first["data"], first["split"])],

@@ -1,6 +1,7 @@
 """Figures of evaluations and experiments, by matplotlib."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from mien.data.atomic import atomic_path
 from mien.training.wording import percent
 
-COLORS: Final = ("#0067a5", "#c4510b", "#117a56", "#8a4a9e")
+COLOR: Final = "#0067a5"
 GRAY: Final = "#5a616b"
 STYLE: Final[Any] = {
     "font.size": 9,
@@ -30,6 +31,14 @@ STYLE: Final[Any] = {
 }
 
 
+@contextmanager
+def saved_figure(path: Path, width: float, height: float) -> Iterator[Figure]:
+    """A figure that is drawn in the block, then saved as PNG; the same figure gives the same bytes."""
+    with mpl.rc_context(STYLE), atomic_path(path) as part:
+        yield (drawn := Figure(figsize=(width, height)))
+        drawn.savefig(part, format="png", metadata={"Software": None})
+
+
 def percent_axis(axis: Any) -> None:
     """Label an axis of fractions in percent."""
     axis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
@@ -39,7 +48,7 @@ def percent_axis(axis: Any) -> None:
 def _reliability(axes: Axes, bins: Sequence[tuple[int, float, float]], title: str) -> None:
     faces, _, accuracy = np.array(bins).T
     edges = np.linspace(0, 1, len(bins) + 1)
-    axes.bar(edges[:-1], accuracy, np.diff(edges), align="edge", color=COLORS[0], alpha=0.6)
+    axes.bar(edges[:-1], accuracy, np.diff(edges), align="edge", color=COLOR, alpha=0.6)
     axes.bar(edges[:-1], faces / faces.sum(), np.diff(edges), align="edge", color=GRAY, alpha=0.8)
     axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence, %", ylabel="accuracy, %", title=title)
@@ -51,8 +60,7 @@ def write_scores(path: Path, scores: Mapping[str, Any], labels: Sequence[str], *
     """Draw confusion, in % of the faces of each class, and reliability, as PNG."""
     counts = np.array(scores["confusion"])
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    with in_style():
-        drawn = Figure(figsize=(9.0, 4.0))
+    with saved_figure(path, 9.0, 4.0) as drawn:
         drawn.suptitle(f"{title}, {scores['prior']}")
         matrix, bins = drawn.subplots(1, 2)
         matrix.imshow(shares, cmap="Blues", vmin=0, vmax=1)
@@ -64,15 +72,3 @@ def write_scores(path: Path, scores: Mapping[str, Any], labels: Sequence[str], *
         matrix.set(xlabel="predicted", ylabel="label")
         matrix.grid(visible=False)
         _reliability(bins, scores["reliability"], f"ECE {percent(scores['ece'])} %")
-        save(drawn, path)
-
-
-def save(drawn: Figure, path: Path) -> None:
-    """Write a figure as PNG; the same figure gives the same bytes."""
-    with atomic_path(path) as part:
-        drawn.savefig(part, format="png", metadata={"Software": None})
-
-
-def in_style() -> Any:
-    """Context for creating and drawing figures."""
-    return mpl.rc_context(STYLE)

@@ -38,6 +38,14 @@ class QuantizationError(MienError):
     """An int8 graph that fails the release criteria, or an artifact that cannot have one."""
 
 
+def _drawn_crops(source: DataSource) -> Array:
+    """Random labeled crops, (N, 112, 112, 3) uint8 RGB. Raises: DatasetError."""
+    reader = open_reader(source.kind, source.resolved_root(), **source.options)
+    samples = reader.labeled(source.split)
+    chosen = np.random.default_rng(0).choice(len(samples), min(CALIBRATION_FACES, len(samples)), replace=False)
+    return np.stack([reader.crop(samples[int(index)]) for index in chosen])
+
+
 class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no types
     def __init__(self, crops: Array) -> None:
         self._batches = iter(np.split(crops, range(64, len(crops), 64)))
@@ -45,14 +53,6 @@ class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no
     def get_next(self) -> dict[str, Array] | None:
         batch = next(self._batches, None)
         return None if batch is None else {"crops": batch}
-
-
-def calibration_crops(source: DataSource, *, faces: int = CALIBRATION_FACES) -> Array:
-    """Draw labeled crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
-    reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    samples = reader.labeled(source.split)
-    chosen = np.random.default_rng(0).choice(len(samples), min(faces, len(samples)), replace=False)
-    return np.stack([reader.crop(samples[int(index)]) for index in chosen])
 
 
 def quantize(source: Path, target: Path, crops: Array) -> None:
@@ -92,18 +92,11 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
     onnx.checker.check_model(str(target), full_check=True)
 
 
-def source_of(recipe: dict[str, Any], kind: str, root: Path, split: str) -> DataSource:
+def _source(recipe: dict[str, Any], kind: str, root: Path, split: str) -> DataSource:
     """A split with its options in the recipe, or else those of its training set, to hold out the same faces."""
-    data = recipe.get("data", {})
-    sources = [source for source in (*data.get("train", []), data.get("valid") or {}) if source.get("kind") == kind]
-    chosen: dict[str, Any] = next((source for source in sources if source["split"] == split), next(iter(sources), {}))
-    return DataSource(kind=kind, root=root, split=split, options=chosen.get("options", {}))
-
-
-def failures(same: float, nll_rise: float) -> list[str]:
-    """Messages about failed release criteria."""
-    found = [] if same >= MIN_SAME else [f"{percent(same)} % of the labels are those of fp32, expected {MIN_SAME:.0%}"]
-    return found + (["negative log likelihood rises by more than 0.01"] if nll_rise > MAX_NLL else [])
+    sources = [source for source in (recipe["data"]["valid"], *recipe["data"]["train"]) if source]
+    options = {source["split"]: source["options"] for source in sources[::-1] if source["kind"] == kind}
+    return DataSource(kind=kind, root=root, split=split, options=options.get(split, options.get("train", {})))
 
 
 def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
@@ -114,35 +107,41 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
     manifest, report = load_artifact(artifact), read_report(artifact)
     if out and "int8" in manifest.graphs:
         raise QuantizationError(f"{manifest.name} already has an int8 graph, and artifacts are never overwritten")
-    faces = read_split(source_of(report["recipe"], kind, root, "valid"), classes=manifest.labels, of=manifest.name)
+    source, train = (_source(report["recipe"], kind, root, split) for split in ("valid", "train"))
+    faces = read_split(source, classes=manifest.labels, of=manifest.name)
     if problem := faces.changed_since(report["data"]):
         raise QuantizationError(f"{root}: {problem} Restore the data.")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / artifact.resolve().name
         shutil.copytree(artifact, folder)
-        crops = calibration_crops(source_of(report["recipe"], kind, root, "train"))
-        quantize(folder / manifest.graph("fp32").file, folder / GRAPH_NAME, crops)
+        quantize(folder / manifest.graph("fp32").file, folder / GRAPH_NAME, _drawn_crops(train))
         entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(folder / GRAPH_NAME))
         name = (out or artifact).resolve().name
         manifest = manifest.model_copy(update={"name": name, "graphs": {**manifest.graphs, "int8": entry}})
-        models = {precision: open_released(folder, manifest, precision) for precision in ("fp32", "int8")}
-        logits = {precision: model.logits(faces.crops) for precision, model in models.items()}
-        found = {precision: scores_of_model(model, faces, logits[precision]) for precision, model in models.items()}
-        before, after = (model.probabilities(logits[of], faces.crops, "balanced") for of, model in models.items())
-        for number, prior in enumerate(models["fp32"].priors):
-            columns = {precision: of_priors[number] for precision, of_priors in found.items()}
-            print_table(*scores_table(columns), title=f"{name} on {kind} valid, {prior}, {len(faces):,} faces")
-        losses = [metrics.negative_log_likelihood(side, faces.labels) for side in (before, after)]
+        models = [open_released(folder, manifest, precision) for precision in ("fp32", "int8")]
+        logits = [model.logits(faces.crops) for model in models]
+        scores = [scores_of_model(model, faces, of_model) for model, of_model in zip(models, logits, strict=True)]
+        for fp32, int8 in zip(*scores, strict=True):
+            title = f"{name} on {kind} valid, {fp32['prior']}, {len(faces):,} faces"
+            print_table(*scores_table({"fp32": fp32, "int8": int8}), title=title)
+        served = [
+            model.probabilities(of_model, faces.crops, "balanced")
+            for model, of_model in zip(models, logits, strict=True)
+        ]
+        losses = [metrics.negative_log_likelihood(probabilities, faces.labels) for probabilities in served]
         rise = metrics.mean(losses[1] - losses[0])
-        same = float((before.argmax(axis=1) == after.argmax(axis=1)).mean())
+        same = float((served[0].argmax(axis=1) == served[1].argmax(axis=1)).mean())
         print(
             f"same label as fp32: {percent(same, 2)} %; change of the negative log likelihood: {plain_interval(rise)}"
         )
-        if problems := failures(same, rise.value):
-            raise QuantizationError(f"{name}: the int8 graph is not released: {'; '.join(problems)}")
+        if same < MIN_SAME or rise.value > MAX_NLL:
+            raise QuantizationError(
+                f"{name}: the int8 graph is not released: expected at least {MIN_SAME:.0%} of the labels of fp32, and "
+                f"a negative log likelihood that rises by at most {MAX_NLL}"
+            )
         if out:
             if out.resolve() != artifact.resolve():
                 shutil.copytree(artifact, out)
             shutil.copyfile(folder / GRAPH_NAME, out / GRAPH_NAME)
-            finish(out, manifest, report | {"scores": report["scores"] | {"int8": found["int8"]}})
+            finish(out, manifest, report | {"scores": report["scores"] | {"int8": scores[1]}})
             print(f"wrote {out}")

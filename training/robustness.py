@@ -7,7 +7,6 @@ from 224 to 112 pixels, and brightness added to each color instead of the value 
 occlusion, roll, and error of the landmarks for the alignment.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import albumentations as A
@@ -33,18 +32,6 @@ STRENGTHS: Final = {
 }
 _EYE_DISTANCE_PX: Final = TEMPLATE_PX[1][0] - TEMPLATE_PX[0][0]
 _HALF_BAND_PX: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Scores at one strength of a corruption; strength 0 is the original."""
-
-    corruption: str
-    strength: float
-    scores: dict[str, Any]
-
-    def to_dict(self) -> dict[str, object]:
-        return {"corruption": self.corruption, "strength": self.strength, **self.scores}
 
 
 def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Array:
@@ -79,27 +66,23 @@ def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Arra
     return corrupted
 
 
-def measure(model: Model, faces: Split) -> list[Row]:
-    """Scores of the original faces, then of each corruption at each strength, with the served probabilities."""
-    prior = model.priors[-1]
+def measure(model: Model, faces: Split, *, title: str) -> list[dict[str, Any]]:
+    """Print and return the scores of the original faces, with strength 0, and of each corruption at each strength.
 
-    def row(corruption: str, strength: float, crops: Array) -> Row:
-        probabilities = model.probabilities(model.logits(crops), crops, prior)
-        return Row(corruption, strength, scores(faces, probabilities, prior=prior))
-
-    rows = [row("none", 0.0, faces.crops)]
-    for corruption, strengths in STRENGTHS.items():
-        for strength in strengths:
-            crops = [corrupt(crop, corruption, strength, seed=number) for number, crop in enumerate(faces.crops)]
-            rows.append(row(corruption, strength, np.stack(crops)))
-    return rows
-
-
-def print_rows(rows: list[Row], *, title: str) -> None:
-    """Print metrics in percent with 95 % intervals."""
+    They are of the served probabilities.
+    """
+    prior, rows = model.priors[-1], list[dict[str, Any]]()
+    for corruption, strength in (("none", 0.0), *((name, of) for name, all_of in STRENGTHS.items() for of in all_of)):
+        crops = faces.crops
+        if strength:
+            crops = np.stack([corrupt(crop, corruption, strength, seed=number) for number, crop in enumerate(crops)])
+        found = scores(faces, model.probabilities(model.logits(crops), crops, prior), prior=prior)
+        rows.append({"corruption": corruption, "strength": strength, **found})
+    shares = ("accuracy", "mean_class_accuracy")
     cells = [
-        (row.corruption, f"{row.strength:g}", *(interval(share, 1) for share in shares), percent(row.scores["ece"]))
+        (row["corruption"], f"{row['strength']:g}", *(interval(row[name], 1) for name in shares), percent(row["ece"]))
         for row in rows
-        for shares in [(row.scores["accuracy"], row.scores["mean_class_accuracy"])]
     ]
-    print_table(("corruption", "strength", "accuracy", "mean class accuracy", "ECE"), cells, title=title)
+    heads = ("corruption", "strength", "accuracy", "mean class accuracy", "ECE")
+    print_table(heads, cells, title=f"{title}, {prior}, {len(faces):,} faces")
+    return rows

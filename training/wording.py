@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from pydantic_core import to_jsonable_python
@@ -16,9 +16,6 @@ from rich.table import Table
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.training.metrics import Interval
-
-if TYPE_CHECKING:
-    import jinja2
 
 
 def percent(share: float, digits: int = 1, *, sign: str = "") -> str:
@@ -87,21 +84,6 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: s
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 1000).print(table)
-
-
-def markdown_template(path: Path) -> "jinja2.Template":
-    """Template of a card."""
-    import jinja2
-
-    environment = jinja2.Environment(  # noqa: S701 (Markdown)
-        loader=jinja2.FileSystemLoader(path.parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"interval": interval, "percent": percent}
-    return environment.get_template(path.name)
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -31,7 +31,6 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
         "base": "base.yaml",
         "common": ["epochs=1"],
         "rows": {"deep": [], "shallow": ["model.options.depth=1"]},
-        "plot": {"x": "numbers", "panels": {"alone": {"ViT": {10: "deep", 100: "shallow"}}}},
     }
     experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     files = {"plot": "plot.png", "table": "table.csv", "json": "results.json"}

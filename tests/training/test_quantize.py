@@ -11,7 +11,6 @@ from mien.app.settings import Settings
 from mien.models.manifest import Prior, artifact_dir, load_artifact, scores_of, write_manifest
 from mien.training import quantize
 from mien.training.cli import main
-from mien.training.config import DataSource
 from mien.training.evaluate import PRIORS, open_model
 from mien.training.metrics import negative_log_likelihood
 from tests.support.training import drawn_faces, valid_faces
@@ -32,12 +31,6 @@ def nll_rise(artifact: Path, root: Path, prior: Prior) -> float:
     return float(losses[1] - losses[0])
 
 
-def test_a_graph_with_other_labels_or_a_higher_loss_is_not_released() -> None:
-    assert quantize.failures(0.97, 0.01) == []
-    assert quantize.failures(0.969, 0.0) == ["96.9 % of the labels are those of fp32, expected 97%"]
-    assert quantize.failures(0.99, 0.011) == ["negative log likelihood rises by more than 0.01"]
-
-
 def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,14 +39,12 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     graphs = {name: graph for name, graph in released.graphs.items() if name != "int8"}
     write_manifest(artifact, released.model_copy(update={"graphs": graphs}))
     command = ["quantize", str(artifact), "--data", f"folders={faces}", "--out", str(out)]
-    with monkeypatch.context() as patched:
-        patched.setattr(quantize, "MIN_SAME", 1.01)
-        assert main(command) == 1
-    assert "the int8 graph is not released" in capsys.readouterr().err
-    assert not out.exists()
-    monkeypatch.setattr(quantize, "MIN_SAME", 0.5)  # drawn faces are not those that the model knows
-    monkeypatch.setattr(quantize, "MAX_NLL", 1.0)
-    assert main(command) == 0
+    for same, rise, status in ((1.01, 1.0, 1), (0.5, -1.0, 1), (0.5, 1.0, 0)):  # the model does not know drawn faces
+        assert not out.exists()
+        monkeypatch.setattr(quantize, "MIN_SAME", same)
+        monkeypatch.setattr(quantize, "MAX_NLL", rise)
+        capsys.readouterr()
+        assert main(command) == status
     rises = {prior: nll_rise(out, faces, prior) for prior in PRIORS}
     assert f"negative log likelihood: {rises['balanced']:.3f} (" in capsys.readouterr().out
     assert abs(rises["balanced"] - rises["natural"]) > 0.002
@@ -61,7 +52,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     assert {entry["faces"] for entry in scores_of(out, "int8")} == {len(valid_faces(faces))}
     assert "## Metrics of the int8 graph" in (out / "card.md").read_text(encoding="utf-8")
     assert (out / manifest.graph("int8").file).stat().st_size < 0.4 * (out / "model.onnx").stat().st_size
-    crops = quantize.calibration_crops(DataSource(kind="folders", root=faces, split="train"))
+    crops = valid_faces(faces).crops
     small, full = (Classifier(Settings(model=out, precision=precision)) for precision in ("int8", "fp32"))
     assert small.precision == "int8"
     assert (small.classify(crops).argmax(axis=1) == full.classify(crops).argmax(axis=1)).mean() > 0.9
