@@ -66,7 +66,7 @@ from mien.training.graphs import (
     torch_logits,
     write_graph,
 )
-from mien.training.run import parameters, read_facts, read_run, trained_commit
+from mien.training.run import parameters, read_facts, read_run
 from mien.training.weights import WEIGHTS_NAME, add_learned, load_trained, recorded, save_weights
 from mien.training.wording import interval, markdown_table, most_confused, percent, scores_table
 
@@ -113,7 +113,7 @@ def read_member(folder: Path, head: Head | None = None) -> Member:
         run, facts = read_run(folder), read_facts(folder)
         has_valid, recipe = run.data.valid is not None, shareable(run)
         valid = run.data.valid or run.data.train[-1]  # with `mien train --all`, the last ones are its faces
-        commit, data = trained_commit(facts), facts["data"]
+        commit, data = str([facts, *facts.get("resumed", [])][-1]["commit"]), facts["data"]  # that of the last start
         trained = run.distillation.trained_heads if len(network.heads()) > 1 else ("class",)
         if head is not None and head not in trained:
             raise ExportError(f"--head {head}: this run trained {', '.join(trained)}")

@@ -200,22 +200,16 @@ def confidence_threshold(probabilities: Array, actual: Array) -> float:
     faces are too few or too often labeled wrongly: less than about a hundred cannot show it.
     Source: selection with guaranteed risk, Geifman and El-Yaniv 2017, algorithm 1.
     """
-    confidence, selective = by_confidence(probabilities, actual)
+    order = np.argsort(-probabilities.max(axis=1), kind="stable")
+    confidence = probabilities.max(axis=1)[order]
+    wrong = np.cumsum((probabilities.argmax(axis=1) != actual)[order])
     steps = math.ceil(math.log2(len(actual) + 1))
     threshold, fewest, most = 1.0, 0, len(actual)
     while fewest < most:
         middle = (fewest + most + 1) // 2
         kept = int(np.searchsorted(-confidence, -confidence[middle - 1], side="right"))  # with ties
-        wrong = round(kept * (1 - selective[kept - 1]))
-        if binom.cdf(wrong, kept, 1 - TARGET_ACCURACY) <= _RISK / steps:
+        if binom.cdf(wrong[kept - 1], kept, 1 - TARGET_ACCURACY) <= _RISK / steps:
             threshold, fewest = float(confidence[middle - 1]), middle
         else:
             most = middle - 1
     return threshold
-
-
-def by_confidence(probabilities: Array, actual: Array) -> tuple[Array, Array]:
-    """Confidences in descending order, and the accuracy of the faces up to each, (N,) each."""
-    order = np.argsort(-probabilities.max(axis=1), kind="stable")
-    right = (probabilities.argmax(axis=1) == actual)[order]
-    return probabilities.max(axis=1)[order], np.cumsum(right) / np.arange(1, len(right) + 1)

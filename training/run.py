@@ -17,7 +17,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import islice
@@ -178,7 +178,12 @@ class Run:
                 f"{self.out}: cannot be created ({error.strerror}). Choose another --out (or --runs)."
             ) from error
         with ExitStack() as cleanup:
-            cleanup.enter_context(run_lock(self.out))
+            try:
+                cleanup.enter_context(filelock.FileLock(self.out / ".lock", blocking=False))
+            except filelock.Timeout as error:
+                raise RunError(
+                    f"{self.out}: another process trains in this folder. Wait until it ends, or choose another --out."
+                ) from error
             started = self._check()
             self._resume()
             self._trains = self.step < self.steps
@@ -374,11 +379,6 @@ class Run:
                 f"{self.out}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "
                 "another --out (or --runs) to train with the current data and teachers."
             )
-        then, now = started["libraries"], environment()["libraries"]
-        if updates := ", ".join(
-            f"{name} {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name]
-        ):
-            logger.warning("%s: resumed with other versions, so losses may differ slightly: %s", self.out, updates)
         return started
 
     def _record(self, started: dict[str, Any] | None) -> None:
@@ -398,22 +398,6 @@ class Run:
                 with suppress(json.JSONDecodeError):
                     kept += [line + "\n"] if json.loads(line)["step"] <= self.step else []
             write_atomic(metrics, "".join(kept))
-
-
-@contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
-    """Lock a run folder for this process; the system releases the lock even if the process is killed.
-
-    Raises: RunError, if another process trains in the folder.
-    """
-    try:
-        lock = filelock.FileLock(folder / ".lock", blocking=False).acquire()
-    except filelock.Timeout as error:
-        raise RunError(
-            f"{folder}: another process trains in this folder. Wait until it ends, or choose another --out."
-        ) from error
-    with lock:
-        yield
 
 
 def _open_board(folder: Path, step: int) -> Any:
@@ -455,11 +439,6 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+" if changed else "")
-
-
-def trained_commit(facts: dict[str, Any]) -> str:
-    """The commit that trained a run, of a resumed one the last."""
-    return str([facts, *facts.get("resumed", [])][-1]["commit"])
 
 
 def environment() -> dict[str, Any]:

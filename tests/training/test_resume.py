@@ -10,10 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError
-from mien.training.run import BEST, FACTS, RECIPE, RunError, load, load_best, read_facts, run_lock, save
+from mien.training.run import BEST, FACTS, RECIPE, RunError, load, load_best, read_facts, save
 from mien.training.train import train
 from tests.support import ROOT
 from tests.support.training import (
@@ -49,7 +50,7 @@ def test_a_second_process_is_turned_away_until_the_first_one_ends_and_has_the_sa
 ) -> None:
     recipe, out = trained.teacher_recipe(), tmp_path / "run"
     out.mkdir()
-    with run_lock(out), pytest.raises(RunError, match="another process trains in this folder"):
+    with FileLock(out / ".lock"), pytest.raises(RunError, match="another process trains in this folder"):
         train(recipe, out)
     assert {path.name for path in out.iterdir()} <= {".lock"}
     assert losses(train(recipe, out)) == losses(trained.teacher)  # with two loader workers
