@@ -18,7 +18,7 @@ from mien.models.manifest import ARTIFACTS_DIR, REPORT_NAME, ArtifactError, arti
 from mien.models.network import Head
 from mien.models.strict import LocalPath, StrictModel, expand_home
 
-Sampler = Literal["instance", "class", "square_root"]
+Sampler = Literal["instance", "class"]
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
 _SYNONYMS: Final = {"lr": "learning_rate", "min_lr": "min_learning_rate", "wd": "weight_decay", "bs": "batch_size"}
@@ -116,7 +116,7 @@ class DataConfig(StrictModel):
     cache_dir: LocalPath = Path("cache")
     sampler: Sampler = Field(
         "instance",
-        description="instance: every face once per epoch; class, square_root: sampling by class (Kang et al. 2020)",
+        description="instance: every face once per epoch; class: as many faces of each class (Kang et al. 2020)",
     )
     classes: tuple[str, ...] | None = Field(
         None, description="names of the classes, in order; other faces are left out. Default: the seven expressions"

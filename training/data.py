@@ -1,9 +1,8 @@
 """Faces of splits, for training and evaluation alike, and the batches of a training.
 
 `read_split` decodes the faces of one split, once per cache folder; `read_faces` joins those of a recipe and checks
-them;
-`FaceBatches` shuffles and augments them in worker processes, and `mix` mixes a batch. Order, augmentation and mixing
-depend only on the seed, so a resumed run gets the same batches as an uninterrupted one.
+them; `FaceBatches` shuffles and augments them in worker processes, and `mix` mixes a batch. Order, augmentation and
+mixing depend only on the seed, so a resumed run gets the same batches as an uninterrupted one.
 """
 
 import hashlib
@@ -457,10 +456,10 @@ def epoch_order(
     """Order of the faces in an epoch, (N,) indices; equal seeds and epochs give equal orders.
 
     Args:
-        labels: (N,) class indices; -1 for unlabeled faces, which all samplers draw as often as `instance` does.
+        labels: (N,) class indices; -1 for unlabeled faces, which are drawn as often as by `instance`.
         seed, epoch: seed of the random generator.
-        sampler: `instance` visits every face once. `class` and `square_root` draw with replacement, with equal
-            probability per class or proportional to the square root of its size. Source: Kang et al. 2020, section 4.1.
+        sampler: `instance` visits every face once. `class` draws with replacement, with equal probability per class.
+            Source: Kang et al. 2020, section 4.1.
         sources: number of faces of each source, in order, and how many of them to draw; all faces of a source are
             drawn before one is drawn again. Default: all faces are of one source.
     """
@@ -478,12 +477,10 @@ def _draw(labels: Array, count: int, sampler: Sampler, draw: np.random.Generator
     if sampler == "instance":
         rounds = [draw.permutation(len(labels)) for _ in range(math.ceil(count / len(labels)))]
         return np.concatenate([np.empty(0, int), *rounds])[:count]
-    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    share = counts.astype(np.float64) ** (0.0 if sampler == "class" else 0.5)
+    classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
     known = classes >= 0
-    share[known] *= counts[known].sum() / share[known].sum()
-    share[~known] = counts[~known]
-    return draw.choice(len(labels), size=count, p=(share / counts)[place] / len(labels))
+    expected = np.where(known, counts[known].mean() if known.any() else 0, counts)
+    return draw.choice(len(labels), size=count, p=(expected / counts)[index] / len(labels))
 
 
 def log_frequencies(frequencies: Array) -> Array:

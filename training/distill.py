@@ -23,7 +23,7 @@ from mien.training.weights import WEIGHTS_NAME, load_trained
 
 
 def losses(
-    heads: Heads, targets: Tensor, taught: Tensor | None, recipe: Recipe, *, log_prior: Tensor | None = None
+    heads: Heads, targets: Tensor, taught: Tensor | None, recipe: Recipe, *, log_prior: Tensor
 ) -> dict[str, Tensor]:
     """Loss of a batch and its parts, scalars.
 
@@ -35,11 +35,8 @@ def losses(
     Returns: `loss`, which is minimized, `supervised` and `distillation`; `correct` and `labeled`, the shares of the
         batch that are predicted correctly and that have a label.
     """
-    logits = heads.class_logits.float()
-    if (
-        log_prior is not None
-    ):  # in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10
-        logits = logits + recipe.loss.logit_adjustment * log_prior
+    # in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10
+    logits = heads.class_logits.float() + recipe.loss.logit_adjustment * log_prior
     supervised = SUPERVISED[recipe.loss.name](logits, targets, recipe.loss)
     loss, distillation = supervised, torch.zeros_like(supervised)
     if taught is not None:

@@ -1,4 +1,4 @@
-"""Evaluation metrics, compared with hand-computed values and scikit-learn; scores of a split."""
+"""Evaluation metrics, compared with hand-computed values and scikit-learn; scores of a split; corrupted faces."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,8 @@ from mien.data.contract import LABELS
 from mien.training import metrics
 from mien.training.data import Split
 from mien.training.evaluate import scores
+from mien.training.robustness import STRENGTHS, corrupt
+from tests.support.data_sets import draw_face
 
 RNG = np.random.default_rng(1)
 ACTUAL = RNG.integers(0, 7, 400)
@@ -117,3 +119,12 @@ def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_a
     assert scored["nll"].value == pytest.approx(-(350 * np.log(0.1 / 6) + 50 * np.log(0.9)) / 400)
     assert (scored["kept"].value, scored["kept_accuracy"].value) == (1, 1)
     assert scores(faces, fitted, calibrated=fitted, threshold=0.7)["kept"].value == 0
+
+
+def test_a_stronger_corruption_changes_more_and_the_same_seed_changes_alike() -> None:
+    face = draw_face("happiness", 3)[0]
+    for name, strengths in STRENGTHS.items():
+        mild, strong = (corrupt(face, name, strengths[step], seed=1).astype(int) for step in (0, -1))
+        changes = [float(np.abs(crop - face).mean()) for crop in (mild, strong)]
+        assert 0 < changes[0] < changes[1], name
+        assert np.array_equal(strong, corrupt(face, name, strengths[-1], seed=1)), name

@@ -40,14 +40,18 @@ def test_matrices_decay_and_norms_biases_tokens_and_positions_do_not(layer_decay
         assert decay[id(parameter)] == (0.0 if plain else 0.1), name
 
 
-def test_the_cosine_starts_at_the_peak_where_the_warm_up_ends() -> None:
-    optim = OptimConfig(learning_rate=0.02, min_learning_rate=0.0, warmup_epochs=1.0)
+def rates_of(optim: OptimConfig, *, epochs: int) -> list[float]:
+    """Learning rates of epochs of ten steps."""
     optimizer = build_optimizer(nn.Linear(2, 2), optim)
-    scheduler = build_scheduler(optimizer, optim, epochs=5, steps_per_epoch=10)
-    rates = []
-    for step in range(50):
+    scheduler, rates = build_scheduler(optimizer, optim, epochs=epochs, steps_per_epoch=10), list[float]()
+    for step in range(10 * epochs):
         scheduler.step_update(step)
         rates.append(optimizer.param_groups[0]["lr"])
+    return rates
+
+
+def test_the_cosine_starts_at_the_peak_where_the_warm_up_ends() -> None:
+    rates = rates_of(OptimConfig(learning_rate=0.02, min_learning_rate=0.0, warmup_epochs=1.0), epochs=5)
     assert rates[10] == pytest.approx(0.02)
     assert rates[30] == pytest.approx(0.01)  # half of the cosine
     assert rates[49] < 1e-4
@@ -80,12 +84,6 @@ def test_the_second_pass_of_sam_leaves_the_running_statistics_as_they_are() -> N
 
 @pytest.mark.parametrize(("epochs", "steps_of_warmup"), [(1, 1), (30, 10)])
 def test_a_short_training_is_not_all_warm_up(epochs: int, steps_of_warmup: int) -> None:
-    optim = OptimConfig(learning_rate=0.02)
-    optimizer = build_optimizer(nn.Linear(2, 2), optim)
-    scheduler = build_scheduler(optimizer, optim, epochs=epochs, steps_per_epoch=10)
-    rates = []
-    for step in range(10 * epochs):
-        scheduler.step_update(step)
-        rates.append(optimizer.param_groups[0]["lr"])
+    rates = rates_of(OptimConfig(learning_rate=0.02), epochs=epochs)
     assert rates.index(max(rates)) == steps_of_warmup
     assert max(rates) == pytest.approx(0.02)

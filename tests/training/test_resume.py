@@ -1,5 +1,6 @@
-"""Killed and resumed runs have the same losses as an uninterrupted run."""
+"""Killed and resumed runs have the same losses as an uninterrupted run; damaged and unwritten checkpoints."""
 
+import errno
 import json
 import shutil
 import signal
@@ -9,12 +10,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import torch
 import yaml
 from filelock import FileLock
 
 from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError
-from mien.training.run import BEST, FACTS, RECIPE, RunError, load, load_best, read_facts, save
+from mien.training.run import BEST, FACTS, LAST, RECIPE, RunError, load, load_best, read_facts, save
 from mien.training.train import train
 from tests.support import ROOT
 from tests.support.training import (
@@ -158,3 +160,35 @@ def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teac
     own_hash = facts["data"]["folders/train"]
     assert own_hash != inherited
     assert facts["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
+
+
+def state(step: int) -> dict[str, object]:
+    return {"step": step, "weights": {"w": torch.arange(20_000, dtype=torch.float32) + step}}
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    last = tmp_path / LAST
+    save(last, state(3))
+    assert load(last)["step"] == 3
+    content = last.read_bytes()
+    middle = len(content) // 2
+    for damaged in (content[:middle], content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :], b""):
+        last.write_bytes(damaged)
+        with pytest.raises(RunError, match=r"last\.pt: (damaged|cannot be read)"):
+            load(last)
+
+
+def test_a_full_disk_is_a_clear_error_and_the_checkpoint_before_it_survives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = tmp_path / LAST
+    save(last, state(1))
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match=r"No space left on device.*unchanged"):
+        save(last, state(2))
+    assert load(last)["step"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == [LAST]
