@@ -73,7 +73,7 @@ lint: $(ENV_TEST)/.installed ## check style, types, imports and spelling only, o
 soak: $(ENV_TEST)/.installed ## run the long endurance and load tests; the other commands run short versions
 	@"$(ENV_TEST)/bin/python" -m pytest -m soak --timeout=0
 
-mutations: $(ENV_TEST)/.installed ## check that the tests notice one-line defects
+mutations: $(ENV_TEST)/.installed ## draw 40 small defects and check that the tests notice them
 	@"$(ENV_TEST)/bin/python" -m tests.mutations
 
 clean: ## remove environments and caches, but not OUT

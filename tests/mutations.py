@@ -1,74 +1,144 @@
-"""Mutation tests: one-line defects that the tests meant for them must notice.
+"""Mutation tests: small defects, drawn at random, that the tests of their part should notice.
 
-    python -m tests.mutations                # all; a few seconds each
-    python -m tests.mutations prior seed     # those whose name contains one of the words
-    python -m tests.mutations --list         # check only that each can be applied
+    python -m tests.mutations                     # 40 mutants, drawn with the date as seed
+    python -m tests.mutations --draw 10 --seed 7  # others
+    python -m tests.mutations --only app/service  # of some files
 
-Each is applied to a temporary copy of the checkout. The exit code is 1 if one survives, and 2 if one cannot be applied:
-its text must occur exactly once below its folder, so a change of that line changes its entry in mutations.txt.
+A mutant changes one comparison, operator, condition, number or truth value of the core. It is applied to a temporary
+copy of the checkout, and survives if all tests of its part pass. A survivor is equivalent, needs a test, or shows code
+that nobody needs. The exit code is 1 if one survives.
 """
 
 import argparse
+import ast
+import copy
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Final
 
 ROOT = Path(__file__).resolve().parent.parent
-_LIST = Path(__file__).with_suffix(".txt")
-_SUFFIXES = (".py", ".js")
+# files and folders to draw from, and the tests of each
+CORE: Final = {
+    "data/contract": ("tests/data",),
+    "data/quality.py": ("tests/data/test_quality.py", "tests/inference"),
+    "models/network.py": ("tests/models", "tests/training/test_step.py"),
+    "training/train.py": ("tests/training",),
+    "training/distill.py": ("tests/training/test_step.py", "tests/training/test_options.py"),
+    "training/metrics.py": ("tests/training/test_metrics.py", "tests/training/test_operating_point.py"),
+    "training/export.py": ("tests/training/test_release.py", "tests/training/test_classes.py"),
+    "app/inference": ("tests/inference", "tests/api"),
+    "app/labeling/journal.py": ("tests/labeling",),
+    "app/labeling/run.py": ("tests/labeling",),
+    "app/labeling/tables.py": ("tests/labeling/test_outputs.py", "tests/labeling/test_inputs.py"),
+    "app/service/api.py": ("tests/service",),
+    "app/access.py": ("tests/service",),
+}
 _NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "node_modules", "artifacts", "out", "site", "dist"
 )
-_TIMEOUT_S = 1800  # of the tests without a mutation; each mutation takes a few seconds
+_TIMEOUT_S = 1800  # of the tests of one mutant
+_SWAPPED: Final[dict[type[ast.AST], type[ast.AST]]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Add: ast.Sub, ast.Sub: ast.Add,
+    ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Mutation:
-    """One defect: `old` becomes `new` in the only file below `folder` that contains it; `tests` are names of files."""
+class Mutant:
+    """A part of a file, by offsets of its text, and what replaces it."""
 
-    name: str
-    folder: str
-    old: str
+    file: str
+    start: int
+    end: int
     new: str
     tests: tuple[str, ...]
 
-    def file_in(self, tree: Path) -> Path:
-        """The file to change. Raises: LookupError, unless `old` occurs once."""
-        base = tree / self.folder
-        files = [base] if base.is_file() else sorted(path for path in base.rglob("*") if path.suffix in _SUFFIXES)
-        counts = {path: path.read_text(encoding="utf-8").count(self.old) for path in files}
-        found = [str(path.relative_to(tree)) for path, count in counts.items() for _ in range(count)]
-        if len(found) != 1:
-            raise LookupError(f"{self.name}: {self.old!r} occurs {len(found)} times below {self.folder} {found[:3]}")
-        return tree / found[0]
+    def text_in(self, text: str) -> str:
+        return text[: self.start] + self.new + text[self.end :]
 
-    def tests_in(self, tree: Path) -> list[str]:
-        """Paths of its test files. Raises: LookupError, if one does not exist."""
-        paths = {name: sorted((tree / "tests").rglob(name)) for name in self.tests}
-        if missing := [name for name, found in paths.items() if not found]:
-            raise LookupError(f"{self.name}: no test file {', '.join(missing)}")
-        return [str(path.relative_to(tree)) for found in paths.values() for path in found]
+    def described(self, text: str) -> str:
+        line = text.count("\n", 0, self.start) + 1
+        return f"{self.file}:{line}: {' '.join(text[self.start : self.end].split())}  ->  {self.new}"
 
 
-def all_mutations() -> list[Mutation]:
-    """Read the list: a line of names, then lines with `-` that become those with `+`."""
-    entries: list[tuple[list[str], dict[str, list[str]]]] = []
-    for line in _LIST.read_text(encoding="utf-8").splitlines():
-        if line[:1] in ("-", "+"):
-            entries[-1][1][line[0]].append(line[2:])
-        elif line and not line.startswith("#"):
-            entries.append((line.split(" | "), {"-": [], "+": []}))
-    return [
-        Mutation(name, folder, "\n".join(lines["-"]), "\n".join(lines["+"]), tuple(tests.split()))
-        for (name, folder, tests), lines in entries
-    ]
+def mutants_of(file: str, tests: tuple[str, ...]) -> list[Mutant]:
+    """All mutants of a file: one changed expression each, without messages, annotations and defaults of options."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line.encode()))
+    raw, found = text.encode(), []
+    for node in _expressions(ast.parse(text)):
+        changed = _changed(node)
+        if not changed:
+            continue
+        first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+        start, end = len(raw[:first].decode()), len(raw[:last].decode())
+        found += [Mutant(file, start, end, f"({new})", tests) for new in changed]
+    return found
+
+
+def _expressions(node: ast.AST) -> Iterator[Any]:
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list") or isinstance(value, ast.JoinedStr):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.Assert | ast.JoinedStr):
+                yield child
+                yield from _expressions(child)
+
+
+def _changed(node: Any) -> list[str]:
+    """Source of the changed expressions."""
+    changes: list[tuple[str, Any]]
+    match node:
+        case ast.Compare(ops=[operator]) if type(operator) in _SWAPPED:
+            changes = [("ops", [_SWAPPED[type(operator)]()])]
+        case ast.BinOp(op=operator) if type(operator) in _SWAPPED and not _has_text(node):
+            changes = [("op", _SWAPPED[type(operator)]())]
+        case ast.BoolOp(op=operator):
+            changes = [("op", _SWAPPED[type(operator)]())]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return [ast.unparse(operand)]
+        case ast.IfExp(test=test):
+            changes = [("test", ast.UnaryOp(ast.Not(), test))]
+        case ast.Constant(value=bool(value)):
+            return [repr(not value)]
+        case ast.Constant(value=int(value) | float(value)):
+            return [repr(value + 1)]
+        case _:
+            return []
+    found = []
+    for name, replacement in changes:
+        changed = copy.deepcopy(node)
+        setattr(changed, name, replacement)
+        found.append(ast.unparse(ast.fix_missing_locations(changed)))
+    return found
+
+
+def _has_text(node: ast.BinOp) -> bool:
+    return any(isinstance(of, ast.JoinedStr) or isinstance(getattr(of, "value", None), str) for of in ast.walk(node))
+
+
+def all_mutants(only: str = "") -> list[Mutant]:
+    found = []
+    for place, tests in CORE.items():
+        path = ROOT / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            name = str(file.relative_to(ROOT))
+            found += mutants_of(name, tests) if name.startswith(only) else []
+    return found
 
 
 @contextmanager
@@ -84,65 +154,50 @@ def copied_tree() -> Iterator[Path]:
         yield tree
 
 
-def run_tests(tree: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run test files in a copy; without compiled files, which the time of a file would not tell from its mutation."""
+def run_tests(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run tests in a copy; without compiled files, which the time of a file would not tell from its mutation."""
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", "--no-header", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", "--no-header", *arguments]
     return subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
 
 
-def is_killed(tree: Path, mutation: Mutation, failing: Sequence[str]) -> bool:
-    """Apply a mutation, run its tests without the `failing` ones, and undo it.
-
-    Raises: LookupError, if one of them is impossible.
-    """
-    path, tests = mutation.file_in(tree), mutation.tests_in(tree)
+def is_killed(tree: Path, mutant: Mutant, failing: list[str]) -> bool:
+    """Apply a mutant, run its tests without the `failing` ones, and undo it."""
+    path = tree / mutant.file
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+    path.write_text(mutant.text_in(text), encoding="utf-8")
     try:
-        done = run_tests(tree, ["-x", *(f"--deselect={name}" for name in failing), *tests])
+        return run_tests(tree, "-x", *(f"--deselect={name}" for name in failing), *mutant.tests).returncode != 0
     except subprocess.TimeoutExpired:
         return True
     finally:
         path.write_text(text, encoding="utf-8")
-    if done.returncode not in (0, 1):
-        raise LookupError(f"{mutation.name}: the tests could not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.returncode == 1
 
 
 def main() -> int:
-    """Run the chosen mutations; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Check that the tests notice one-line defects.")
-    parser.add_argument("words", nargs="*", help="parts of names; default: all mutations")
-    parser.add_argument("--list", action="store_true", help="check that each can be applied, and list them")
+    """Draw mutants and run their tests; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Check that the tests notice small defects, drawn at random.")
+    parser.add_argument("--draw", type=int, default=40, help="number of mutants")
+    parser.add_argument("--seed", type=int, default=int(datetime.now(UTC).strftime("%Y%m%d")), help="default: today")
+    parser.add_argument("--only", default="", help="files that begin so, such as app/service")
     options = parser.parse_args()
-    chosen = [each for each in all_mutations() if not options.words or any(word in each.name for word in options.words)]
-    survived, errors, failing = 0, 0, list[str]()
+    mutants = all_mutants(options.only)
+    drawn = random.Random(options.seed).sample(mutants, min(options.draw, len(mutants)))  # noqa: S311 (no secret)
+    survivors = 0
     with copied_tree() as tree:
-        if not options.list:
-            tests = {path for mutation in chosen for path in mutation.tests_in(tree)}
-            before = run_tests(tree, sorted(tests))
-            failing = re.findall(r"^FAILED (\S+)", before.stdout, re.MULTILINE)
-            errors += len(failing)
-            for name in failing:
-                print(f"error     fails without a mutation: {name}", flush=True)
-            if before.returncode not in (0, 1):
-                print(f"The tests cannot run:\n{before.stdout[-4000:]}{before.stderr[-2000:]}")
-                return 2
-        for mutation in chosen:
-            try:
-                path = mutation.file_in(tree).relative_to(tree)
-                mutation.tests_in(tree)
-                outcome = "ok" if options.list else "killed" if is_killed(tree, mutation, failing) else "SURVIVED"
-                print(f"{outcome:9} {mutation.name} ({path})", flush=True)
-                survived += outcome == "SURVIVED"
-            except LookupError as error:
-                print(f"error     {error}", flush=True)
-                errors += 1
-    print(f"{len(chosen)} mutations, {survived} survived, {errors} errors")
-    return 2 if errors else int(survived > 0)
+        before = run_tests(tree, *sorted({test for mutant in drawn for test in mutant.tests}))
+        failing = re.findall(r"^FAILED (\S+)", before.stdout, re.MULTILINE)
+        for name in failing:
+            print(f"fails without a mutant: {name}", flush=True)
+        for mutant in drawn:
+            killed = is_killed(tree, mutant, failing)
+            survivors += not killed
+            text = (ROOT / mutant.file).read_text(encoding="utf-8")
+            print(f"{'killed' if killed else 'SURVIVED':9} {mutant.described(text)}", flush=True)
+    print(f"seed {options.seed}: {len(drawn) - survivors} of {len(drawn)} killed ({len(mutants):,} mutants in all)")
+    return int(survivors > 0)
 
 
 if __name__ == "__main__":

@@ -273,8 +273,8 @@ def run(  # noqa: PLR0913 (options of the command)
     first, logits = headline(models, faces, all_logits), all_logits[0]
     if len(models) > 1:
         cells = zip(*([interval(figure) for figure in figures] for figures in first.values()), strict=True)
-        rows = [(each.name, *of_model) for each, of_model in zip(models, cells, strict=True)]
-        files.write(("model", *first), rows, {"models": [each.name for each in models], "headline": first})
+        by_model = [(each.name, *of_model) for each, of_model in zip(models, cells, strict=True)]
+        files.write(("model", *first), by_model, {"models": [each.name for each in models], "headline": first})
         return
     evaluations = scores_of_model(model, faces, logits)
     table = scores_table({f"{found['prior']}, {found['faces']:,} faces": found for found in evaluations})
