@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.labeling.conftest import Mien
-from tests.support import encoded
+from tests.support import encoded, sample_photo
 from tests.support.albums import ODD_NAMES, by_file, face_photo, rows_of, write_photos, write_video
 
 UNREADABLE = {
@@ -41,12 +41,6 @@ def test_archives_camera_raw_and_tga_are_rows_that_say_what_to_use(mien: Mien, f
         assert all(advice[row["file"]] in row["error"] for row in rows)
 
 
-def test_two_frames_per_second_are_labeled_by_default(mien: Mien, folder: Path) -> None:
-    write_video(folder / "a.avi", frames=16, rate=8.0)
-    assert [row["time_s"] for row in mien.label(folder, "--write", "csv")] == ["0.0", "0.5", "1.0", "1.5"]
-    assert len(mien.label(folder, "--write", "csv", "--every", "1", out=folder.parent / "all")) == 16
-
-
 def test_the_photo_of_a_live_photo_is_labeled_and_its_video_is_skipped_and_counted(mien: Mien, tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", "IMG_1.JPG")
     write_video(photos / "IMG_1.mov", frames=6)
@@ -60,6 +54,17 @@ def test_the_photo_of_a_live_photo_is_labeled_and_its_video_is_skipped_and_count
     assert "1 file skipped (1 live_photo)" in mien.run(photos).stdout
     (photos / "IMG_1.JPG").unlink()
     assert frames() == {"IMG_1.mov": 6, "talk.mov": 4}, "without its photo, it is a video"
+
+
+def test_whole_images_are_one_face_each_and_crops_of_a_run_are_labeled_as_the_run_did(
+    mien: Mien, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "a.jpg").symlink_to(sample_photo())
+    (detected,) = mien.label(folder, "--write", "csv,crops")
+    (crop,) = mien.label(mien.out / "crops", "--whole", "--write", "csv", out=tmp_path / "again")
+    assert (crop["label"], crop["p_anger"]) == (detected["label"], detected["p_anger"])
+    (whole,) = mien.label(folder, "--whole", "--write", "csv", out=tmp_path / "whole")
+    assert (whole["face"], float(whole["x"]), float(whole["width"]), whole["notes"]) == ("0", 0, 512, "")
 
 
 @pytest.fixture

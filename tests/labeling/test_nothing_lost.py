@@ -91,14 +91,6 @@ def test_a_file_in_the_place_of_an_output_or_a_new_image_is_reported_and_kept(
 # Inputs that change
 
 
-def test_two_folders_in_turn_into_one_output_end_as_if_labeled_alone(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    other = write_photos(tmp_path / "other", "b.jpg", "z.jpg", first=5)
-    for folder in (photos, other, photos):
-        mien.label(folder, "--write", PICTURES, "--replace")
-    mien.label(photos, "--write", PICTURES, out=tmp_path / "alone")
-    assert tree(mien.out) == tree(tmp_path / "alone")
-
-
 def test_another_folder_is_rejected_added_or_replaces(mien: Mien, photos: Path, tmp_path: Path) -> None:
     other = write_photos(tmp_path / "other", "b.jpg", "z.jpg", first=5)
     mien.label(photos, "--write", PICTURES)
@@ -122,25 +114,12 @@ def test_a_folder_that_became_empty_is_rejected_and_photos_that_left_are_counted
     mien.label(photos, "--write", PICTURES)
     (photos / "a.jpg").unlink()
     assert "1 file of the earlier run is gone" in mien.run(photos, "--write", PICTURES).stdout
-    (photos / "deep" / "d.jpg").unlink()
+    before = tree(mien.out)
+    (photos / "deep" / "d.jpg").rename(photos.parent / "d.jpg")
     refused = mien.run(photos, "--write", PICTURES)
     assert (refused.exit_code, f"No files found in {photos / 'deep'}" in refused.stderr.replace("\n", "")) == (1, True)
-    assert names_of(mien.label(photos, "--replace", "--write", PICTURES)) == ["b.jpg", "c.jpg"]
-
-
-def test_an_empty_source_is_rejected_and_nothing_changes(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    sources = [photos, write_photos(tmp_path / "other", "z.jpg")]
-    mien.label(*sources)
-    before = tree(mien.out)
-    photos.rename(tmp_path / "unmounted")
-    photos.mkdir()
-    refused = mien.run(*sources)
-    assert refused.exit_code == 1
-    assert f"No files found in {photos}" in refused.stderr.replace("\n", "")
     assert tree(mien.out) == before
-    photos.rmdir()
-    (tmp_path / "unmounted").rename(photos)
-    assert "4 of 4 files already labeled" in mien.run(*sources).stderr
+    assert names_of(mien.label(photos, "--replace", "--write", PICTURES)) == ["b.jpg", "c.jpg"]
 
 
 def test_rows_of_a_folder_that_became_unreadable_are_kept(

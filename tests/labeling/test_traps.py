@@ -104,16 +104,6 @@ def test_a_disk_that_is_full_at_the_start_is_reported(mien: Mien, photos: Path, 
 # Formats
 
 
-def test_avif_and_formats_of_scanners_and_old_cameras_are_read(mien: Mien, folder: Path, tmp_path: Path) -> None:
-    names, videos = ["a.ppm", "d.jp2", "e.j2k", "i.avif"], ["f.mp4v"]
-    for name in names:
-        Image.fromarray(face_photo()).save(folder / name)
-    for name in videos:
-        write_video(tmp_path / "clip.mp4", frames=1).rename(folder / name)
-    rows = by_file(mien.label(folder, "--write", "csv"), "status", "frame")
-    assert rows == dict.fromkeys(names, ("ok", "")) | dict.fromkeys(videos, ("ok", "0"))
-
-
 def test_heic_without_its_package_says_what_to_install_and_is_retried_once_it_is_there(
     mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
