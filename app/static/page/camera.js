@@ -39,9 +39,7 @@ function isBlockedByFrame() {
 export class Camera {
   constructor(deviceId) {
     this.deviceId = deviceId;
-    this.name = "Camera";
-    this.isCamera = true;
-    this.mirrored = true;
+    Object.assign(this, { name: "Camera", waiting: ["Waiting for the camera", "Choose “Allow” when your browser asks."], mirrored: true, isCamera: true });
   }
 
   /** What the user should know while it runs, such as that its cover is closed. */
@@ -49,7 +47,6 @@ export class Camera {
     return this.media.getVideoTracks()[0].muted ? "The camera sends no picture" : "";
   }
 
-  /** Throws SourceError. */
   async open() {
     if (!navigator.mediaDevices?.getUserMedia) throw new SourceError(...INSECURE);
     // wide, as browsers cut a third off the sides of most cameras to give 640x480
@@ -63,8 +60,13 @@ export class Camera {
     }
   }
 
-  /** Play it in a video element. `lost(error)` is called when it ends by itself, `troubled()` when its trouble changes. */
-  async attach(video, { lost, troubled }) {
+  /**
+   * Play it in a video element, if it is still wanted once the user allows it. `lost(error)` is called when it ends by itself, `troubled()` when
+   * its trouble changes. Throws SourceError.
+   */
+  async attach(video, { isCurrent, lost, troubled }) {
+    await this.open();
+    if (!isCurrent()) return this.release(video);
     const [track] = this.media.getVideoTracks();
     track.addEventListener("ended", () => lost(new SourceError("lost", "Camera disconnected", "It was unplugged, or another program is using it.", "Start again")));
     for (const event of ["mute", "unmute"]) track.addEventListener(event, troubled);
@@ -98,7 +100,7 @@ export class Clip {
   name; load; loop;
 
   constructor(name, load, { loop = false } = {}) {
-    Object.assign(this, { name, load, loop, trouble: "", mirrored: false, isCamera: false });
+    Object.assign(this, { name, load, loop, waiting: ["Loading the video", name], trouble: "", mirrored: false, isCamera: false });
   }
 
   /** Throws SourceError if this browser cannot play it. */

@@ -1,8 +1,8 @@
 // The live view: a camera or a video plays on the stage, its frames go to a labeler as fast as that is (socket.js or
 // local/labeler.js), and the people of each result (scene.js) are drawn over the picture and shown on cards.
 
-import { Camera, Clip, SourceError, offerCameras, sampleClip } from "./camera.js";
-import { announce, byId, download, resize, setText } from "./dom.js";
+import { Camera, SourceError, offerCameras, sampleClip } from "./camera.js";
+import { announce, byId, download, resize } from "./dom.js";
 import { drawFaces, placed } from "./draw.js";
 import { Announcer, colorOf } from "./labels.js";
 import { isFaithful } from "./local/pixels.js";
@@ -14,7 +14,6 @@ import { Stage } from "./stage.js";
 const FRAME_PX = 640; // long side of a labeled frame, as in the detector's first pass
 const MIN_BETWEEN_MS = 1000 / 30 - 8; // camera frames arrive every 33 ms, more or less
 const DRAW_MS = 25; // cameras do not have more frames
-const LONG_WAIT_MS = 5000;
 const NOBODY_MS = 1500;
 const HIDDEN_PIXELS = ["hidden", "Your browser hides the picture from this page",
   "It protects against fingerprinting. Allow canvas data for this site with the icon in the address bar, then try again; or choose photos."];
@@ -40,7 +39,7 @@ export class Live {
     const click = (id, act) => byId(id).addEventListener("click", act);
     click("start", () => {
       if (this.stage.state === "missing") this.chooseCamera(null);
-      this.startCamera();
+      this.play(new Camera(this.cameraId));
     });
     click("sample-clip", () => this.play(sampleClip()));
     for (const id of ["stop", "cancel"]) click(id, () => this.stop());
@@ -54,7 +53,7 @@ export class Live {
     });
     byId("camera").addEventListener("change", (event) => {
       this.chooseCamera(event.target.value);
-      this.startCamera();
+      this.play(new Camera(this.cameraId));
     });
     byId("fullscreen").hidden = !document.fullscreenEnabled; // not on iPhones
     byId("seek").addEventListener("input", (event) => {
@@ -64,11 +63,7 @@ export class Live {
     });
     document.addEventListener("visibilitychange", () => this.attend());
     new ResizeObserver(() => this.redraw()).observe(this.overlay);
-    navigator.mediaDevices?.addEventListener("devicechange", async () => {
-      const cameras = await offerCameras(this.cameraId);
-      const isBack = this.stage.state === "lost" && cameras.some(({ deviceId }) => deviceId === this.cameraId);
-      if (isBack) setText(byId("state-text"), "It is connected again.");
-    });
+    navigator.mediaDevices?.addEventListener("devicechange", () => offerCameras(this.cameraId));
     addEventListener("pagehide", () => this.source && this.stop()); // the browser may show this very page again, after Back
   }
 
@@ -80,33 +75,16 @@ export class Live {
     keep("camera", deviceId, { shared: false });
   }
 
-  async startCamera() {
-    this.release();
-    const camera = (this.source = new Camera(this.cameraId));
-    this.stage.enter("asking", { title: "Waiting for the camera", text: "Choose “Allow” when your browser asks.", button: "", choices: false });
-    byId("cancel").focus();
-    this.waitTimer = setTimeout(() => {
-      setText(byId("state-text"), "Look for the camera sign in the address bar, and choose “Allow” there.");
-      byId("choices").hidden = false;
-      announce(byId("state-text").textContent);
-    }, LONG_WAIT_MS);
-    try {
-      await camera.open();
-      if (camera === this.source) await this.play(camera);
-      else camera.release(this.video);
-    } catch (error) {
-      if (camera === this.source) this.fail(error);
-    }
-  }
-
-  /** Show a camera that is open, or a clip. */
+  /** Show a camera or a clip. */
   async play(source) {
-    if (source !== this.source) this.release();
+    this.release();
     this.source = source;
     const isCurrent = () => source === this.source;
-    if (source instanceof Clip) this.stage.enter("loading", { title: "Loading the video", text: source.name, button: "", choices: false });
+    const [title, text] = source.waiting;
+    this.stage.enter(source.isCamera ? "asking" : "loading", { title, text, button: "", choices: false });
     try {
       await source.attach(this.video, {
+        isCurrent,
         lost: (error) => isCurrent() && this.fail(error),
         troubled: () => isCurrent() && this.stage.badge(source.trouble),
         ended: () => this.pause(true, "The video has ended"),
@@ -117,7 +95,6 @@ export class Live {
       return;
     }
     if (!isCurrent()) return;
-    clearTimeout(this.waitTimer);
     this.cameraId = source.isCamera ? source.deviceId : this.cameraId;
     this.scene = new Scene(source.isCamera, performance.now());
     this.stage.enter("live");
@@ -149,7 +126,7 @@ export class Live {
   }
 
   stop() {
-    const title = this.source instanceof Clip ? "Video stopped" : "Camera off";
+    const title = this.source.isCamera ? "Camera off" : "Video stopped";
     this.release();
     this.stage.enter("idle", { title, text: "Nothing is being sent." });
     byId("start").focus();
@@ -157,7 +134,6 @@ export class Live {
 
   /** Before another source, and after the last: forget everything about the people. */
   release() {
-    clearTimeout(this.waitTimer);
     for (const observer of this.observers) observer.stop();
     this.stream?.close();
     this.source?.release(this.video);

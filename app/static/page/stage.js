@@ -3,6 +3,7 @@
 import { announce, byId, clock, setText } from "./dom.js";
 
 const NOTE_MS = 4000;
+const LONG_WAIT_MS = 5000;
 const SHORTCUTS = { " ": "pause", f: "fullscreen", r: "record" };
 
 export class Stage {
@@ -19,6 +20,7 @@ export class Stage {
 
   /** Show a state: `live` and `paused` show the picture, all others a card with a message. */
   enter(state, { title = "What expression does each face show?", text = "Live or in photos. Nothing is stored.", button = "Start camera", error = false, choices = true } = {}) {
+    clearTimeout(this.waitTimer);
     const showsPicture = ["live", "paused"].includes(state);
     const hadFocus = [byId("state"), byId("controls")].some((part) => part.contains(document.activeElement));
     const isFirst = !this.state;
@@ -36,7 +38,14 @@ export class Stage {
     setText(byId("start-text"), button);
     byId("choices").hidden = !choices;
     if (!isFirst) announce(`${title}. ${text}`);
-    if (hadFocus || error) (button ? byId("start") : byId("state-title")).focus();
+    if (hadFocus || error) (state === "asking" ? byId("cancel") : button ? byId("start") : byId("state-title")).focus();
+    if (state === "asking") this.waitTimer = setTimeout(() => this.showWayOut(), LONG_WAIT_MS);
+  }
+
+  showWayOut() {
+    setText(byId("state-text"), "Look for the camera sign in the address bar, and choose “Allow” there.");
+    byId("choices").hidden = false;
+    announce(byId("state-text").textContent);
   }
 
   /** A message that stays until the next; empty removes it. */

@@ -11,7 +11,7 @@ import pytest
 from mien.app.service.page import write_page
 from mien.app.settings import load_settings
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.test_local import label_photo, needs_runtime, runs
+from tests.e2e.browser.test_local import label_photo, needs_runtime, runs, wait_for_models
 from tests.support.stores import serving_in_thread
 
 pytestmark = [pytest.mark.timeout(900), needs_runtime]
@@ -38,6 +38,7 @@ def test_the_static_page_labels_camera_and_photos(open_tab: Open, site_folder: P
         assert not tab.page.evaluate("crossOriginIsolated"), "no special headers"
         assert tab.page.is_checked("#local")
         assert tab.page.is_disabled("#local")
+        wait_for_models(tab)
         tab.start_camera()
         assert "1 thread;" in runs(tab)
         assert label_photo(tab).startswith("happiness")
