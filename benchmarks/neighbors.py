@@ -28,8 +28,6 @@ import cv2
 
 from benchmarks.labeling import SAMPLES, run_mien
 from benchmarks.results import benchmark_parser, publish
-from mien.app.service.in_browser import browser_pipeline
-from mien.app.settings import Settings
 from mien.data.contract import Array, decode
 from mien.data.readers.base import open_reader
 from mien.models.manifest import artifact_dir
@@ -82,11 +80,8 @@ def measure_script(command: list[str], folder: Path, *options: str) -> dict[str,
 
 def measure_page(js: Path, folder: Path) -> dict[str, Any]:
     """The page's local mode. Raises: CalledProcessError."""
-    page = browser_pipeline(artifact_dir(None), Settings())
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({"facts": page.facts, "graphs": {name: str(path) for name, path in page.graphs.items()}}, file)
-        file.flush()
-        return measure_script(["node", str(_HERE / "neighbors_page.mjs"), file.name, str(js.resolve())], folder)
+    graph = artifact_dir(None) / "photo.int8.onnx"
+    return measure_script(["node", str(_HERE / "neighbors_page.mjs"), str(graph), str(js.resolve())], folder)
 
 
 def programs(fer: Path | None, js: Path | None) -> dict[str, Callable[[Path], dict[str, Any]]]:

@@ -1,6 +1,6 @@
 """Calibrated probabilities, and properties of a face that decide how far its label can be trusted.
 
-`app/static/page/core/quality.js` implements the same, and a test compares both. The limits of the reasons and the
+`mien.training.photo_graph` computes the same in ONNX, and a test compares both. The limits of the reasons and the
 slopes of the softening are those of the released model `fast`, measured once (docs/trust.md).
 """
 
@@ -26,14 +26,14 @@ USUAL_SOFTNESS_PX: Final = 1.4
 USUAL_YAW: Final = 20.0
 
 # Blur is measured from how much more blur takes away from the edges (Zhuo and Sim 2011).
-_SMOOTHED_PX: Final = 1.0  # This much removes noise.
-_REBLUR_PX: Final = 2.0
+SMOOTHED_PX: Final = 1.0  # This much removes noise.
+REBLUR_PX: Final = 2.0
 MAX_BLUR_PX: Final = 12.0
 # Blur of a crop that was enlarged, in pixels of the crop: a constant, and a share of the size of a source pixel.
-_RESAMPLED_PX: Final = (0.93, 0.212)
+RESAMPLED_PX: Final = (0.93, 0.212)
 # Of an average head, in millimeters: the depth of the nose before eyes and mouth, their mean width, and their distance.
-_NOSE_MM: Final = 24.0
-_WIDTH_MM: Final = 56.5
+NOSE_MM: Final = 24.0
+WIDTH_MM: Final = 56.5
 _HEIGHT_MM: Final = 70.0
 # Side of the reduced crop whose luminance, edges and colors tell a covered face, and the parts that are used.
 COVER_GRID: Final = 28
@@ -81,14 +81,14 @@ def measure(crop: Array, landmarks_px: Array) -> Quality:
     matrix = similarity(landmarks_px)
     side_px = CROP_PX / math.hypot(matrix[0, 0], matrix[1, 0])
     softness = softness_px(gray)
-    resampled = _RESAMPLED_PX[0] + _RESAMPLED_PX[1] * CROP_PX / side_px
+    resampled = RESAMPLED_PX[0] + RESAMPLED_PX[1] * CROP_PX / side_px
     return Quality(
         width_px=FACE_SHARE * side_px,
         softness_px=softness,
         blur_px=math.sqrt(max(0.0, softness**2 - resampled**2)),
         yaw_degrees=head_pose(landmarks_px)[0] or 0.0,
         brightness=cv2.mean(gray)[0] / 255,
-        covered=float(cover_features(crop) @ _COVER_WEIGHTS) + _COVER_BIAS,
+        covered=float(cover_features(crop) @ COVER_WEIGHTS) + COVER_BIAS,
     )
 
 
@@ -158,12 +158,12 @@ def softness_px(gray: Array) -> float:
     The energy of the gradients at an edge falls with the inverse of the blur; more blur of known size shows how much.
     """
     half = cv2.resize(gray, (CROP_PX // 2, CROP_PX // 2), interpolation=cv2.INTER_AREA)
-    smoothed = cv2.GaussianBlur(half, (5, 5), _SMOOTHED_PX / 2)
-    blurred = cv2.GaussianBlur(half, (11, 11), math.hypot(_SMOOTHED_PX, _REBLUR_PX) / 2)
+    smoothed = cv2.GaussianBlur(half, (5, 5), SMOOTHED_PX / 2)
+    blurred = cv2.GaussianBlur(half, (11, 11), math.hypot(SMOOTHED_PX, REBLUR_PX) / 2)
     ratio = (_gradient_energy(smoothed) + 1e-9) / (_gradient_energy(blurred) + 1e-9)
     if ratio**2 - 1 < 1e-3:
         return MAX_BLUR_PX
-    return min(MAX_BLUR_PX, math.sqrt(max(0.0, _REBLUR_PX**2 / (ratio**2 - 1) - _SMOOTHED_PX**2)))
+    return min(MAX_BLUR_PX, math.sqrt(max(0.0, REBLUR_PX**2 / (ratio**2 - 1) - SMOOTHED_PX**2)))
 
 
 def sharpness(crop: Array) -> float:
@@ -212,34 +212,12 @@ def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
     upright = (across / width).conjugate()  # a factor that removes the roll
     off = (nose - (left + right + left_mouth + right_mouth) / 4) * upright
     height = ((left_mouth + right_mouth - left - right) / 2 * upright).imag
-    yaw = math.atan2(off.real * _WIDTH_MM, width * _NOSE_MM)
-    pitch = math.atan2(-off.imag * _HEIGHT_MM - height, height * _NOSE_MM) if height > 0 else None
+    yaw = math.atan2(off.real * WIDTH_MM, width * NOSE_MM)
+    pitch = math.atan2(-off.imag * _HEIGHT_MM - height, height * NOSE_MM) if height > 0 else None
     return round(math.degrees(yaw), 1), None if pitch is None else round(math.degrees(pitch), 1)
-
-
-def constants() -> dict[str, Any]:
-    """Constants for `app/static/page/core/quality.js`."""
-    return {
-        "ambiguous_below": AMBIGUOUS_BELOW,
-        "face_share": FACE_SHARE,
-        "usual_softness_px": USUAL_SOFTNESS_PX,
-        "usual_yaw": USUAL_YAW,
-        "smoothed_px": _SMOOTHED_PX,
-        "reblur_px": _REBLUR_PX,
-        "max_blur_px": MAX_BLUR_PX,
-        "resampled_px": _RESAMPLED_PX,
-        "nose_mm": _NOSE_MM,
-        "width_mm": _WIDTH_MM,
-        "cover_grid": COVER_GRID,
-        "luma": LUMA,
-        "cover": _FITTED,
-        "limits": LIMITS,
-        "softening": SLOPES,
-        "votes_softening": VOTES_SOFTENING,
-    }
 
 
 # Weights and bias, fitted by benchmarks/covered.py at commit b93c4b18
 _FITTED: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("cover.json").read_text(encoding="utf-8"))
-_COVER_WEIGHTS: Final = np.array(_FITTED["weights"], np.float32)
-_COVER_BIAS: Final = float(_FITTED["bias"])
+COVER_WEIGHTS: Final = np.array(_FITTED["weights"], np.float32)
+COVER_BIAS: Final = float(_FITTED["bias"])

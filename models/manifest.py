@@ -84,6 +84,9 @@ class Manifest(StrictModel):
     output: GraphOutput
     explain: Relevance | None = Field(None, description="attention rollout over the patch grid, if the graph has it")
     graphs: dict[Precision, GraphFile]
+    photo_graphs: dict[Precision, GraphFile] = Field(
+        {}, description="from an upright photo to its labeled faces, with the built-in detector (docs/onnx.md)"
+    )
     color: Literal["luminance", "RGB"] = Field(description="colors used by the network")
     parameters: int = Field(description="number of trained parameters")
     temperature: float = Field(gt=0, description="logits are divided by this before softmax; fitted on validation")
@@ -97,7 +100,7 @@ class Manifest(StrictModel):
     agreement: Agreement | None = Field(None, description="what people would say, if the split has votes")
     commit: str = Field(description="commit of this project that trained it")
     license: str = Field(description="terms of the weights, and of the data they were trained on")
-    files: dict[str, Sha256] = Field(description="every file of the folder except manifest.json")
+    files: dict[str, Sha256] = Field(description="every other file of the folder except manifest.json")
 
     @model_validator(mode="after")
     def _one_per_label(self) -> Self:
@@ -110,6 +113,11 @@ class Manifest(StrictModel):
     def offsets(self, prior: Prior) -> tuple[float, ...]:
         """Numbers added to the scaled logits, by label."""
         return self.prior_correction if prior == "balanced" else (0.0,) * len(self.labels)
+
+    def hashes(self) -> dict[str, Sha256]:
+        """Hash of every file of the folder except manifest.json, by name."""
+        graphs = (*self.graphs.values(), *self.photo_graphs.values())
+        return self.files | {graph.file: graph.sha256 for graph in graphs}
 
     def probabilities(self, logits: Array, prior: Prior) -> Array:
         """Calibrated probabilities (N, K) float32 of a graph's logits; balanced corrects for rare classes."""
@@ -236,7 +244,7 @@ def scores_of(folder: Path, precision: str = "fp32") -> list[dict[str, Any]]:
 def load_artifact(folder: Path) -> Manifest:
     """Read the manifest and verify all files. Raises: ArtifactError, naming the file that differs."""
     manifest = read_manifest(folder)
-    verify_files(folder, dict(manifest.files) | {graph.file: graph.sha256 for graph in manifest.graphs.values()})
+    verify_files(folder, manifest.hashes())
     return manifest
 
 

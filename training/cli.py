@@ -275,10 +275,14 @@ def export(
     ] = None,
     refit: Annotated[bool, typer.Option("--refit", help="Fit and evaluate the artifact FOLDER again.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Write license and card of the artifact FOLDER again.")] = False,
+    photos: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the photo graphs of the artifact FOLDER again; compare on photos."),
+    ] = None,
 ) -> None:
     """Release runs as an artifact."""
-    if refit + card + bool(tag) != 1 or (not tag and len(folders) > 1):
-        raise typer.BadParameter("use --tag to release, or --refit or --card with one artifact")
+    if refit + card + bool(photos) + bool(tag) != 1 or (not tag and len(folders) > 1):
+        raise typer.BadParameter("use --tag to release, or --refit, --card or --photos with one artifact")
     if ((arch or one_view or head or calibrated_by) and not tag) or ((also or tau is not None) and not (tag or refit)):
         raise typer.BadParameter(
             "--arch, --head, --one-view and --calibrated-by need --tag; --also and --tau need --tag or --refit"
@@ -301,7 +305,7 @@ def export(
             calibrated_by=calibrated_by,
         )
     else:
-        command.refit(folder, also=tuple(also), tau=tau, card_only=card)
+        command.refit(folder, also=tuple(also), tau=tau, card_only=card, photos=photos)
     logger = logging.getLogger("mien.training")
     logger.info("wrote %s", folder)
     if pointer:

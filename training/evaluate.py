@@ -43,6 +43,7 @@ def open_graph(graph: Path, *, threads: int = 0, spinning: bool = True) -> onnxr
     """Open an ONNX graph on the CPU. `threads` 0 uses all cores; serving sets `spinning` to False."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # errors: it warns about inputs with defaults
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 

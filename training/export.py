@@ -5,13 +5,16 @@
     mien export runs/NAME_all --tag all --calibrated-by models/artifacts/NAME
     mien export models/artifacts/NAME --refit
     mien export models/artifacts/NAME --card
+    mien export models/artifacts/NAME --photos samples/photos
 
 `write_graphs` writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs and model.safetensors, if ONNX and torch
 agree on real faces. Several runs or artifacts become one graph, which averages their calibrated probabilities over a
 face and, without --one-view, its mirror image. `fit` fits temperature, prior correction, confidence threshold and
 agreement on the validation split that selected the weights, measures what is served, and writes manifest.json,
-report.json and card.md. A run of all faces has no validation faces: --calibrated-by takes what is fitted and measured
-from an artifact of the same recipe. --refit is the second stage alone, --card only writes license and card again.
+report.json and card.md, and photo.onnx, the graph from a photo to its labeled faces. A run of all faces has no
+validation faces: --calibrated-by takes what is fitted and measured from an artifact of the same recipe. --refit is the
+second stage alone, --card only writes license and card again, and --photos only the photo graphs, which are compared on
+photos of a folder.
 """
 
 import json
@@ -66,6 +69,7 @@ from mien.training.graphs import (
     torch_logits,
     write_graph,
 )
+from mien.training.photo_files import FILES, canvases, photos_in, write_photo_graphs
 from mien.training.run import parameters, read_facts, read_run
 from mien.training.weights import WEIGHTS_NAME, add_learned, load_trained, recorded, save_weights
 from mien.training.wording import interval, markdown_table, most_confused, percent, scores_table
@@ -311,15 +315,25 @@ def license_of(learned_from: Iterable[str], weight_terms: Mapping[str, str]) -> 
     return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
 
 
-def refit(folder: Path, *, also: tuple[str, ...] = (), tau: float | None = None, card_only: bool = False) -> None:
-    """Fit and measure the graphs of an artifact again, or only write its license and card again.
+def refit(
+    folder: Path,
+    *,
+    also: tuple[str, ...] = (),
+    tau: float | None = None,
+    card_only: bool = False,
+    photos: Path | None = None,
+) -> None:
+    """Fit and measure the graphs of an artifact again, or only write its license and card, or its photo graphs, again.
 
-    Raises: ArtifactError; ExportError; DatasetError.
+    Raises: ArtifactError; ExportError; DatasetError; DecodeError.
     """
     manifest, report = read_manifest(folder), read_report(folder)
     # except what is written here: a kill before the manifest is repaired by the same command
-    files = {name: sha256 for name, sha256 in manifest.files.items() if name not in (CARD_NAME, REPORT_NAME)}
-    verify_files(folder, files | {graph.file: graph.sha256 for graph in manifest.graphs.values()})
+    rewritten = {CARD_NAME, REPORT_NAME, *FILES.values()}
+    verify_files(folder, {name: sha256 for name, sha256 in manifest.hashes().items() if name not in rewritten})
+    if photos:
+        finish(folder, write_photo_graphs(folder, manifest, photos_in(photos)), report)
+        return
     # with the terms that the readers state today
     licensed = manifest.model_copy(update={"license": license_of(report["learned_from"], report["weight_terms"])})
     if card_only:
@@ -377,7 +391,7 @@ def fit(
         for faces in also if precision == "fp32" else ():
             found += scores_of_model(model, faces, model.logits(faces.crops))
         measured["scores"][precision] = found
-    finish(folder, fitted, measured)
+    finish(folder, write_photo_graphs(folder, fitted, canvases(valid.crops)), measured)
 
 
 def finish(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from mien.training.config import DataSource
 from mien.training.data import read_split
 from mien.training.evaluate import open_released, scores_of_model
 from mien.training.export import finish
+from mien.training.photo_files import FILES, canvases, write_photo_graphs
 from mien.training.wording import percent, plain_interval, print_table, scores_table
 
 GRAPH_NAME: Final = "model.int8.onnx"
@@ -142,6 +143,8 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
         if out:
             if out.resolve() != artifact.resolve():
                 shutil.copytree(artifact, out)
-            shutil.copyfile(folder / GRAPH_NAME, out / GRAPH_NAME)
+            manifest = write_photo_graphs(folder, manifest, canvases(faces.crops))
+            for graph in (GRAPH_NAME, *FILES.values()):
+                shutil.copyfile(folder / graph, out / graph)
             finish(out, manifest, report | {"scores": report["scores"] | {"int8": scores[1]}})
             print(f"wrote {out}")

@@ -2,7 +2,7 @@
 
 The scripts of the page are modules in `app/static/page/`; browsers get them as one file, `page.js`. The page contains
 the labels, thresholds and rules of the program (app/service/in_browser.py). If ONNX Runtime Web has been fetched into
-`RUNTIME`, `/page/models/` has the graphs to label in the browser without sending a picture.
+`RUNTIME`, `/page/models/` has the photo graph, to label in the browser without sending a picture.
 """
 
 import base64
@@ -25,7 +25,7 @@ from mien.app.errors import StartupError
 from mien.app.service.api import CARD_NAME, Service, TheService
 from mien.app.service.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.settings import Settings
-from mien.models.manifest import artifact_dir
+from mien.models.manifest import ArtifactError, artifact_dir
 
 router = APIRouter(include_in_schema=False)
 FILES: Final = Path(__file__).parents[1] / "static" / "page"
@@ -151,12 +151,12 @@ async def facts(service: TheService) -> Response:
 
 @router.get("/page/models/{name}")
 async def graph(name: str, service: TheService, request: Request) -> Response:
-    """A verified graph; 304 if the browser has it."""
+    """The verified photo graph; 304 if the browser has it."""
     pipeline = await _pipeline(service)
-    path = pipeline.graphs.get(name) if has_runtime() else None
-    if path is None:
+    path = pipeline.graph
+    if path is None or path.name != name or not has_runtime():
         raise HTTPException(HTTPStatus.NOT_FOUND)
-    headers = {"Cache-Control": _cache_control(request, pipeline.facts["versions"][name])}
+    headers = {"Cache-Control": _cache_control(request, pipeline.facts["graph"]["version"])}
     response = FileResponse(path, stat_result=path.stat(), media_type="application/octet-stream", headers=headers)
     is_same = StaticFiles().is_not_modified(response.headers, request.headers)
     return NotModifiedResponse(response.headers) if is_same else response
@@ -167,7 +167,8 @@ def _cache_control(request: Request, version: str) -> str:
 
 
 async def _facts(service: Service) -> dict[str, Any]:
-    return (await _pipeline(service)).facts | {"service": True, "local": has_runtime()}
+    facts = (await _pipeline(service)).facts
+    return facts | {"service": True, "local": has_runtime() and facts["graph"] is not None}
 
 
 async def _pipeline(service: Service) -> BrowserPipeline:
@@ -185,7 +186,7 @@ def write_page(folder: Path, settings: Settings) -> None:
     URLs are relative, so that the page also works below a sub-path. A static web server does not send our headers: the
     content security policy is in the page.
 
-    Raises: StartupError, without the runtime or over own files; ArtifactError.
+    Raises: StartupError, without the runtime or over own files; ArtifactError, also for a model without a photo graph.
     """
     if not has_runtime():
         raise StartupError(
@@ -198,11 +199,12 @@ def write_page(folder: Path, settings: Settings) -> None:
                 raise StartupError(f"{folder / name} would be replaced. Choose a new folder or that of an earlier page")
     model = artifact_dir(settings.model)
     pipeline = browser_pipeline(model, settings)
+    if pipeline.graph is None:
+        raise ArtifactError(f"artifact {model.name}: no photo graph; write it with `mien export {model} --photos DIR`")
     shutil.copytree(FILES, folder / "page", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.html"))
     (folder / "page" / "page.js").write_text(bundle(), encoding="utf-8")
     (folder / "page" / "models").mkdir(exist_ok=True)
-    for name, path in pipeline.graphs.items():
-        shutil.copyfile(path, folder / "page" / "models" / name)
+    shutil.copyfile(pipeline.graph, folder / "page" / "models" / pipeline.graph.name)
     shutil.copyfile(model / CARD_NAME, folder / "page" / "card.txt")
     charset = '<meta charset="utf-8">'
     meta = f'{charset}\n<meta http-equiv="Content-Security-Policy" content="{policy()}">'

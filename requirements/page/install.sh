@@ -10,8 +10,7 @@ trap 'rm -rf "$work"' EXIT
 cp "$pins/package.json" "$pins/package-lock.json" "$work"
 npm ci --prefix "$work" --ignore-scripts --no-audit --no-fund --loglevel=error
 mkdir -p "$folder"
-# for WebGPU, then for WebAssembly; the last one tells that all are there
-for name in ort-wasm-simd-threaded.asyncify.mjs ort-wasm-simd-threaded.asyncify.wasm ort.webgpu.min.mjs \
-  ort-wasm-simd-threaded.mjs ort-wasm-simd-threaded.wasm ort.wasm.min.mjs; do
+# the last one tells that all are there
+for name in ort-wasm-simd-threaded.mjs ort-wasm-simd-threaded.wasm ort.wasm.min.mjs; do
   cp "$work/node_modules/onnxruntime-web/dist/$name" "$folder"
 done

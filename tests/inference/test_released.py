@@ -1,18 +1,12 @@
-"""The released models: probabilities of sample photos, the program of docs/onnx.md, and graphs against weights."""
-
-import json
-import re
-from typing import Any
+"""The released models: probabilities of sample photos, and graphs against weights."""
 
 import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.detector import Detection
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Box, Photo
 from mien.app.settings import load_settings
-from mien.data.contract import LABELS, Array, decode
+from mien.data.contract import LABELS, decode
 from mien.data.quality import softmax
 from mien.models.manifest import artifact_dir, load_artifact, read_report, scores_of
 from mien.training.config import DataSource
@@ -58,39 +52,6 @@ def test_every_graph_of_the_fast_model_computes_what_its_weights_do() -> None:
         found = softmax(run_graph(open_graph(graph), crops))
         assert np.abs(found - expected).max() < difference, precision
         assert np.mean(found.argmax(axis=1) == expected.argmax(axis=1)) >= 0.95, precision
-
-
-def degraded(crop: Array, landmarks: Array) -> list[tuple[Array, Array]]:
-    """A blurred, a turned, a small and a covered copy of a face, with their landmarks in a photo."""
-    turned, small, covered = landmarks.copy(), cv2.resize(crop, (11, 11), interpolation=cv2.INTER_AREA), crop.copy()
-    turned[2, 0] += 0.4 * (landmarks[1, 0] - landmarks[0, 0])
-    covered[70:105, 20:92] = (200, 220, 230)
-    return [
-        (cv2.GaussianBlur(crop, (0, 0), 5), landmarks), (crop, turned),
-        (cv2.resize(small, (112, 112)), landmarks * 11 / 112), (covered, landmarks),
-    ]  # fmt: skip
-
-
-def test_the_program_of_the_page_about_onnx_computes_the_served_probabilities() -> None:
-    (code,) = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs" / "onnx.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
-    )
-    program: dict[str, Any] = {}
-    exec(compile(code, "docs/onnx.md", "exec"), program)  # noqa: S102 (of this repository)
-    labeler = Labeler.open(load_settings(model="fast", device="cpu", precision="fp32", detector="builtin"))
-    original = labeler.prepare(sample_photo().read_bytes())
-    face = original.crops[0], original.detections[0].landmarks_px
-    faces = [face, *degraded(*face)]
-    cover = json.loads((ROOT / "data" / "cover.json").read_text(encoding="utf-8"))
-    softened = 0
-    for crop, landmarks in faces:
-        detection = Detection(Box(0, 0, 90, 90), landmarks.astype(np.float32), 0.9)
-        (photo,) = labeler.classify([Photo(200, 200, (detection,), crop[None])])
-        computed = program["probabilities"](artifact_dir("fast"), crop, detection.landmarks_px.astype(float), cover)
-        assert computed == pytest.approx(photo.faces[0].probabilities, abs=1e-4)
-        (natural,) = labeler.classifier.classify(crop[None])
-        softened += abs(natural.max() - photo.faces[0].confidence) > 0.01
-    assert softened >= 2, "some of the faces are softened"
 
 
 @pytest.mark.soak

@@ -3,20 +3,16 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import { test } from "node:test";
-import { align, similarity } from "../../app/static/page/local/align.js";
-import { decode } from "../../app/static/page/local/detector.js";
-import { Follower } from "../../app/static/page/local/follower.js";
-import { Pipeline } from "../../app/static/page/local/pipeline.js";
-import { measure, soften } from "../../app/static/page/local/quality.js";
 import { Cuts } from "../../app/static/page/cuts.js";
 import { descriptorOf } from "../../app/static/page/descriptor.js";
 import { drawFaces, placed } from "../../app/static/page/draw.js";
 import { Announcer, DARK, colorOf, percent, plotColor, useFacts } from "../../app/static/page/labels.js";
+import { similarity } from "../../app/static/page/looks.js";
 import { placeTags, shared } from "../../app/static/page/tags.js";
 import { History, plot } from "../../app/static/page/timeline.js";
 import { Tracker } from "../../app/static/page/tracker.js";
 
-const { facts, labeled, softened, tracked, aligned, cuts, decoded } = JSON.parse(fs.readFileSync(process.env.VECTORS));
+const { facts, tracked, aligned, cuts } = JSON.parse(fs.readFileSync(process.env.VECTORS));
 useFacts(facts);
 const picture = ({ width, height, data }) => ({ width, height, data: Uint8ClampedArray.from(data) });
 
@@ -25,23 +21,6 @@ function near(actual, expected, most, where = "") {
   if (typeof expected === "number") assert.ok(Math.abs(actual - expected) <= most, `${where}: ${actual}, expected ${expected}`);
   else for (const [key, value] of Object.entries(expected)) near(actual[key], value, most, `${where} ${key}`);
 }
-
-test("faces have the probabilities, labels and reasons of the service", async () => {
-  for (const { crop, logits, expected } of labeled) {
-    const pipeline = new Pipeline(facts, async () => ({ [facts.classifier.output]: Float32Array.from(logits) }));
-    const face = { box: [0, 0, crop.width, crop.height], points: facts.crop.template_px, score: 1 };
-    const { faces: [found] } = await pipeline.label(picture(crop), async () => [face]);
-    for (const name of ["label", "uncertain", "reasons", "landmarks", "box"]) assert.deepEqual(found[name], expected[name], name);
-    near(found.probabilities, expected.probabilities, 1e-5);
-    near(found.confidence, expected.confidence, 1e-5);
-    near(found.agreement, expected.agreement, 1e-5);
-  }
-});
-
-test("blurred, turned and covered faces are softened as in Python", () => {
-  const quality = measure(picture(softened.crop), softened.points, facts);
-  near(soften(softened.row, quality, facts.quality), softened.expected, 1e-5);
-});
 
 test("people keep their numbers, and their labels are smoothed, as in Python", () => {
   const tracker = Object.assign(new Tracker(), { threshold: tracked.threshold, newPersonS: 0, holdS: 0 });
@@ -123,24 +102,11 @@ test("only a sure or lasting detection becomes a person, and who comes later wai
   }
 });
 
-test("crops and descriptors are those of Python", () => {
-  const photo = picture(aligned.photo);
-  for (const { points, matrix, crop, descriptor } of aligned.cases) {
-    near(similarity(points, facts.crop), matrix, 1e-6);
-    const found = align(photo, points, facts.crop);
-    const rgb = found.data.filter((_, at) => at % 4 < 3);
-    const off = crop.map((value, at) => Math.abs(value - rgb[at]));
-    assert.ok(off.reduce((sum, value) => sum + value, 0) / off.length < 0.03, "OpenCV rounds some positions to another 32nd of a pixel");
-    near([...descriptorOf(found)], descriptor, 1e-3);
+test("transforms and descriptors of faces are those of Python", () => {
+  for (const { points, matrix: [[a, , x], [b, , y]], crop, descriptor } of aligned) {
+    near(similarity(points.map(([px, py]) => ({ x: px, y: py })), facts.crop.template_px), [a, b, -b, a, x, y], 1e-4);
+    near([...descriptorOf(picture(crop))], descriptor, 1e-3);
   }
-  for (const points of aligned.degenerate) assert.equal(similarity(points, facts.crop), null);
-});
-
-test("the outputs of the detector become the same faces", () => {
-  const grids = Object.fromEntries(Object.entries(decoded.grids).map(([name, values]) => [name, Float32Array.from(values)]));
-  const faces = decode(grids, decoded.across, { ...facts.detector, threshold: decoded.threshold });
-  near(faces.map(({ box, points, score }) => [...box, ...points.flat(), score]), decoded.rows, 1e-3);
-  assert.equal(faces.length, decoded.rows.length);
 });
 
 test("tags stay in the picture, off mouths and other tags", () => {
@@ -176,7 +142,8 @@ function drawn(faces, how) {
 }
 
 test("a tag is filled with the color of its label, and that of an uncertain one is hollow", () => {
-  const face = { ...labeled[0].expected, track: 2, label: "neutral", confidence: 0.6, uncertain: false };
+  const landmarks = { left_mouth: { x: 130, y: 160 }, right_mouth: { x: 150, y: 160 } };
+  const face = { box: { x: 100, y: 100, width: 80, height: 80 }, landmarks, track: 2, label: "neutral", confidence: 0.6, uncertain: false };
   const area = { x: 0, y: 0, width: 640, height: 480 };
   const callsOf = (one) => drawn(placed([{ face: one, box: one.box }], area, area), { area }).calls;
   assert.deepEqual(callsOf(face), [`fill ${colorOf("neutral")}`, "2", "neutral 60%"]);
@@ -248,41 +215,4 @@ test("a label is announced once it is stable, and the next one after some second
     .map(([at, label]) => announcer.textOf(person(label), at));
   assert.deepEqual(said, ["", "", "", "Person 1: anger 90%", "", "", "", "Person 1: fear 90%"]);
   assert.equal(announcer.textOf([], 20_000) + announcer.textOf([], 22_000), "No face in view");
-});
-
-test("in a stream, a face is classified again after a while or if it looks different", async () => {
-  const [one, other] = aligned.cases.slice(0, 2).map(({ crop }) =>
-    ({ width: 112, data: crop.flatMap((value, at) => (at % 3 === 2 ? [value, 255] : [value])) }));
-  let calls = 0;
-  const follower = new Follower({ assess: async () => [++calls] });
-  const rows = [];
-  for (const crop of [one, one, one, one, one, other, other]) rows.push(...(await follower.assess([crop], [{}])));
-  await new Promise((done) => setTimeout(done, 150));
-  rows.push(...(await follower.assess([other], [{}])));
-  assert.deepEqual(rows, [1, 1, 1, 1, 1, 2, 2, 3]);
-});
-
-test("in a stream, few faces are classified at once: those that have changed or waited most", async () => {
-  const drawn = (name, seed, level = 0) => {
-    const value = (cell) => 40 + ((cell * 7919 + seed * 104729) % 160) + (cell >= 40 ? level : 0);
-    const cellOf = (pixel) => 8 * Math.floor(pixel / 112 / 14) + Math.floor((pixel % 112) / 14);
-    return { name, width: 112, data: Array.from({ length: 4 * 112 * 112 }, (_, at) => value(cellOf(at >> 2))) };
-  };
-  const [one, two, three, smiling] = [drawn("one", 1), drawn("two", 2), drawn("three", 3), drawn("smiling", 3, 50)];
-  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-  const classified = [];
-  const follower = new Follower({ assess: async (crops) => {
-    await pause(50 * crops.length);
-    classified.push(crops.map(({ name }) => name).join());
-    return crops.map(({ name }) => name);
-  } });
-  const assess = (...crops) => follower.assess(crops, crops.map(() => ({})));
-  await assess(one, two, three);
-  assert.deepEqual(await assess(two, three, one), ["two", "three", "one"], "in another order");
-  await pause(350);
-  for (let frame = 0; frame < 3; frame++) {
-    await assess(one, two, smiling);
-    await pause(110);
-  }
-  assert.deepEqual(classified, ["one,two,three", "smiling", "one", "two"]);
 });

@@ -1,6 +1,6 @@
-"""Computations of the page: probabilities, reasons, people, crops and detections are those of Python.
+"""Computations of the page: people, cuts and looks of faces are those of Python.
 
-Python writes vectors, and node runs `core.test.mjs`, which computes the same with the modules of `core/`.
+Python writes vectors, and node runs `core.test.mjs`, which computes the same with the page's modules.
 """
 
 import json
@@ -12,35 +12,20 @@ from typing import Any
 
 import cv2
 import numpy as np
-import onnxruntime
 import pytest
-from fastapi.testclient import TestClient
 from PIL import Image
 
-from mien.app.inference.detector import decode_grids
 from mien.app.inference.records import Face
 from mien.app.inference.tracker import Tracker, descriptor
-from mien.app.service.app import create_app
+from mien.app.service.in_browser import browser_pipeline
 from mien.app.settings import Settings
 from mien.app.video.reader import Cuts
-from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, DegenerateLandmarks, align, similarity
-from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW, measure, soften
-from mien.models.detector.manifest import OUTPUTS, STRIDES
-from tests.support import (
-    ROOT,
-    drawn_agreement,
-    encoded,
-    face_of,
-    output_of,
-    random_crops,
-    tiny_artifact,
-)
+from mien.data.contract import CROP_PX, LABELS, Array, align, similarity
+from tests.support import ROOT, face_of, output_of, tiny_artifact
 
-PRIOR = (0.6, 0.3, -0.2, -0.5, 0.1, 0.2, -0.5)
 PHOTO = np.asarray(Image.open(ROOT / "samples/photos/astronaut.jpg").convert("RGB"))
 EYES, TIP, MOUTH = ((196, 117), (247, 116)), (222, 148), ((205, 165), (245, 164))
 LANDMARKS = np.array([*EYES, TIP, *MOUTH], np.float32)
-THRESHOLD = 0.35
 CUT = 37  # frame
 
 
@@ -49,54 +34,11 @@ def test_node_computes_what_python_does(tmp_path: Path) -> None:
     if node is None:
         pytest.skip("node is not installed: the page's modules are not compared")
     vectors = tmp_path / "vectors.json"
-    facts, labeled = labels(tmp_path / "tiny.test")
-    compared = {"facts": facts, "labeled": labeled, "softened": softened(), "tracked": tracked(), "aligned": aligned()}
-    vectors.write_text(json.dumps(compared | {"cuts": cuts(), "decoded": decoded()}), encoding="utf-8")
+    facts = browser_pipeline(tiny_artifact(tmp_path / "tiny.test"), Settings()).facts
+    compared = {"facts": facts, "tracked": tracked(), "aligned": aligned(), "cuts": cuts()}
+    vectors.write_text(json.dumps(compared), encoding="utf-8")
     script = Path(__file__).with_name("core.test.mjs")
     output_of(node, "--test", script, env={"VECTORS": str(vectors)}, timeout=120)
-
-
-def labels(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Facts of a service, and its responses to aligned faces with the logits of each."""
-    changes = {"prior_correction": PRIOR, "confidence_threshold": THRESHOLD}
-    tiny_artifact(folder, agreement=drawn_agreement(), **changes)
-    session = onnxruntime.InferenceSession(folder / "model.fp32.onnx", providers=["CPUExecutionProvider"])
-    face = align(PHOTO, LANDMARKS)
-    covered = face.copy()
-    covered[70:100, 30:84] = (120, 80, 60)
-    crops = [face, cv2.GaussianBlur(face, (0, 0), 4), face // 24, covered, np.flip(face, 0), *random_crops(6)]
-    settings = Settings(model=folder, detector="builtin", precision="fp32")
-    with TestClient(create_app(settings), base_url="http://localhost") as client:
-        facts: dict[str, Any] = client.get("/page/facts.json").json()
-        labeled = []
-        for crop in map(np.ascontiguousarray, crops):
-            headers = {"content-type": "image/png"}
-            response = client.post("/v1/expressions?whole=true", content=encoded(crop), headers=headers)
-            (expected,) = response.json()["images"][0]["faces"]
-            (logits,) = session.run(["logits"], {session.get_inputs()[0].name: crop[None]})[0]
-            labeled.append({"crop": rgba(crop), "logits": logits.tolist(), "expected": expected})
-    found = [one["expected"] for one in labeled]
-    assert {face["uncertain"] for face in found} == {True, False}
-    assert {"blurred", "dark", "covered", "ambiguous"} <= {reason for face in found for reason in face["reasons"]}
-    return facts, labeled
-
-
-def softened() -> dict[str, Any]:
-    """A blurred, turned and covered face, whose probabilities each of four slopes softens."""
-    landmarks = LANDMARKS + np.array([(0, 0), (0, 0), (14, 0), (0, 0), (0, 0)], np.float32)
-    photo = cv2.GaussianBlur(PHOTO, (0, 0), 4)
-    cv2.rectangle(photo, (180, 132), (268, 160), (120, 80, 60), -1)
-    crop = align(photo, landmarks)
-    quality = measure(crop, landmarks)
-    assert quality.softness_px > USUAL_SOFTNESS_PX
-    assert quality.blur_px > 0
-    assert abs(quality.yaw_degrees) > USUAL_YAW
-    assert quality.covered > 0
-    row = np.array([0.05, 0.1, 0.02, 0.6, 0.03, 0.15, 0.05])
-    expected = soften(row, quality)
-    assert expected.max() < 0.5
-    case = {"crop": rgba(crop), "points": landmarks.tolist(), "row": row.tolist()}
-    return case | {"expected": expected.tolist()}
 
 
 def tracked() -> dict[str, Any]:
@@ -162,8 +104,8 @@ def streamed(face: Face) -> dict[str, Any]:
     return shown | {"reasons": face.reasons, "descriptor": values.tolist()}
 
 
-def aligned() -> dict[str, Any]:
-    """Crops of a photo from rotated, small, large and cut-off faces, their descriptors, and points without a crop."""
+def aligned() -> list[dict[str, Any]]:
+    """Transforms, crops and descriptors of rotated, small, large and cut-off faces of a photo."""
     center = LANDMARKS.mean(0)
     cases = []
     for degrees, size, shift in ((0, 1, 0), (35, 1, 0), (-120, 1.6, 0), (10, 4.1, 0), (0, 0.3, 0), (5, 1, -190)):
@@ -173,28 +115,8 @@ def aligned() -> dict[str, Any]:
         values = descriptor(crop)
         assert values is not None
         case = {"points": points.tolist(), "matrix": similarity(points).tolist()}
-        cases.append(case | {"crop": crop.ravel().tolist(), "descriptor": values.tolist()})
-    degenerate = [np.full((5, 2), 7.0), np.array(TEMPLATE_PX) * 0.001]
-    for points in degenerate:
-        with pytest.raises(DegenerateLandmarks):
-            similarity(points)
-    return {"photo": rgba(PHOTO), "cases": cases, "degenerate": [points.tolist() for points in degenerate]}
-
-
-def decoded() -> dict[str, Any]:
-    """Outputs of a detector in which neighboring cells find the same faces."""
-    random = np.random.default_rng(5)
-    across, down = 160, 96
-    grids = {}
-    for stride in STRIDES:
-        cells = (across // stride) * (down // stride)
-        for kind, values in (("cls", 1), ("obj", 1), ("bbox", 4), ("kps", 10)):
-            grids[f"{kind}_{stride}"] = random.normal(0.4, 0.5, (1, cells, values)).astype(np.float32)
-        grids[f"bbox_{stride}"][..., 2:] += 0.5
-    rows = decode_grids([grids[name][0] for name in OUTPUTS], width=across, threshold=0.7)
-    assert 10 < len(rows) < 100
-    flat = {name: values.ravel().tolist() for name, values in grids.items()}
-    return {"across": across, "threshold": 0.7, "grids": flat, "rows": rows.tolist()}
+        cases.append(case | {"crop": rgba(crop), "descriptor": values.tolist()})
+    return cases
 
 
 def rgba(image: Array) -> dict[str, Any]:

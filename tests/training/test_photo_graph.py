@@ -1,12 +1,12 @@
-"""The graph from a photo to its faces, against the Python path of serving."""
+"""The released graph from a photo to its faces, against the Python path of serving."""
 
+import shutil
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from PIL import Image, ImageOps
@@ -16,27 +16,26 @@ from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Box, Face
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array
+from mien.data.quality import REASONS
 from mien.models.detector.manifest import default_detector_dir, load_detector
 from mien.models.manifest import artifact_dir, load_artifact
-from mien.training.photo_graph import photo_graph
+from mien.training.cli import main
+from mien.training.evaluate import open_graph
+from mien.training.graphs import ExportError
+from mien.training.photo_files import canvases, compare
 from tests.support import ROOT, folder_from_environment
+from tests.training.conftest import Eight
 
-NAMES = ("boxes", "landmarks", "detection_scores", "probabilities", "agreement", "quality", "uncertain")
+NAMES = ("boxes", "landmarks", "detection_scores", "probabilities", "agreement", "quality", "uncertain", "reasons")
+SETTINGS = InferenceSettings(
+    detector="builtin", precision="fp32", device="cpu", detect_rotated=False, detection_tiles="never", threads=1
+)
 Run = Callable[..., dict[str, Any]]
+GRAPH = artifact_dir(None) / "photo.onnx"
+ASTRONAUT = ROOT / "samples/photos/astronaut.jpg"
 
 
-@cache
-def released() -> onnx.ModelProto:
-    folder, detector = artifact_dir("fast"), default_detector_dir()
-    manifest, found_by = load_artifact(folder), load_detector(detector)
-    networks = onnx.load(folder / manifest.graph("fp32").file), onnx.load(detector / found_by.graph.file)
-    return photo_graph(manifest, *networks, score_threshold=found_by.score_threshold)
-
-
-@pytest.fixture(scope="module")
-def run() -> Run:
-    session = onnxruntime.InferenceSession(released().SerializeToString(), providers=["CPUExecutionProvider"])
-
+def runner(session: onnxruntime.InferenceSession) -> Run:
     def run(photo: Array, **options: Any) -> dict[str, Any]:
         return dict(zip(NAMES, session.run(NAMES, {"photo": photo} | options), strict=True))
 
@@ -44,12 +43,13 @@ def run() -> Run:
 
 
 @pytest.fixture(scope="module")
+def run() -> Run:
+    return runner(open_graph(GRAPH))
+
+
+@pytest.fixture(scope="module")
 def labeler() -> Labeler:
-    return Labeler.open(
-        InferenceSettings(
-            detector="builtin", precision="fp32", device="cpu", detect_rotated=False, detection_tiles="never", threads=1
-        )
-    )
+    return Labeler.open(SETTINGS)
 
 
 def pixels(path: Path) -> Array:
@@ -73,11 +73,50 @@ def test_all_outputs_are_those_of_serving(run: Run, labeler: Labeler) -> None:
     assert found["probabilities"][0] == pytest.approx(list(face.probabilities.values()), abs=0.02)
     assert found["agreement"] == pytest.approx([face.agreement], abs=0.02)
     assert found["uncertain"].tolist() == [face.uncertain]
+    assert reasons_of(found) == list(face.reasons)
     width_px, blur_px, yaw, brightness, _ = found["quality"][0]
     assert width_px == pytest.approx(face.box.width, rel=0.2)
     assert 0 <= blur_px < 2
     assert abs(yaw) < 30
     assert brightness == pytest.approx(face.crop_rgb.mean() / 255, abs=0.05)
+
+
+def reasons_of(found: dict[str, Any]) -> list[str]:
+    """Reasons for doubt of the first face."""
+    return [REASONS[place] for place in np.flatnonzero(found["reasons"][0])]
+
+
+def blurred(photo: Array) -> Array:
+    return cv2.GaussianBlur(photo, (0, 0), 5)
+
+
+def dark(photo: Array) -> Array:
+    return photo // 11
+
+
+def covered(photo: Array) -> Array:
+    """With a mask over nose and mouth."""
+    masked = photo.copy()
+    masked[140:190, 185:265] = (120, 160, 200)
+    return masked
+
+
+def small(photo: Array) -> Array:
+    return cv2.resize(photo, (96, 96), interpolation=cv2.INTER_AREA)
+
+
+@pytest.mark.parametrize("change", [blurred, dark, covered, small])
+def test_poor_faces_are_softened_and_have_the_reasons_of_serving(
+    run: Run, labeler: Labeler, change: Callable[[Array], Array]
+) -> None:
+    photo = change(pixels(ASTRONAUT))
+    (face,) = labeler.label(photo).faces
+    found = run(photo)
+    assert change.__name__ in reasons_of(found)
+    assert reasons_of(found) == list(face.reasons)
+    assert found["probabilities"][0] == pytest.approx(list(face.probabilities.values()), abs=0.03)
+    assert found["agreement"] == pytest.approx([face.agreement], abs=0.03)
+    assert found["quality"][0, 3] == pytest.approx(face.crop_rgb.mean() / 255, abs=0.03)
 
 
 def test_photos_have_the_faces_labels_and_probabilities_of_serving(run: Run, labeler: Labeler) -> None:
@@ -100,13 +139,13 @@ def test_photos_have_the_faces_labels_and_probabilities_of_serving(run: Run, lab
 @pytest.mark.parametrize("shape", [(1, 1, 3), (20, 3, 3), (64, 64, 3), (100, 20_000, 3)])
 def test_image_without_a_face_has_no_rows(run: Run, shape: tuple[int, int, int]) -> None:
     found = run(np.full(shape, 128, np.uint8))
-    assert [len(values) for values in found.values()] == [0] * 7
+    assert [len(values) for values in found.values()] == [0] * len(NAMES)
     assert found["landmarks"].shape == (0, 5, 2)
     assert found["probabilities"].shape == (0, 7)
 
 
 def test_largest_faces_are_kept(run: Run) -> None:
-    photo = pixels(ROOT / "samples/photos/astronaut.jpg")
+    photo = pixels(ASTRONAUT)
     half = np.asarray(Image.fromarray(photo).resize((photo.shape[1] // 2, photo.shape[0] // 2)))
     both = np.zeros((photo.shape[0], photo.shape[1] + half.shape[1], 3), np.uint8)
     both[: half.shape[0], : half.shape[1]] = half
@@ -118,8 +157,12 @@ def test_largest_faces_are_kept(run: Run) -> None:
     assert largest.tolist() == left.tolist()
 
 
-def test_threshold_is_an_input(run: Run) -> None:
-    photo = pixels(ROOT / "samples/photos/astronaut.jpg")
+def test_threshold_and_prior_are_inputs(run: Run) -> None:
+    photo = pixels(ASTRONAUT)
+    natural = Labeler.open(SETTINGS.model_copy(update={"prior": "natural"})).label(photo).faces[0]
+    found = run(photo, prior_correction=np.zeros(7, np.float32))
+    assert found["probabilities"][0] == pytest.approx(list(natural.probabilities.values()), abs=0.02)
+    assert found["agreement"] == pytest.approx([natural.agreement], abs=0.02)
     score = run(photo)["detection_scores"][0]
     assert len(run(photo, score_threshold=np.array(score + 0.01, np.float32))["boxes"]) == 0
     assert len(run(photo, score_threshold=np.array(score - 0.01, np.float32))["boxes"]) == 1
@@ -132,7 +175,37 @@ def test_gray_photo_is_labeled_as_in_serving(run: Run, labeler: Labeler) -> None
 
 
 def test_weights_of_three_passes_are_stored_once() -> None:
-    folder, detector = artifact_dir("fast"), default_detector_dir()
+    folder, detector = artifact_dir(None), default_detector_dir()
     networks = folder / load_artifact(folder).graph("fp32").file, detector / load_detector(detector).graph.file
-    assert released().ByteSize() < sum(path.stat().st_size for path in networks) + 400_000
-    assert {value.key: value.value for value in released().metadata_props}["labels"].split(",")[3] == "happiness"
+    assert GRAPH.stat().st_size < sum(path.stat().st_size for path in networks) + 300_000
+
+
+def test_an_exported_run_has_a_photo_graph_for_its_own_classes(eight: Eight) -> None:
+    manifest = load_artifact(eight.artifact)
+    assert [graph.file for graph in manifest.photo_graphs.values()] == ["photo.onnx"]
+    found = runner(open_graph(eight.artifact / "photo.onnx"))(pixels(ROOT / "samples/photos/grace_hopper.jpg"))
+    assert found["probabilities"].shape == (1, 8)
+    assert found["probabilities"].sum() == pytest.approx(1)
+
+
+def test_a_graph_that_differs_from_python_is_not_released() -> None:
+    folder = artifact_dir(None)
+    manifest = load_artifact(folder)
+    crops = np.stack([face.crop_rgb for face in Labeler.open(SETTINGS).label(pixels(ASTRONAUT)).faces] * 7)
+    photos = list(canvases(crops))
+    assert [photo.shape for photo in photos] == [(480, 660, 3)] * 2
+    faces, difference = compare(folder, manifest, "fp32", photos)
+    assert (faces, difference) == (7, pytest.approx(0, abs=0.01))
+    assert compare(folder, manifest, "fp32", [np.zeros((64, 64, 3), np.uint8)]) == (0, 0)
+    with pytest.raises(ExportError, match=r"photo\.onnx: of 7 faces, .* differ by"):
+        compare(folder, manifest.model_copy(update={"prior_correction": (0, 0, 9, 0, 0, 0, 0)}), "fp32", photos)
+
+
+def test_the_released_files_are_those_that_this_version_writes(run: Run, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(artifact_dir(None), tmp_path / artifact_dir(None).name))
+    assert main(["export", str(folder), "--photos", str(ROOT / "samples/photos")]) == 0
+    load_artifact(folder)
+    photo = pixels(ASTRONAUT)
+    again = runner(open_graph(folder / "photo.onnx"))(photo)
+    for name, values in run(photo).items():
+        assert again[name] == pytest.approx(values, abs=1e-5), name

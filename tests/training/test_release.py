@@ -53,7 +53,15 @@ def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
     assert "class folders: those of the owner of the images" in manifest.license
     assert Folders.limits in (trained.artifact / "card.md").read_text(encoding="utf-8")
     assert manifest.commit == read_facts(trained.student)["commit"]
-    names = {"model.onnx", "model.fp16.onnx", "model.safetensors", "manifest.json", "report.json", "card.md"}
+    names = {
+        "model.onnx",
+        "model.fp16.onnx",
+        "photo.onnx",
+        "model.safetensors",
+        "manifest.json",
+        "report.json",
+        "card.md",
+    }
     assert {path.name for path in trained.artifact.iterdir()} == names
 
 

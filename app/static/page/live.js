@@ -5,13 +5,12 @@ import { Camera, SourceError, offerCameras, sampleClip } from "./camera.js";
 import { announce, byId, download, resize } from "./dom.js";
 import { drawFaces, placed } from "./draw.js";
 import { Announcer, colorOf } from "./labels.js";
-import { isFaithful } from "./local/pixels.js";
 import { People } from "./people.js";
+import { isFaithful } from "./pixels.js";
 import { Scene } from "./scene.js";
 import { choice, keep } from "./settings.js";
 import { Stage } from "./stage.js";
 
-const FRAME_PX = 640; // long side of a labeled frame, as in the detector's first pass
 const MIN_BETWEEN_MS = 1000 / 30 - 8; // camera frames arrive every 33 ms, more or less
 const DRAW_MS = 25; // cameras do not have more frames
 const NOBODY_MS = 1500;
@@ -185,7 +184,7 @@ export class Live {
     const { videoWidth, videoHeight } = this.video;
     if (!videoWidth || at - this.lookedAt < MIN_BETWEEN_MS || !stream.ready(at)) return;
     this.lookedAt = at;
-    const scale = Math.min(1, FRAME_PX / Math.max(videoWidth, videoHeight));
+    const scale = Math.min(1, stream.framePx / Math.max(videoWidth, videoHeight));
     resize(canvas, Math.round(videoWidth * scale), Math.round(videoHeight * scale));
     canvas.getContext("2d").drawImage(this.video, 0, 0, canvas.width, canvas.height);
     const [frame, result] = await Promise.all([createImageBitmap(canvas), stream.label(canvas)]);

@@ -88,8 +88,7 @@ function showLabeler() {
 }
 
 function sizeOfLocal() {
-  const { wasm, webgpu } = local.bytes;
-  return `Pictures stay in this tab. Loads ${megabytes(wasm)} MB once${navigator.gpu ? `, or ${megabytes(webgpu)} MB for a GPU` : ""}`;
+  return `Pictures stay in this tab. Loads ${megabytes(local.bytes)} MB once`;
 }
 
 /** Accuracy with the prior in use, on the first test set of the manifest, or else the first validation set. */

@@ -1,6 +1,6 @@
 // Photo files: formats that the browser or the service can read, and drawing of a photo with its faces.
 
-import { uprightBitmap } from "./local/upright.js";
+import { uprightBitmap } from "./upright.js";
 import { drawFaces, placed } from "./draw.js";
 
 const BROWSER_ONLY = /\.(avif|hei[cf])$/i; // sent as JPEG, because not every service reads them

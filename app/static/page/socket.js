@@ -3,6 +3,7 @@
 // At most two frames are in flight. The second one is sent when the first has been in flight for half of the mean
 // round trip, so that the service is never idle and no frame waits long behind another.
 
+const FRAME_PX = 640; // long side of a frame, as in the detector's first pass
 const FRAME_QUALITY = 0.8;
 const IN_FLIGHT = 2;
 const SILENT_MS = 8000;
@@ -14,6 +15,7 @@ export class FrameSocket {
   /** `reopened()` is called when a lost connection is there again: the service may run another model now. */
   constructor(reopened) {
     this.reopened = reopened;
+    this.framePx = FRAME_PX;
     this.wanted = this.everOpen = this.encoding = false;
     this.socket = null;
     this.retryMs = FIRST_RETRY_MS;

@@ -33,7 +33,7 @@ GIVE = """([kind, name, text]) => {
 
 # Width, height and pixels of a file as the page draws and labels it.
 UPRIGHT = """async ([text, type]) => {
-  const { uprightBitmap } = await import('/page/local/upright.js');
+  const { uprightBitmap } = await import('/page/upright.js');
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const { width, height } = (window.bitmap = await uprightBitmap(new Blob([bytes], { type })));
   const context = new OffscreenCanvas(width, height).getContext('2d');

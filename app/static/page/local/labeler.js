@@ -1,30 +1,29 @@
-// Labeling in this tab: the interface of service.js, with a worker that runs the released graphs. Nothing is sent.
+// Labeling in this tab: the interface of service.js, with a worker that runs the photo graph. Nothing is sent.
 
 const LOCAL_IN_FLIGHT = 2; // the worker never waits for the next frame
-const RUNTIME_BYTES = { wasm: 4e6, webgpu: 7e6 }; // ONNX Runtime Web, compressed
+const LOCAL_FRAME_PX = 448; // long side of a frame: the graph labels 30 per second on WebAssembly with one face
+const RUNTIME_BYTES = 4e6; // ONNX Runtime Web, compressed
 const MAX_THREADS = 4;
-const OFFLINE = "you are offline, and the models were never loaded";
+const OFFLINE = "you are offline, and the model was never loaded";
 
 export class LocalLabeler {
   facts; base; changed; pending; next;
 
   /**
-   * The graphs are loaded on first use. `facts`: facts.json; `base`: address of the folder with local/, runtime/ and models/. `changed()` is
+   * The graph is loaded on first use. `facts`: facts.json; `base`: address of the folder with local/, runtime/ and models/. `changed()` is
    * called when one of these changes: `loaded`, the [bytes, total] while it loads; `runs`, the {precision, provider, detector}; `why` it failed.
    */
   constructor(facts, base, changed = () => {}) {
-    const { classifier: { graphs }, bytes } = facts;
     Object.assign(this, { facts, base, changed, pending: new Map(), next: 0, local: true, loaded: null, runs: null, why: "" });
-    const size = (kind) => RUNTIME_BYTES[kind] + bytes[facts.detector.file] + bytes[graphs[kind].file];
-    this.bytes = { wasm: size("wasm"), webgpu: size("webgpu") }; // to load; which of them, the worker finds out
+    this.bytes = RUNTIME_BYTES + facts.graph.bytes; // to load
   }
 
-  /** Open the graphs, once. Resolves to what runs: {model, precision, provider, detector}. */
+  /** Open the graph, once. Resolves to what runs: {model, precision, provider, detector}. */
   open() {
     if (this.opened) return this.opened;
     this.worker = new Worker(new URL("local/worker.js", this.base), { type: "module" });
-    this.worker.onmessage = ({ data: { id, result, error, loaded, kind } }) => {
-      if (loaded) return this.report({ loaded: [Math.min(loaded, this.bytes[kind]), this.bytes[kind]] });
+    this.worker.onmessage = ({ data: { id, result, error, loaded } }) => {
+      if (loaded) return this.report({ loaded: [Math.min(loaded, this.bytes), this.bytes] });
       const { resolve, reject } = this.pending.get(id);
       this.pending.delete(id);
       if (error) reject(failure(error));
@@ -79,6 +78,7 @@ class LocalStream {
 
   constructor(labeler) {
     this.labeler = labeler;
+    this.framePx = LOCAL_FRAME_PX;
     this.wanted = false;
     this.inFlight = 0;
     this.message = "";
@@ -87,7 +87,7 @@ class LocalStream {
   async open() {
     if (this.wanted) return;
     const id = `local-${++LocalStream.count}`;
-    Object.assign(this, { wanted: true, id, message: "Loading the models…" });
+    Object.assign(this, { wanted: true, id, message: "Loading the model…" });
     const message = await this.labeler.open().then(() => "", (error) => `Labeling in this tab failed: ${error.message}. Pause and resume to try again.`);
     if (id === this.id) Object.assign(this, { message, loaded: !message });
   }
@@ -105,7 +105,7 @@ class LocalStream {
     this.inFlight++;
     try {
       const bitmap = await createImageBitmap(canvas);
-      const result = await this.labeler.ask({ source: bitmap, stream: id }, [bitmap]);
+      const result = await this.labeler.ask({ source: bitmap }, [bitmap]);
       return id === this.id ? result : null;
     } catch (error) {
       if (id === this.id) this.message = `Labeling in this tab failed: ${error.message}`;

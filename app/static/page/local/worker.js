@@ -1,46 +1,37 @@
-// The worker of local mode: opens the graphs in ONNX Runtime Web and labels pictures. Nothing is sent from here.
+// The worker of local mode: decodes pictures, and runs the photo graph (docs/onnx.md) in ONNX Runtime Web. Nothing is sent from here.
 //
-// Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap, and `stream` if it
-// is a frame; each gets {id, result} or {id, error}. While graphs are loaded, {loaded, kind} states the bytes so far.
+// Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap; each gets {id, result}
+// or {id, error}. While the graph is loaded, {loaded} states the bytes so far.
 
-import { Follower } from "./follower.js";
-import { useFacts } from "../labels.js";
-import { Pipeline } from "./pipeline.js";
-import { isFaithful } from "./pixels.js";
-import { uprightBitmap } from "./upright.js";
+import { isFaithful, rgbOf } from "../pixels.js";
+import { uprightBitmap } from "../upright.js";
 
 const ERRORS_ONLY = 3;
-let pipeline;
-let follower;
-let limits;
+let facts;
+let run;
 let canvas;
 
-async function open({ open: facts, base, runtimeBytes, threads }) {
+async function open({ open: given, base, runtimeBytes, threads }) {
   if (!self.WebAssembly) throw new Error("the browser has switched off WebAssembly (Lockdown Mode of Apple devices, or a security setting)");
   if (!isFaithful(new OffscreenCanvas(8, 8).getContext("2d"))) throw new Error("the browser hides pixels from pages (protection against fingerprinting)");
-  useFacts(facts);
-  limits = facts.limits;
-  const kind = (await hasGpu()) ? "webgpu" : "wasm";
+  facts = given;
+  const { file, version, precision, defaults } = facts.graph;
   let loaded = 0;
-  const progress = (bytes) => self.postMessage({ loaded: (loaded += bytes), kind });
-  const graph = facts.classifier.graphs[kind];
-  const files = Promise.all([facts.detector.file, graph.file].map((file) => download(new URL(`models/${file}?v=${facts.versions[file]}`, base), progress)));
-  files.catch(() => {}); // awaited below
-  const ort = await import(new URL(`runtime/ort.${kind}.min.mjs`, base));
+  const progress = (bytes) => self.postMessage({ loaded: (loaded += bytes) });
+  const download = fetched(new URL(`models/${file}?v=${version}`, base), progress);
+  download.catch(() => {}); // awaited below
+  const ort = await import(new URL("runtime/ort.wasm.min.mjs", base));
   Object.assign(ort.env.wasm, { wasmPaths: new URL("runtime/", base).href, numThreads: threads });
-  const options = { executionProviders: [kind], logSeverityLevel: ERRORS_ONLY };
-  const [detector, classifier] = await files;
-  const sessions = { detector: await ort.InferenceSession.create(detector, options) };
-  progress(runtimeBytes[kind]);
-  sessions.classifier = await ort.InferenceSession.create(classifier, options);
-  pipeline = new Pipeline(facts, (name, feeds, outputs) => run(ort, sessions[name], feeds, outputs));
-  follower = new Follower(pipeline);
-  await warmUp(facts);
-  const on = kind === "webgpu" ? "WebGPU" : `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`;
-  return { model: facts.classifier.name, precision: graph.precision, provider: on, detector: facts.detector.name };
+  progress(runtimeBytes);
+  const graph = await download;
+  for (const [name, values] of Object.entries(defaults)) setDefault(graph, name, values);
+  const session = await ort.InferenceSession.create(graph, { executionProviders: ["wasm"], logSeverityLevel: ERRORS_ONLY });
+  run = ({ data, width, height }) => session.run({ photo: new ort.Tensor("uint8", rgbOf(data), [height, width, 3]) });
+  await run({ data: new Uint8Array(4 * 64 * 64), width: 64, height: 64 }); // the first run of a graph is slow
+  return { model: facts.classifier.name, precision, provider: `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`, detector: "builtin" };
 }
 
-async function download(url, progress) {
+async function fetched(url, progress) {
   const response = await fetch(url);
   if (!response.ok) throw new Error(`${url.pathname}: ${response.status} ${response.statusText}`);
   const [reader, parts] = [response.body.getReader(), []];
@@ -51,30 +42,20 @@ async function download(url, progress) {
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** Whether WebGPU has a GPU; a software-emulated one is slower than WebAssembly. */
-async function hasGpu() {
-  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
-  return Boolean(adapter) && !adapter.info?.isFallbackAdapter;
-}
-
-async function run(ort, session, feeds, outputs) {
-  const tensors = Object.entries(feeds).map(([name, { type, data, dims }]) => [name, new ort.Tensor(type, data, dims)]);
-  const found = await session.run(Object.fromEntries(tensors), outputs);
-  return Object.fromEntries(outputs.map((name) => [name, found[name].data]));
-}
-
-/** The first run of a graph is slow. */
-async function warmUp({ crop: { px } }) {
-  const picture = { width: px, height: px, data: new Uint8ClampedArray(4 * px * px) };
-  await pipeline.rows(picture);
-  await pipeline.classify([picture]);
+/** Change the default of an input in the bytes of a graph, because ONNX Runtime Web takes no value for an input that has one. */
+function setDefault(graph, name, values) {
+  const raw = new Uint8Array((name === "max_faces" ? BigInt64Array.from(values, BigInt) : Float32Array.from(values)).buffer);
+  const tensor = [0x42, name.length, ...new TextEncoder().encode(name), 0x4a, raw.length]; // its fields `name` and `raw_data`
+  const start = graph.findIndex((_, at) => tensor.every((byte, offset) => graph[at + offset] === byte));
+  graph.set(raw, start + tensor.length);
 }
 
 /** The upright pixels of a file or a frame, transparent ones over white; colors as stored, as the service reads them. */
 async function pixelsOf(source) {
   const bitmap = source instanceof ImageBitmap ? source : await uprightBitmap(source, { colorSpaceConversion: "none" });
   const { width, height } = bitmap;
-  if (width * height > limits.max_pixels) throw new Error(`image of ${width}x${height} px: the limit is ${limits.max_pixels.toLocaleString("en")} pixels`);
+  const { max_pixels: limit } = facts.limits;
+  if (width * height > limit) throw new Error(`image of ${width}x${height} px: the limit is ${limit.toLocaleString("en")} pixels`);
   if (canvas?.width !== width || canvas.height !== height) canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.fillStyle = "#fff";
@@ -84,17 +65,43 @@ async function pixelsOf(source) {
   return context.getImageData(0, 0, width, height);
 }
 
-async function label(source, stream) {
+/** The faces of a picture, as REST gives them. */
+async function label(source) {
   const began = performance.now();
   const picture = await pixelsOf(source);
-  const decode = performance.now() - began;
-  const { faces, timings_ms: timings } = await (stream ? follower.label(picture, stream) : pipeline.label(picture));
-  return { width: picture.width, height: picture.height, faces, timings_ms: { decode, ...timings } };
+  const decoded = performance.now();
+  const found = await run(picture);
+  const faces = Array.from({ length: found.boxes.dims[0] }, (_, index) => faceOf(found, index));
+  const timings = { decode: decoded - began, label: performance.now() - decoded };
+  return { width: picture.width, height: picture.height, timings_ms: timings,
+    faces: faces.filter(({ box }) => Math.min(box.width, box.height) >= facts.limits.min_face_px) };
+}
+
+function faceOf(found, index) {
+  const { landmarks: names, reasons, classifier: { labels } } = facts;
+  const rowOf = ({ data, size, dims }) => [...data.subarray((index * size) / dims[0], ((index + 1) * size) / dims[0])];
+  const [x, y, width, height] = rowOf(found.boxes);
+  const points = rowOf(found.landmarks);
+  const row = rowOf(found.probabilities);
+  const doubts = rowOf(found.reasons);
+  const [agreement] = rowOf(found.agreement);
+  const confidence = Math.max(...row);
+  return {
+    box: { x, y, width, height },
+    landmarks: Object.fromEntries(names.map((name, place) => [name, { x: points[2 * place], y: points[2 * place + 1] }])),
+    detection_score: found.detection_scores.data[index],
+    label: labels[row.indexOf(confidence)],
+    confidence,
+    uncertain: Boolean(found.uncertain.data[index]),
+    reasons: reasons.filter((_, place) => doubts[place]),
+    probabilities: Object.fromEntries(labels.map((name, place) => [name, row[place]])),
+    ...(agreement >= 0 && { agreement }), // not a number without one
+  };
 }
 
 let last = Promise.resolve(); // one picture at a time
 self.onmessage = ({ data }) => {
   const { id } = data;
-  last = last.then(() => (data.open ? open(data) : label(data.source, data.stream)))
+  last = last.then(() => (data.open ? open(data) : label(data.source)))
     .then((result) => self.postMessage({ id, result }), (error) => self.postMessage({ id, error: error.message }));
 };
