@@ -129,8 +129,10 @@ def measure(labeled: Sequence[LabeledFace], programs: dict[str, FindFaces]) -> d
 
 def table(results: dict[str, dict[str, Any]]) -> str:
     """Results as a table in Markdown; shares in percent."""
-    headings = ("program", "faces found", "accuracy", "mean class accuracy", "negative log likelihood")
-    headings += ("kept at the threshold", "accuracy of what is kept")
+    headings = (
+        "program", "faces found", "accuracy", "mean class accuracy", "negative log likelihood",
+        "kept at the threshold", "accuracy of what is kept",
+    )  # fmt: skip
     rows = [
         (
             name,

@@ -139,7 +139,7 @@ def _prepare(setup: Setup, result: Result, sample: Sample | None, copies: int) -
             result = replace(result, sha256=hashlib.sha256(payload).hexdigest())
         elif isinstance(sample.pixels, Exception):
             raise sample.pixels
-        source = payload if sample is None else sample.pixels
+        source: Any = payload if sample is None else sample.pixels
         photo = labeler.prepare(source, whole=options.whole, keep_pixels=bool(copies & ANNOTATED))
         if photo.pixels is not None:
             profile = b"" if payload is None else icc_profile(payload)
@@ -192,7 +192,7 @@ def _finished(setup: Setup, result: Result, photo: Photo, copies: int) -> Result
         raise
     except Exception as error:  # noqa: BLE001  # as in `_prepare`: a photo that is too large for a JPEG
         return result.failed(failure_of(error, name))
-    size: dict[str, int] = {"width": photo.width, "height": photo.height}
+    size: dict[str, Any] = {"width": photo.width, "height": photo.height}
     status: Any = "ok" if faces else "no_face"
     return replace(result, status=status, faces=faces, timings_ms=timings_ms, notes=photo.notes, **size)
 

@@ -34,7 +34,7 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
         defaults["score_threshold"] = (settings.detection_threshold,)
     if settings.prior == "natural":
         defaults["prior_correction"] = (0.0,) * len(manifest.labels)
-    precision = next((name for name in _PREFERRED if name in manifest.photo_graphs), "fp32")
+    precision: Precision = next((name for name in _PREFERRED if name in manifest.photo_graphs), "fp32")
     file = manifest.photo_graphs.get(precision)
     graph = None
     if file is not None:
