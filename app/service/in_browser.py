@@ -64,4 +64,4 @@ def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipelin
         },
         "graph": graph,
     }
-    return BrowserPipeline(facts, file and model / file.file)
+    return BrowserPipeline(facts, None if file is None else model / file.file)

@@ -137,8 +137,15 @@ export class Live {
     this.stream?.close();
     this.source?.release(this.video);
     this.scene.close();
-    Object.assign(this, { source: null, people: new People(byId("faces"), byId("nobody")), announcer: new Announcer() });
-    Object.assign(this, { shown: [], slots: new Map(), problem: "", drawnAt: 0, lookedAt: 0, seenAt: Infinity });
+    this.source = null;
+    this.people = new People(byId("faces"), byId("nobody"));
+    this.announcer = new Announcer();
+    this.shown = [];
+    this.slowFrame = null;
+    this.slots = new Map();
+    this.problem = "";
+    this.drawnAt = this.lookedAt = 0;
+    this.seenAt = Infinity;
     this.stage.badge("");
     this.stage.root.style.removeProperty("--tint");
     this.overlay.getContext("2d").clearRect(0, 0, this.overlay.width, this.overlay.height);

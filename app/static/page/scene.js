@@ -16,7 +16,10 @@ export class Scene {
 
   /** `isCamera`: the frames have no cuts; `at`: when frames began to be taken. */
   constructor(isCamera, at) {
-    Object.assign(this, { at, tracker: new Tracker(), motion: new Motion(), cuts: isCamera ? null : new Cuts() });
+    this.at = at;
+    this.tracker = new Tracker();
+    this.motion = new Motion();
+    this.cuts = isCamera ? null : new Cuts();
   }
 
   /** Take over the result of a frame that was taken at `at`. */

@@ -13,7 +13,11 @@ export class Tracker {
   constructor() {
     this.rules = facts.tracking;
     this.newPersonS = this.holdS = 1;
-    Object.assign(this, { threshold: 0, tracks: [], people: 0, updated: -Infinity, cutAt: -Infinity, clock: 0 });
+    this.threshold = 0;
+    this.tracks = [];
+    this.people = 0;
+    this.updated = this.cutAt = -Infinity;
+    this.clock = 0;
   }
 
   /**
