@@ -229,7 +229,7 @@ def _dry_run(options: LabelOptions) -> int:
     for reason, count in sorted(failures.items()):
         typer.echo(f"{count:>12,} unreadable: {reason}")
     if labeled:
-        typer.echo(f"{labeled:>12,} of these are labeled already")
+        typer.echo(f"{labeled:>12,} of these {'is' if labeled == 1 else 'are'} labeled already")
     typer.echo("Nothing was written.")
     return 0
 

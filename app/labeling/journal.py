@@ -264,6 +264,7 @@ class Journal:
 
     def refresh(self) -> None:
         """Read the settings of the last run, if one has begun since the journal was opened."""
+        self._counts: dict[str, Any] | None = None  # of the results so far
         self.settings: dict[str, Any] = {
             key: json.loads(value) for key, value in self._db.execute("SELECT key, value FROM settings")
         }
@@ -440,6 +441,7 @@ class Journal:
 
     def save(self, results: Sequence[Result]) -> None:
         """Store results in one transaction; of failed photos, earlier pictures are removed."""
+        self._counts = None
         rows: list[tuple[str, int, bytes, str]] = []
         thumbs: list[tuple[str, int, int, bytes]] = []
         for result in results:
@@ -463,13 +465,14 @@ class Journal:
 
     # Results
 
-    def results(self, name: str | None = None) -> Iterator[Result]:
+    def results(self, name: str | None = None, *, failed: bool = False) -> Iterator[Result]:
         """Results of photos and of frames, by name and frame; of a video itself only if it failed.
 
-        name: of this file only.
+        name: of this file only; failed: of those that could not be labeled only.
         """
-        where = "result IS NOT NULL" if name is None else "result IS NOT NULL AND name=:name"
-        sql = f"SELECT name, frame, path, result FROM items WHERE {where} ORDER BY name, frame"  # noqa: S608
+        where = ["result IS NOT NULL"] + ["name=:name"] * (name is not None)
+        where += ["json_extract(result, '$.reason') IS NOT NULL"] * failed
+        sql = f"SELECT name, frame, path, result FROM items WHERE {' AND '.join(where)} ORDER BY name, frame"  # noqa: S608
         for row in self._db.execute(sql, {"name": name}):
             result = Result.from_json(*row)
             if result.is_image:
@@ -509,6 +512,8 @@ class Journal:
 
         faces: by the model; decided: by the review where it has a decision, else by the model.
         """
+        if self._counts is not None:
+            return self._counts
         tables = ("images", "skipped", "errors", "unsupported", "faces", "decided", "reasons", "notes", "confidences")
         counts: dict[str, Any] = {name: Counter[str]() for name in tables}
         counts |= dict.fromkeys(("photos", "frames", "uncertain", "reviewed", "corrected"), 0)
@@ -532,6 +537,7 @@ class Journal:
                 counts["uncertain"] += face.uncertain
                 counts["reasons"].update(face.reasons)
                 counts["confidences"][str(min(9, int(10 * face.confidence)))] += 1
+        self._counts = counts
         return counts
 
     def _one(self, sql: str, *values: Any) -> Any:

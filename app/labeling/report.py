@@ -164,12 +164,11 @@ def relative_link(path: bytes, out: Path) -> str:
 
 def _errors(journal: Journal) -> str:
     reasons, rows = Counter[str](), ""
-    for image in journal.results():
-        if image.reason is not None:
-            reasons[image.reason] += 1
-            if reasons.total() <= ERRORS:
-                cells = (image.name, image.status, image.reason, image.error or "")
-                rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
+    for image in journal.results(failed=True):
+        reasons[image.reason or ""] += 1
+        if reasons.total() <= ERRORS:
+            cells = (image.name, image.status, image.reason or "", image.error or "")
+            rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
     if not rows:
         return "<p>None.</p>"
     counts = ", ".join(f"{escape(reason)}: {count:,}" for reason, count in sorted(reasons.items()))
