@@ -58,7 +58,7 @@ from mien.app.labeling.options import LabelOptions
 from mien.app.settings import InferenceSettings
 from mien.app.video.reader import Sample, batches_ahead, samples
 from mien.data.atomic import write_atomic
-from mien.data.contract import contract_id
+from mien.data.contract import Array, contract_id
 from mien.data.contract.pixels import icc_profile
 from mien.data.errors import MienError
 
@@ -137,9 +137,11 @@ def _prepare(setup: Setup, result: Result, sample: Sample | None, copies: int) -
             with timed(timings_ms, "read"):
                 payload = read_file(result.path, labeler.settings.max_bytes)
             result = replace(result, sha256=hashlib.sha256(payload).hexdigest())
+            source: bytes | Array = payload
         elif isinstance(sample.pixels, Exception):
             raise sample.pixels
-        source: Any = payload if sample is None else sample.pixels
+        else:
+            source = sample.pixels
         photo = labeler.prepare(source, whole=options.whole, keep_pixels=bool(copies & ANNOTATED))
         if photo.pixels is not None:
             profile = b"" if payload is None else icc_profile(payload)
@@ -192,9 +194,8 @@ def _finished(setup: Setup, result: Result, photo: Photo, copies: int) -> Result
         raise
     except Exception as error:  # noqa: BLE001  # as in `_prepare`: a photo that is too large for a JPEG
         return result.failed(failure_of(error, name))
-    size: dict[str, Any] = {"width": photo.width, "height": photo.height}
-    status: Any = "ok" if faces else "no_face"
-    return replace(result, status=status, faces=faces, timings_ms=timings_ms, notes=photo.notes, **size)
+    result = replace(result, status="ok" if faces else "no_face", width=photo.width, height=photo.height)
+    return replace(result, faces=faces, notes=photo.notes, timings_ms=timings_ms)
 
 
 def _label_video(setup: Setup, item: Item, copies: int) -> Iterator[Result]:
