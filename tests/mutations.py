@@ -34,7 +34,7 @@ CORE: Final = {
     "models/network.py": ("tests/models", "tests/training/test_step.py"),
     "training/train.py": ("tests/training",),
     "training/distill.py": ("tests/training/test_step.py", "tests/training/test_options.py"),
-    "training/metrics.py": ("tests/training/test_metrics.py", "tests/training/test_operating_point.py"),
+    "training/metrics.py": ("tests/training/test_metrics.py", "tests/training/test_calibration.py"),
     "training/export.py": ("tests/training/test_release.py", "tests/training/test_classes.py"),
     "app/inference": ("tests/inference", "tests/api"),
     "app/labeling/journal.py": ("tests/labeling",),

@@ -21,7 +21,7 @@ logger = logging.getLogger("mien.training")
 
 FILES: Final[dict[Precision, str]] = {"fp32": "photo.onnx", "int8": "photo.int8.onnx"}
 MIN_SAME: Final = 0.98  # share of faces with the label of the crop's graph
-MAX_DIFFERENCE: Final = 0.01  # mean, of probabilities
+MAX_DIFFERENCE: Final = {"fp32": 0.01, "int8": 0.02}  # mean, of probabilities; int8 rounds nearly equal crops apart
 _CANVASES: Final = 16
 _SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
 
@@ -75,10 +75,11 @@ def compare(folder: Path, manifest: Manifest, precision: Precision, photos: Sequ
     rows, reference = np.stack(actual), np.stack(expected)
     same = float((rows.argmax(axis=1) == reference.argmax(axis=1)).mean())
     difference = float(np.abs(rows - reference).mean())
-    if not (same >= MIN_SAME and difference <= MAX_DIFFERENCE):
+    limit = MAX_DIFFERENCE[precision]
+    if not (same >= MIN_SAME and difference <= limit):
         raise ExportError(
             f"{FILES[precision]}: of {len(rows)} faces, {100 * same:.1f} % have the label of the {precision} graph, "
-            f"expected {MIN_SAME:.0%}; probabilities differ by {difference:.4f}, the limit is {MAX_DIFFERENCE}"
+            f"expected {MIN_SAME:.0%}; probabilities differ by {difference:.4f}, the limit is {limit}"
         )
     return len(rows), difference
 

@@ -141,9 +141,9 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
                 f"a negative log likelihood that rises by at most {MAX_NLL}"
             )
         if out:
+            manifest = write_photo_graphs(folder, manifest, canvases(faces.crops))  # an error leaves `out` as it was
             if out.resolve() != artifact.resolve():
                 shutil.copytree(artifact, out)
-            manifest = write_photo_graphs(folder, manifest, canvases(faces.crops))
             for graph in (GRAPH_NAME, *FILES.values()):
                 shutil.copyfile(folder / graph, out / graph)
             finish(out, manifest, report | {"scores": report["scores"] | {"int8": scores[1]}})

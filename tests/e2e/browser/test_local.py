@@ -76,7 +76,11 @@ def test_the_page_hands_over_what_the_graph_gives_with_the_settings_of_the_servi
     photos = [tmp_path / "two.png", *SAMPLES]
     folder = artifact_dir(None)
     manifest = load_artifact(folder)
-    inputs = {"max_faces": np.array(1), "score_threshold": np.float32(0.9), "prior_correction": np.zeros(7, np.float32)}
+    inputs = {
+        "max_faces": np.array(1),
+        "score_threshold": np.array(0.9, np.float32),
+        "prior_correction": np.zeros(7, np.float32),
+    }
     graph = open_graph(folder / manifest.photo_graphs["int8"].file)
     with serving(tmp_path, **settings) as site:
         found = labeled(open_tab(at=site.url), photos)
