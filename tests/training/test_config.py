@@ -101,3 +101,10 @@ def test_the_recipes_of_the_released_artifacts_have_no_key_that_is_not_known() -
         recorded = read_report(artifact_dir(name))["recipe"]
         for recipe in recorded.get("members", [recorded]):
             parse_as(Recipe, recipe, origin=name)
+
+
+def test_the_short_name_of_a_release_starts_and_teaches_a_recipe() -> None:
+    taught = {"mode": "soft", "teachers": ["v3"]}
+    recipe = parse_as(Recipe, minimal() | {"model": {"init_from": "v3"}, "distillation": taught}, origin="here")
+    assert recipe.model.init_from == recipe.distillation.teachers[0] == artifact_dir("v3")
+    assert (recipe.model.family, recipe.model.img_size) == ("deit", 56)
