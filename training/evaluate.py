@@ -227,12 +227,13 @@ def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...]
 
 def headline(models: Sequence[Model], faces: Split, logits: Sequence[Array]) -> dict[str, Any]:
     """Print and return what papers report: plain argmax on all faces, over several runs with mean and deviation."""
-    right = [
-        metrics.confusion(of_model.argmax(axis=1), faces.labels, classes=len(faces.classes)) for of_model in logits
-    ]
+    predicted, classes = [of_model.argmax(axis=1) for of_model in logits], len(faces.classes)
     found = {
-        "accuracy": [metrics.wilson(int(np.trace(counts)), len(faces)) for counts in right],
-        "mean_class_accuracy": [metrics.mean_class_interval(counts) for counts in right],
+        "accuracy": [metrics.share(of_model == faces.labels) for of_model in predicted],
+        "mean_class_accuracy": [
+            metrics.mean_class_interval(metrics.confusion(of_model, faces.labels, classes=classes))
+            for of_model in predicted
+        ],
     }
     names = ", ".join(model.name for model in models)
     print(f"{names}\n{faces.title}, argmax of the logits, 95 % interval over faces:")

@@ -167,13 +167,13 @@ def export(  # noqa: PLR0913 (options of one command)
         raise ExportError(f"networks with different classes cannot be averaged: {listed}")
     if len(members) > 1 and arch is None:
         raise ExportError("several networks in one graph need a name: use --arch")
-    if (calibrated_by is None) != members[0].has_valid:
+    if calibrated_by is None and not members[0].has_valid:
         raise ExportError(
             f"{folders[0]}: trained on all faces, so none are left for temperature, correction and threshold. Give "
             "--calibrated-by ARTIFACT, of the same recipe trained without --all"
-            if calibrated_by is None
-            else f"--calibrated-by is for a run without validation faces; {folders[0]} has some"
         )
+    if calibrated_by is not None and members[0].has_valid:
+        raise ExportError(f"--calibrated-by is for a run without validation faces; {folders[0]} has some")
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
         others = read_others(also, members[0].labels)
@@ -189,7 +189,8 @@ def export(  # noqa: PLR0913 (options of one command)
         if calibrated_by is None:
             fit(staging, manifest, report, valid, read_voted(chosen.valid, chosen.labels), others, tau=tau)
         else:
-            finish(staging, *_calibrated_by(calibrated_by, manifest, report))
+            manifest, report = _calibrated_by(calibrated_by, manifest, report)
+            finish(staging, write_photo_graphs(staging, manifest, canvases(valid.crops)), report)
     return final
 
 
@@ -199,10 +200,10 @@ def _calibrated_by(folder: Path, manifest: Manifest, report: dict[str, Any]) -> 
     if other.labels != manifest.labels:
         raise ExportError(f"--calibrated-by {folder}: has the classes {', '.join(other.labels)}")
     fitted = ("temperature", "prior_correction", "confidence_threshold", "agreement")
-    report |= {"scores": {"fp32": measured["scores"]["fp32"]}, "agreement": measured["agreement"]}
-    return manifest.model_copy(update={name: getattr(other, name) for name in fitted}), report | {
-        "calibrated_by": other.name
-    }
+    changes = {name: getattr(other, name) for name in fitted}
+    scores = {"fp32": measured["scores"]["fp32"]}
+    about = {"scores": scores, "agreement": measured["agreement"], "calibrated_by": other.name}
+    return manifest.model_copy(update=changes), report | about
 
 
 def valid_source(report: Mapping[str, Any]) -> DataSource:

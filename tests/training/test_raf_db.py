@@ -1,14 +1,12 @@
 """RAF-DB from the download to the number of the paper, on drawn faces in both layouts."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 from mien.data.contract import LABELS
@@ -16,6 +14,7 @@ from mien.training.cli import main
 from mien.training.run import LAST
 from tests.support import ROOT, environment_of
 from tests.support.data_sets import make_raf_db, make_raf_db_kaggle
+from tests.support.serving import serving
 from tests.support.training import metric_lines
 
 RECIPES = ROOT / "training" / "recipes"
@@ -90,12 +89,16 @@ def test_teacher_student_test_split_release_service_and_labeling(
     ]
     for name in ("temperature", "prior_correction", "confidence_threshold"):
         assert manifests[0][name] == manifests[1][name]
+    assert [manifest["photo_graphs"].keys() for manifest in manifests] == [{"fp32"}, {"fp32"}]
     assert "those of deit_tiny_112.mine" in (artifacts / "deit_tiny_112.all" / "card.md").read_text(encoding="utf-8")
     mien("evaluate", released, "--data", data, "--split", "test")
     assert "balanced" in capsys.readouterr().out
     mien("quantize", released, "--data", data)
     _label(released, tmp_path)
-    _serve(released)
+    with serving(tmp_path / "service", released) as server:
+        answer = server.post((ROOT / "samples" / "photos" / "astronaut.jpg").read_bytes()).json()
+    assert answer["images"][0]["faces"][0]["label"] in LABELS
+    assert answer["model"] == released.name
 
 
 def _losses(run: str) -> list[float]:
@@ -107,27 +110,3 @@ def _label(released: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "mien", "label", ROOT / "samples" / "photos", "--out", out, "--model", released]
     subprocess.run(command, env=environment_of(), check=True, capture_output=True)
     assert released.name in (out / "labels.csv").read_text(encoding="utf-8")
-
-
-def _serve(released: Path) -> None:
-    port = 20_000 + os.getpid() % 20_000
-    environment = environment_of(model=released, port=port, workers=1)
-    with subprocess.Popen([sys.executable, "-m", "mien", "serve"], env=environment) as service:
-        try:
-            photo = (ROOT / "samples" / "photos" / "astronaut.jpg").read_bytes()
-            for _ in range(600):
-                try:
-                    answer = httpx.post(
-                        f"http://127.0.0.1:{port}/v1/expressions",
-                        content=photo,
-                        headers={"Content-Type": "image/jpeg"},
-                        timeout=30,
-                    )
-                    break
-                except httpx.TransportError:
-                    assert service.poll() is None
-                    time.sleep(0.1)
-            assert answer.json()["images"][0]["faces"][0]["label"] in LABELS
-            assert answer.json()["model"] == released.name
-        finally:
-            service.terminate()
