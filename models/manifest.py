@@ -85,7 +85,7 @@ class Manifest(StrictModel):
     explain: Relevance | None = Field(None, description="attention rollout over the patch grid, if the graph has it")
     graphs: dict[Precision, GraphFile]
     photo_graphs: dict[Precision, GraphFile] = Field(
-        {}, description="from an upright photo to its labeled faces, with the built-in detector (docs/onnx.md)"
+        {}, description="from an upright photo to its labeled faces, with the built-in detector (docs/models.md)"
     )
     color: Literal["luminance", "RGB"] = Field(description="colors used by the network")
     parameters: int = Field(description="number of trained parameters")

@@ -2,7 +2,7 @@
 
 The graph holds what serving does after decoding: the search of the detector, alignment by five landmarks, the
 classifier, calibration, softening by quality, and agreement. A browser, a GPU and any other language run it with
-ONNX Runtime alone (docs/onnx.md). `mien export` and `mien quantize` write it beside the graphs of the crop.
+ONNX Runtime alone (docs/models.md). `mien export` and `mien quantize` write it beside the graphs of the crop.
 
 The Python path of `mien.app.inference` is the reference, and a test compares both. Out of scope: turned copies of
 photos on their side, and tiles of panoramas.

@@ -1,4 +1,4 @@
-"""Programs of docs/onnx.md, its reference output, and Triton's configuration, against the released photo graph."""
+"""Programs of docs/models.md, its reference output, and Triton's configuration, against the released photo graph."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ from mien.models.manifest import artifact_dir
 from mien.training.evaluate import open_graph
 from tests.support import ROOT, output_of
 
-PAGE = (ROOT / "docs" / "onnx.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"<!-- test -->\n```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 GRAPH, PHOTO = artifact_dir(None) / "photo.onnx", ROOT / "samples" / "photos" / "grace_hopper.jpg"
 TYPES = {"TYPE_UINT8": "uint8", "TYPE_FP32": "float32", "TYPE_BOOL": "bool"}
@@ -44,7 +44,7 @@ def test_the_program_in_javascript_labels_a_photo(tmp_path: Path) -> None:
 
 
 def test_the_reference_output_is_that_of_the_graph() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([-\d.,  a-z]+) \|$", PAGE.split("## Check a port")[1], re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([-\d.,  a-z]+) \|$", PAGE.split("### Check a port")[1], re.MULTILINE))
     assert set(rows) == {"boxes", "landmarks", "detection_scores", "probabilities", "agreement", "uncertain"}
     found = open_graph(GRAPH).run(list(rows), {"photo": decode(PHOTO.read_bytes())})
     for values, (name, text) in zip(found, rows.items(), strict=True):
@@ -55,7 +55,7 @@ def test_the_reference_output_is_that_of_the_graph() -> None:
 
 def test_the_page_names_the_inputs_and_outputs_of_the_graph() -> None:
     graph = onnx.load(GRAPH).graph
-    table = PAGE.split("## Inputs and outputs")[1].split("## Check a port")[0]
+    table = PAGE.split("### Inputs and outputs")[1].split("### Check a port")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [value.name for value in (*graph.input, *graph.output)]
 
 

@@ -1,4 +1,4 @@
-// The worker of local mode: decodes pictures, and runs the photo graph (docs/onnx.md) in ONNX Runtime Web. Nothing is sent from here.
+// The worker of local mode: decodes pictures, and runs the photo graph (docs/models.md) in ONNX Runtime Web. Nothing is sent from here.
 //
 // Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap; each gets {id, result}
 // or {id, error}. While the graph is loaded, {loaded} states the bytes so far.
