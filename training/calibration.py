@@ -19,7 +19,7 @@ from mien.training import metrics
 from mien.training.data import Split
 from mien.training.metrics import Interval
 
-MAX_ECE: Final = 0.02  # of the corrected probabilities
+MAX_ECE: Final = 0.02  # A correction may raise the calibration error to this value.
 _FOLDS: Final = 5
 _TAUS: Final = tuple(round(0.05 * step, 2) for step in range(21))
 Key = TypeVar("Key")
@@ -68,7 +68,7 @@ def _fitted_tau(by_tau: dict[float, Array], labels: Array) -> float:
     allowed = [tau for tau in _TAUS if metrics.ece(by_tau[tau], labels) <= bound]
     correct = {tau: by_tau[tau].argmax(axis=1) == labels for tau in allowed}
     counts = np.bincount(labels)
-    weights = 1 / len(labels) + 1 / (np.count_nonzero(counts) * counts[labels])  # a face's part of the sum
+    weights = 1 / len(labels) + 1 / (np.count_nonzero(counts) * counts[labels])  # This is a face's part of the sum.
     best = max(correct.values(), key=lambda faces: weights @ faces)
     recall = (np.bincount(labels, best) / np.maximum(counts, 1))[labels]
     standard_error = np.sqrt(weights**2 @ (recall * (1 - recall)))
@@ -138,7 +138,7 @@ def agreement_scores(expected: Array, faces: Split, labels: Array) -> dict[str, 
         "split": faces.name,
         "faces": len(labels),
         "error": metrics.mean(np.abs(agreement - actual)),
-        "error_of_mean": metrics.mean(np.abs(actual.mean() - actual)),  # if the agreement of all faces were its mean
+        "error_of_mean": metrics.mean(np.abs(actual.mean() - actual)),  # This is the error of a constant.
         "correlation": Interval(*map(float, (result.statistic, *result.confidence_interval()))),
         "reliability": [
             {"faces": int(of.sum()), "expected": float(agreement[of].mean()), "votes": metrics.mean(actual[of])}

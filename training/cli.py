@@ -99,7 +99,7 @@ def _command(name: str, *, log_level: int | None = None) -> Callable[[Callable[.
                 _log_to_terminal(log_level)
             try:
                 function(**arguments)
-            except (MienError, OSError) as error:  # of the system: a full disk, no permission
+            except (MienError, OSError) as error:  # The system raises OSError: a full disk, no permission.
                 print(f"error: {error}", file=sys.stderr)
                 raise typer.Exit(1) from None
             except KeyboardInterrupt:
@@ -113,7 +113,7 @@ def _command(name: str, *, log_level: int | None = None) -> Callable[[Callable[.
 
 def _log_to_terminal(log_level: int) -> None:
     handler: logging.Handler = RichHandler(show_path=False)
-    if not sys.stdout.isatty():  # in files and pipes, which nobody widens, lines are not wrapped
+    if not sys.stdout.isatty():  # Lines in files and pipes are not wrapped.
         handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logging.basicConfig(level=log_level, handlers=[handler])

@@ -38,7 +38,7 @@ def _released(path: Path) -> Path:
         return path
     try:
         return artifact_dir(str(path))
-    except ArtifactError:  # of a run that does not exist yet
+    except ArtifactError:  # It is a run that does not exist yet.
         return path
 
 
@@ -353,7 +353,7 @@ def shareable(recipe: Recipe) -> dict[str, Any]:
     """Values of a recipe without runtime options and local paths; of runs and artifacts, the last two parts stay."""
 
     def cleaned(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):  # without local files of pretrained weights: the artifact has its own
+        if isinstance(value, dict):  # The artifact has its own weights, so it needs no local files.
             files = ("weights", "pretrained_cfg_overlay") if key == "options" else ()
             return {name: cleaned(of, name) for name, of in value.items() if name not in files}
         if isinstance(value, list):
@@ -403,7 +403,7 @@ def parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
         return schema.model_validate(values)
     except ValidationError as error:
         problems = error.errors()
-        # a list whose item is invalid is also reported as too short
+        # A list whose item is invalid is also reported as too short.
         containers = [problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))]
         lines = [_explain(schema, problem) for problem in problems if problem["loc"] not in containers]
         raise RecipeError(f"recipe {origin}: " + "; ".join(lines)) from error
@@ -442,7 +442,7 @@ def _explain(schema: type[BaseModel], problem: Any) -> str:
     *parents, name = map(str, problem["loc"])
     place: Any = schema
     for part in parents:
-        if not part.isdecimal():  # an item of a tuple
+        if not part.isdecimal():  # A number is the index of an item.
             annotation = place.model_fields[part].annotation
             place = next(iter(get_args(annotation)), annotation)
     known, elsewhere, meant = sorted(place.model_fields), _keys(schema), _SYNONYMS.get(name, name)

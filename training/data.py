@@ -223,7 +223,7 @@ def read_split(
             f"fraction {source.fraction:g}, fold {source.fold}. Increase the fraction, or add faces."
         )
     index = index_sha256(reader, name)
-    if source.fold is not None:  # its faces also depend on groups, such as persons, which are not in the index
+    if source.fold is not None:  # The index has no groups, such as persons.
         index = hashlib.sha256("\n".join([index, *(sample.key for sample in samples)]).encode()).hexdigest()
     decoded = _decoded(reader, samples, color)
     number_of = {label: number for number, label in enumerate(reader.labels)}
@@ -252,8 +252,8 @@ def read_split(
 def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     """Read the faces of a recipe to train on and to validate on.
 
-    Returns: faces of all training sources, of `data.valid` if there is one, and facts: index hash (`data`) and number
-        of faces (`faces`) of each source by kind/split, numbered if that repeats, and the hashes of `learned_from`.
+    Returns: faces of all training sources, of `data.valid` if there is one, and for run.json: index hash (`data`) and
+        number of faces (`faces`) of each source by kind/split, numbered if that repeats, and `learned_from`.
     Raises: RecipeError, if the two share faces, or a class or a whole batch has no face; DatasetError.
     """
     data, count = recipe.data, len(recipe.data.train)
@@ -270,12 +270,12 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
         repeated = sum(other == name or other.startswith(f"{name} (") for other in names)
         names.append(f"{name} ({repeated + 1})" if repeated else name)
     hashes = {name: part.index_sha256 for name, part in zip(names, parts, strict=True)}
-    facts: dict[str, Any] = {
+    run_info: dict[str, Any] = {
         "data": hashes,
         "faces": {name: len(part) for name, part in zip(names, parts, strict=True)},
         "learned_from": {name: hashes[name] for name in names[:count]},
     }
-    return faces, valid, facts
+    return faces, valid, run_info
 
 
 def _check_held_out(parts: list[Split], valid: Split, recipe: Recipe) -> None:
@@ -354,7 +354,7 @@ def _write_cache(path: Path, crops: Iterator[Array], count: int, *, channels: in
     logger.info("decoding %d faces into %s", count, path)
     shape = (count, CROP_PX, CROP_PX, channels)
     header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    # not written through a memory map: on a full disk, that ends the process with a bus error
+    # A memory map would end the process with a bus error on a full disk.
     try:
         with atomic_file(path) as file:
             np.lib.format.write_array_header_1_0(file, header)

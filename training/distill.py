@@ -35,7 +35,7 @@ def losses(
     Returns: `loss`, which is minimized, `supervised` and `distillation`; `correct` and `labeled`, the shares of the
         batch that are predicted correctly and that have a label.
     """
-    # in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10
+    # The prior is added in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10.
     logits = heads.class_logits.float() + recipe.loss.logit_adjustment * log_prior
     supervised = SUPERVISED[recipe.loss.name](logits, targets, recipe.loss)
     loss, distillation = supervised, torch.zeros_like(supervised)
@@ -114,7 +114,7 @@ class Teachers(nn.Module):
             if unknown := [name for name in classes if name not in labels]:
                 raise RecipeError(f"distillation.teachers {folder}: does not know {', '.join(unknown)}")
             columns.append([labels.index(name) for name in classes])
-        # of each teacher, in the order of `classes`; on the device, to which a list in each step would wait
+        # Columns of each teacher in the order of `classes`; a list would be copied to the device in each step.
         self.register_buffer("columns", torch.tensor(columns), persistent=False)
         self.requires_grad_(False)
         self.to(memory_format=torch.channels_last)

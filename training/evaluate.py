@@ -30,7 +30,7 @@ from mien.training import metrics
 from mien.training.config import DataSource
 from mien.training.data import Split, in_order, read_split, read_voted, with_classes
 from mien.training.metrics import Interval
-from mien.training.run import load_best, read_facts
+from mien.training.run import load_best, read_run_info
 from mien.training.wording import ResultFiles, interval, percent, plain_interval, print_table, scores_table
 
 _BATCH: Final = 128
@@ -86,7 +86,8 @@ class Model:
     trained_with: Mapping[str, str]
 
     @property
-    def priors(self) -> tuple[Prior, ...]:  # that make a difference
+    def priors(self) -> tuple[Prior, ...]:
+        """Priors that make a difference."""
         return PRIORS if self.manifest else ("natural",)
 
     def title(self, prior: Prior) -> str:
@@ -110,7 +111,7 @@ def open_model(folder: Path, precision: Precision = "fp32") -> Model:
     def logits_of_head(crops: Array) -> Array:
         return predict(network, crops, heads=(head,))[head]
 
-    return Model(f"run {folder.name}", tuple(state["labels"]), logits_of_head, None, read_facts(folder)["data"])
+    return Model(f"run {folder.name}", tuple(state["labels"]), logits_of_head, None, read_run_info(folder)["data"])
 
 
 def open_released(folder: Path, manifest: Manifest, precision: Precision = "fp32") -> Model:

@@ -286,7 +286,7 @@ def run(
         split: to evaluate on, by default the validation split of each recipe.
     """
     for recipe in itertools.chain.from_iterable(recipes.values()):
-        _source(recipe, split)  # an error before the training
+        _source(recipe, split)  # It raises its error before the training.
     for recipe in itertools.chain.from_iterable(recipes.values()):
         train(recipe, runs / recipe.name)
     results = compare(recipes, runs, split=split)

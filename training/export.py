@@ -70,7 +70,7 @@ from mien.training.graphs import (
     write_graph,
 )
 from mien.training.photo_files import FILES, canvases, photos_in, write_photo_graphs
-from mien.training.run import parameters, read_facts, read_run
+from mien.training.run import parameters, read_run, read_run_info
 from mien.training.weights import WEIGHTS_NAME, add_learned, load_trained, recorded, save_weights
 from mien.training.wording import interval, markdown_table, most_confused, percent, scores_table
 
@@ -82,7 +82,7 @@ _GRAPHS: Final = {"fp32": "model.onnx", "fp16": "model.fp16.onnx"}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A network to release, with the facts of its training."""
+    """A network to release, with the record of its training."""
 
     network: FaceNetwork
     released: ReleasedNetwork
@@ -114,10 +114,11 @@ def read_member(folder: Path, head: Head | None = None) -> Member:
         valid, recipe, data = valid_source(report), report["recipe"], report["data"]
         commit, has_valid = read_manifest(folder).commit, True
     else:
-        run, facts = read_run(folder), read_facts(folder)
+        run, run_info = read_run(folder), read_run_info(folder)
         has_valid, recipe = run.data.valid is not None, shareable(run)
-        valid = run.data.valid or run.data.train[-1]  # with `mien train --all`, the last ones are its faces
-        commit, data = str([facts, *facts.get("resumed", [])][-1]["commit"]), facts["data"]  # that of the last start
+        valid = run.data.valid or run.data.train[-1]  # `mien train --all` puts its faces last.
+        last_start = [run_info, *run_info.get("resumed", [])][-1]
+        commit, data = last_start["commit"], run_info["data"]
         trained = run.distillation.trained_heads if len(network.heads()) > 1 else ("class",)
         if head is not None and head not in trained:
             raise ExportError(f"--head {head}: this run trained {', '.join(trained)}")
@@ -177,7 +178,7 @@ def export(  # noqa: PLR0913 (options of one command)
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
         others = read_others(also, members[0].labels)
-        # a run still knows the root of the same validation split, which artifacts leave out
+        # A run still knows the root of the same validation split, which artifacts leave out.
         source = members[0].valid
         same = (m for m in members if m.valid.root and m.valid == source.model_copy(update={"root": m.valid.root}))
         chosen = next(same, members[0])
@@ -335,7 +336,7 @@ def refit(
     if photos:
         finish(folder, write_photo_graphs(folder, manifest, photos_in(photos)), report)
         return
-    # with the terms that the readers state today
+    # The terms are those that the readers state today.
     licensed = manifest.model_copy(update={"license": license_of(report["learned_from"], report["weight_terms"])})
     if card_only:
         finish(folder, licensed, report)

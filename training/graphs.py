@@ -104,7 +104,7 @@ def write_graph(released: Released, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about its own internals
         torch.onnx.export(
-            released.eval().requires_grad_(False),  # a graph for gradients, too, would take a quarter longer
+            released.eval().requires_grad_(False),  # A graph for gradients takes a quarter longer.
             (torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8),),
             str(path),
             input_names=["crops"],

@@ -18,8 +18,9 @@ from scipy.stats import t as student
 from mien.data.contract import Array
 
 ECE_BINS: Final = 15
-TARGET_ACCURACY: Final = 0.95  # of the faces above the confidence threshold
-_RISK: Final = 0.05  # that it is lower
+# The faces above the confidence threshold have this accuracy, except for this risk that it is lower.
+TARGET_ACCURACY: Final = 0.95
+_RISK: Final = 0.05
 RESAMPLES: Final = 1000
 MIN_FACES: Final = 30  # below, resamples are too few different ones: their 95 % cover about 81 %
 
@@ -207,7 +208,7 @@ def confidence_threshold(probabilities: Array, actual: Array) -> float:
     threshold, fewest, most = 1.0, 0, len(actual)
     while fewest < most:
         middle = (fewest + most + 1) // 2
-        kept = int(np.searchsorted(-confidence, -confidence[middle - 1], side="right"))  # with ties
+        kept = int(np.searchsorted(-confidence, -confidence[middle - 1], side="right"))  # Ties are kept.
         if binom.cdf(wrong[kept - 1], kept, 1 - TARGET_ACCURACY) <= _RISK / steps:
             threshold, fewest = float(confidence[middle - 1]), middle
         else:

@@ -1,4 +1,4 @@
-"""Run folders: lock, recipe, facts, metrics, one atomic checkpoint, and exact resume.
+"""Run folders: lock, recipe, run.json, metrics, one atomic checkpoint, and exact resume.
 
 recipe.yaml, run.json   all options; commit, versions, hardware, and the data, teachers and initial weights by hash
 metrics.jsonl           losses, learning rate and speed, and the scores on validation after each epoch
@@ -43,7 +43,7 @@ from mien.training.data import FaceBatch, FaceBatches, seed_of
 logger = logging.getLogger("mien.training")
 
 RECIPE: Final = "recipe.yaml"
-FACTS: Final = "run.json"
+RUN_INFO: Final = "run.json"
 METRICS: Final = "metrics.jsonl"
 LAST: Final = "last.pt"
 BEST: Final = "best.pt"
@@ -97,13 +97,13 @@ def read_run(folder: Path) -> Recipe:
     return parse_as(Recipe, values, origin=str(folder / RECIPE))
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
-    """Return the facts of a run: commit, environment, hashes of data and weights. Raises: RunError."""
+def read_run_info(folder: Path) -> dict[str, Any]:
+    """Return what run.json records: commit, environment, hashes of data and weights. Raises: RunError."""
     try:
-        facts: dict[str, Any] = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        run_info: dict[str, Any] = json.loads((folder / RUN_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder}: {FACTS} is damaged ({error}). Restore it, or train again.") from error
-    return facts
+        raise RunError(f"{folder}: {RUN_INFO} is damaged ({error}). Restore it, or train again.") from error
+    return run_info
 
 
 def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
@@ -115,7 +115,7 @@ def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
     if state["contract_id"] != contract_id():
         raise RunError(
             f"{folder}: trained with contract {state['contract_id']}; this build has {contract_id()}. Train it again, "
-            f"or check out commit {read_facts(folder)['commit']}."
+            f"or check out commit {read_run_info(folder)['commit']}."
         )
     network = untrained_network(recipe.model, len(state["labels"]))
     network.load_state_dict(state["weights"])
@@ -144,7 +144,7 @@ class Run:
         self,
         recipe: Recipe,
         out: Path,
-        facts: Mapping[str, Any],
+        run_info: Mapping[str, Any],
         state: Mapping[str, Any],
         *,
         device: torch.device,
@@ -153,15 +153,15 @@ class Run:
         """Prepare a run.
 
         Args:
-            facts: for `run.json`; the hashes of the data and of the weights must not change until the run is finished.
+            run_info: for run.json; the hashes of data and weights must not change until the run is finished.
             state: what checkpoints contain, by name: network, optimizer, ...
             batches: of all steps of the run.
         """
-        self.recipe, self.out, self.facts, self.state, self.device = recipe, out, dict(facts), dict(state), device
+        self.recipe, self.out, self.run_info, self.state, self.device = recipe, out, dict(run_info), dict(state), device
         self._batches, self.steps_per_epoch = batches, batches.steps_per_epoch
         self.steps = self.steps_per_epoch * recipe.epochs
         self.step, self.best_score, self.best_epoch = 0, -math.inf, -1
-        self._sums: dict[str, Tensor] = {}  # of the losses of this epoch
+        self._sums: dict[str, Tensor] = {}  # The losses of this epoch are added here.
         self._diverged = torch.full((), -1, device=device)  # first step whose loss or gradient is not finite
         self._loaded: Iterator[Any] | None = None
         self._board: Any = None  # TensorBoard's writer
@@ -205,7 +205,7 @@ class Run:
         with self._cleanup:
             if error is None and self._trains:  # the state of the optimizer is of no use any more
                 save(self.out / LAST, self._position())
-        # of CUDA a subclass, of the CPU's allocator not
+        # CUDA raises a subclass, the CPU's allocator does not.
         if isinstance(error, torch.OutOfMemoryError) or (
             isinstance(error, RuntimeError) and "allocate memory" in str(error)
         ):
@@ -244,7 +244,7 @@ class Run:
             self._requested = time.perf_counter()
             for loaded in islice(self._loaded, self.steps_per_epoch - first):
                 self._waited_s += time.perf_counter() - self._requested
-                # of dropout and mixing; nothing else needs the global generators
+                # Dropout and mixing draw from the global generators, nothing else does.
                 position = self.step % self.steps_per_epoch * self.recipe.batch_size
                 torch.manual_seed(seed_of(self.recipe.seed, epoch, position))
                 yield loaded._make(tensor.to(self.device, non_blocking=True) for tensor in loaded)
@@ -274,7 +274,7 @@ class Run:
         self._faces += self.recipe.batch_size
         self._requested = time.perf_counter()
         runtime, ends_epoch = self.recipe.runtime, self.step % self.steps_per_epoch == 0
-        # a short epoch has at least one line, too
+        # A short epoch has at least one line, too.
         if self.step % runtime.log_every_steps == 0 or (ends_epoch and self.steps_per_epoch < runtime.log_every_steps):
             self._check_finite()
             logged, rates = _with_accuracy(dict(zip(parts, values.tolist(), strict=True))), self._rates()
@@ -354,7 +354,7 @@ class Run:
         logger.info("resumed at step %d of %d", self.step, self.steps)
 
     def _check(self) -> dict[str, Any] | None:
-        """Facts of the run to resume, if there is one. Raises: RunError, unless it has this recipe and this data."""
+        """Read run.json of a run to resume, if there is one. Raises: RunError, unless recipe and data are the same."""
         if (self.out / RECIPE).exists():
             before, after = (_flat(recipe.model_dump(mode="json")) for recipe in (read_run(self.out), self.recipe))
             changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
@@ -365,13 +365,13 @@ class Run:
                     f"{self.out} contains a run of another recipe ({listed}): choose another --out (or --runs), or "
                     "remove it"
                 )
-        if not ((self.out / LAST).exists() and (self.out / FACTS).exists()):
+        if not ((self.out / LAST).exists() and (self.out / RUN_INFO).exists()):
             return None
-        started = read_facts(self.out)
-        data, before = self.facts["data"], started["data"]
+        started = read_run_info(self.out)
+        data, before = self.run_info["data"], started["data"]
         changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
-        # a resumed run does not read its initial weights again
-        weights = self.facts["weights_from"].items()
+        # A resumed run does not read its initial weights again.
+        weights = self.run_info["weights_from"].items()
         changed += sorted(name for name, sha256 in weights if started["weights_from"].get(name, sha256) != sha256)
         changed += ["the crop contract"] if started["contract_id"] != contract_id() else []
         if changed:
@@ -382,14 +382,14 @@ class Run:
         return started
 
     def _record(self, started: dict[str, Any] | None) -> None:
-        """Write recipe and facts; of a resumed run, append when and where. Drop what a kill left half written."""
+        """Write recipe and run.json; of a resumed run, append when and where. Drop what a kill left half written."""
         here = {"started": datetime.now(UTC).isoformat(), "commit": commit(), **environment()}
         here["device"] = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else here["cpu"]
-        facts = {"contract_id": contract_id(), **here, **self.facts}
+        run_info = {"contract_id": contract_id(), **here, **self.run_info}
         if started is not None:
-            facts = started | {"resumed": [*started.get("resumed", []), here]}
+            run_info = started | {"resumed": [*started.get("resumed", []), here]}
         write_atomic(self.out / RECIPE, yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False))
-        write_atomic(self.out / FACTS, json.dumps(facts, indent=2) + "\n")
+        write_atomic(self.out / RUN_INFO, json.dumps(run_info, indent=2) + "\n")
         for part in self.out.glob(".*.part.*"):
             part.unlink()
         if (metrics := self.out / METRICS).exists():

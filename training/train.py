@@ -41,7 +41,7 @@ def train(recipe: Recipe, out: Path) -> Path:
     device, dtype = choose_device(recipe.runtime)
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
     torch.manual_seed(recipe.seed)
-    faces, valid, facts = read_faces(recipe)
+    faces, valid, run_info = read_faces(recipe)
     network = build_network(recipe, faces.classes, resumed=(out / LAST).exists())
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     teach = (
@@ -56,12 +56,12 @@ def train(recipe: Recipe, out: Path) -> Path:
     ema = None if optim.ema_decay is None else ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True)
     averaged: nn.Module = network if ema is None else ema.module
     start = [] if recipe.model.init_from is None else [recipe.model.init_from]
-    facts |= provenance(recipe.model, facts["learned_from"], folders=(*teachers, *start))
-    facts |= {"parameters": parameters(network), "precision": str(dtype).removeprefix("torch.")}
+    run_info |= provenance(recipe.model, run_info["learned_from"], folders=(*teachers, *start))
+    run_info |= {"parameters": parameters(network), "precision": str(dtype).removeprefix("torch.")}
     state: dict[str, Any] = {"network": network, "optimizer": optimizer}
     state |= {"ema": averaged} if ema is not None else {}
     state |= {"scaler": scaler} if scaler.is_enabled() else {}
-    with Run(recipe, out, facts, state, device=device, batches=batches) as run:
+    with Run(recipe, out, run_info, state, device=device, batches=batches) as run:
         for _epoch in run.epochs():
             network.train()
             for batch in run.batches():

@@ -28,7 +28,7 @@ from mien.models.manifest import (
 )
 from mien.models.network import FaceNetwork, Head
 from mien.training.config import ModelConfig, parse_as
-from mien.training.run import BEST, RunError, load_best, read_facts, untrained_network
+from mien.training.run import BEST, RunError, load_best, read_run_info, untrained_network
 
 logger = logging.getLogger("mien.training")
 
@@ -93,7 +93,7 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     Raises: InitialWeightsError; RunError, RecipeError, if the source is missing or damaged.
     """
     try:
-        with torch.random.fork_rng(devices=[]):  # its random weights, which are replaced, change no later ones
+        with torch.random.fork_rng(devices=[]):  # Its random weights are replaced.
             source, _, labels = load_trained(folder)
     except ArtifactError as error:
         raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
@@ -248,5 +248,5 @@ def recorded(folder: Path) -> dict[str, dict[str, str]]:
     if (folder / MANIFEST_NAME).exists():
         report = read_report(folder)
         return {name: report.get(name, {}) for name in names}
-    facts = read_facts(folder)
-    return {name: facts[name] for name in names}
+    run_info = read_run_info(folder)
+    return {name: run_info[name] for name in names}

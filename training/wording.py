@@ -56,7 +56,7 @@ def scores_table(columns: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], l
 def _cell(value: Any, name: str = "") -> str:
     if value is None:
         return ""
-    if isinstance(value, Mapping):  # from a file
+    if isinstance(value, Mapping):  # It was read from a file.
         value = Interval(**value)
     if isinstance(value, Interval):
         return plain_interval(value) if name in _NOT_SHARES else interval(value)

@@ -16,7 +16,7 @@ from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
 from mien.training.experiment import compare, recipes_of
 from mien.training.export import export
 from mien.training.graphs import ExportError
-from mien.training.run import read_facts
+from mien.training.run import read_run_info
 from tests.support.training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, valid_faces, write_recipe
 from tests.training.conftest import Trained
 
@@ -60,8 +60,8 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert main(["cross-validate", str(recipe), "--folds", "3", "--runs", str(tmp_path / "runs")]) == 0
     assert "41 faces" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {f"small_fold_{fold}" for fold in range(3)}
-    facts = read_facts(tmp_path / "runs" / "small_fold_0")
-    assert (sum(facts["faces"].values()), len(facts["faces"]), len(facts["learned_from"])) == (41, 2, 1)
+    run_info = read_run_info(tmp_path / "runs" / "small_fold_0")
+    assert (sum(run_info["faces"].values()), len(run_info["faces"]), len(run_info["learned_from"])) == (41, 2, 1)
     with pytest.raises(ExportError, match="fold of a cross-validation"):
         export([tmp_path / "runs" / "small_fold_0"], "fold", artifacts_dir=tmp_path)
 

@@ -42,7 +42,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     for same, rise, status in ((1.01, 1.0, 1), (0.5, -1.0, 1), (0.5, 1.0, 0)):  # the model does not know drawn faces
         assert not out.exists()
         monkeypatch.setattr(quantize, "MIN_SAME", same)
-        monkeypatch.setattr(quantize, "MAX_NLL", rise)
+        monkeypatch.setattr(quantize, "MAX_NLL_RISE", rise)
         capsys.readouterr()
         assert main(command) == status
     rises = {prior: nll_rise(out, faces, prior) for prior in PRIORS}

@@ -23,7 +23,7 @@ from mien.training.config import shareable
 from mien.training.data import read_split
 from mien.training.export import finish
 from mien.training.graphs import ReleasedEnsemble
-from mien.training.run import load_best, read_facts
+from mien.training.run import load_best, read_run_info
 from mien.training.weights import load_network
 from tests.support import random_crops
 from tests.support.training import drawn_faces, small_recipe, valid_faces
@@ -52,7 +52,7 @@ def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
     assert manifest.explain == Relevance(shape=(-1, 7, 7))
     assert "class folders: those of the owner of the images" in manifest.license
     assert Folders.limits in (trained.artifact / "card.md").read_text(encoding="utf-8")
-    assert manifest.commit == read_facts(trained.student)["commit"]
+    assert manifest.commit == read_run_info(trained.student)["commit"]
     names = {
         "model.onnx",
         "model.fp16.onnx",

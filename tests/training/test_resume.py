@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError
-from mien.training.run import BEST, FACTS, LAST, RECIPE, RunError, load, load_best, read_facts, save
+from mien.training.run import BEST, LAST, RECIPE, RUN_INFO, RunError, load, load_best, read_run_info, save
 from mien.training.train import train
 from tests.support import ROOT
 from tests.support.training import (
@@ -42,8 +42,8 @@ def out(trained: Trained, tmp_path: Path) -> Path:
 def test_a_run_of_another_recipe_or_with_a_damaged_file_is_rejected(trained: Trained, out: Path) -> None:
     with pytest.raises(RunError, match=r"another recipe \(seed 0, now 3, loss.label_smoothing 0\.0, now 0\.1\)"):
         train(trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1}), out)
-    (out / FACTS).write_text("{", encoding="utf-8")
-    with pytest.raises(RunError, match=f"{FACTS} is damaged"):
+    (out / RUN_INFO).write_text("{", encoding="utf-8")
+    with pytest.raises(RunError, match=f"{RUN_INFO} is damaged"):
         train(trained.teacher_recipe(), out)
 
 
@@ -120,17 +120,17 @@ def test_each_source_is_recorded_and_rejected_if_it_changed_since_the_start(tmp_
     sources = [{"kind": "folders", "split": "train", "root": str(folder)} for folder in (root, more)]
     recipe = small_recipe(root, epochs=1, data=data_of(root) | {"train": sources})
     out = train(recipe, tmp_path / "run")
-    before = read_facts(out)
+    before = read_run_info(out)
     assert before["faces"] == {"folders/train": 15, "folders/train (2)": 20, "folders/valid": 8}
     assert before["learned_from"].keys() == {"folders/train", "folders/train (2)"}
-    (out / FACTS).write_text(json.dumps(before | {"contract_id": "0" * 12}), encoding="utf-8")
+    (out / RUN_INFO).write_text(json.dumps(before | {"contract_id": "0" * 12}), encoding="utf-8")
     with pytest.raises(RunError, match=": the crop contract changed since the run started"):
         train(recipe, out)
-    (out / FACTS).write_text(json.dumps(before), encoding="utf-8")
+    (out / RUN_INFO).write_text(json.dumps(before), encoding="utf-8")
     next((more / "train").rglob("*.png")).unlink()
     with pytest.raises(RunError, match=r"folders/train \(2\) changed since the run started"):
         train(recipe, out)
-    assert read_facts(out) == before
+    assert read_run_info(out) == before
 
 
 def test_a_run_is_not_resumed_with_another_teacher(trained: Trained, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_run_is_not_resumed_with_another_teacher(trained: Trained, tmp_path: P
     distillation = {"mode": "hard", "teachers": list(map(str, teachers))}
     recipe = small_recipe(trained.faces, epochs=1, distillation=distillation)
     out = train(recipe, tmp_path / "run")
-    assert read_facts(out)["weights_from"].keys() == {"teacher", "b/teacher"}
+    assert read_run_info(out)["weights_from"].keys() == {"teacher", "b/teacher"}
     assert train(recipe, out) == out
     save(teachers[0] / BEST, state | {"epoch": 8})
     with pytest.raises(RunError, match="teacher changed since the run started"):
@@ -154,12 +154,12 @@ def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teac
     own = drawn_faces(tmp_path / "own", train=3, valid=1)
     values = {"mode": "hard", "teachers": [str(teacher)]}
     recipe = small_recipe(own, epochs=1, distillation=values, model=TINY_CNN | {"init_from": str(teacher)})
-    facts = read_facts(train(recipe, tmp_path / "run"))
-    assert facts["weights_from"] == {"teacher": sha256_of(teacher / BEST)}
-    inherited = read_facts(teacher)["data"]["folders/train"]
-    own_hash = facts["data"]["folders/train"]
+    run_info = read_run_info(train(recipe, tmp_path / "run"))
+    assert run_info["weights_from"] == {"teacher": sha256_of(teacher / BEST)}
+    inherited = read_run_info(teacher)["data"]["folders/train"]
+    own_hash = run_info["data"]["folders/train"]
     assert own_hash != inherited
-    assert facts["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
+    assert run_info["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
 
 
 def state(step: int) -> dict[str, object]:

@@ -7,7 +7,7 @@ import torch
 
 from mien.models.network import FaceNetwork
 from mien.training.evaluate import predict
-from mien.training.run import BEST, load, load_best, read_facts
+from mien.training.run import BEST, load, load_best, read_run_info
 from mien.training.train import train
 from tests.support.training import (
     TINY_DEIT,
@@ -55,8 +55,8 @@ def test_without_validation_all_faces_are_trained_on_and_the_last_epoch_is_kept(
     run = train(recipe, tmp_path / "run")
     _, state = load_best(run)
     assert (state["epoch"], state["head"], len(state["labels"])) == (1, "class", 7)
-    assert sum(read_facts(run)["faces"].values()) == 23
-    assert read_facts(run)["learned_from"].keys() == {"folders/train", "folders/valid"}
+    assert sum(read_run_info(run)["faces"].values()) == 23
+    assert read_run_info(run)["learned_from"].keys() == {"folders/train", "folders/valid"}
 
 
 HEADS = {"class": "backbone.head.weight", "distillation": "backbone.head_dist.weight"}
