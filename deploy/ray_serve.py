@@ -1,4 +1,4 @@
-"""Service on a Ray cluster: `serve run deploy.ray_serve:app` in a clone, see docs/deployment.md.
+"""Service on a Ray cluster: `serve run deploy.ray_serve:app` in a clone, see docs/service.md.
 
 Each replica is the whole application, with the settings (`MIEN_*`) of the machine's environment. Ray's proxy spreads
 requests over the replicas, replaces those that die, and does not repeat requests that were in flight on them.

@@ -32,7 +32,7 @@ from mien.data.errors import MienError
 _KEEP_ALIVE_S: Final = 75  # longer than the 60 s of proxies, which would send a request while this end closes
 _STOP_S: Final = 30
 _MAX_CONNECTIONS: Final = 512
-_WORKER_BYTES: Final = 1_200_000_000  # at most, with the default limits: docs/deployment.md, "Memory"
+_WORKER_BYTES: Final = 1_200_000_000  # at most, with the default limits: docs/service.md, "Memory"
 _LOCAL: Final = "127.0.0.1"
 _log = logging.getLogger(__name__)
 

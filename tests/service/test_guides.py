@@ -14,7 +14,7 @@ from tests.support.serving import Server
 
 _COMMANDS = {"sh": ["sh", "-eu", "-c"], "python": [sys.executable, "-c"], "js": ["node", "--input-type=module", "-e"]}
 _NEEDED = {"sh": "curl", "js": "node"}
-_REQUESTS = [block for name in ("api", "deployment") for block in code_blocks(f"docs/{name}.md", "test")]
+_REQUESTS = code_blocks("docs/service.md", "test")
 _PROGRAMS = [text for _, text in code_blocks("docs/python.md", "test")]
 _EXTERNAL = {"from celery": "celery", "from torch": "torch"}
 # The program that a framework would be: it calls what the example defines.

@@ -180,5 +180,5 @@ def test_a_mix_of_the_largest_requests_takes_the_stated_memory_and_frees_it(serv
         plain = clients.map(status_of, [[large] * 2] * 3)
         assert ({drawn.result(), cropped.result(), *plain}, refused.result()) == ({200}, 415)
     print(f"peak {server.peak_mb():.0f} MB")
-    assert server.peak_mb() < 1200 + 200 * max(0, (os.cpu_count() or 2) - 2), "as docs/deployment.md says"
+    assert server.peak_mb() < 1200 + 200 * max(0, (os.cpu_count() or 2) - 2), "as docs/service.md says"
     assert server.get("/ready").json()["requests_inside"] == 0
