@@ -38,7 +38,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
 
-def check(  # noqa: C901 (one page, from top to bottom)
+def check(
     reader: Reader, progress: Callable[[str, int], None], *, face_share: Callable[[Array], float] | None = None
 ) -> Report:
     """Check every image of every split; a malformed annotation is reported like any other problem.
@@ -48,9 +48,8 @@ def check(  # noqa: C901 (one page, from top to bottom)
         face_share: width of the largest face over the shorter side of an image, 0 without a face. With it, images of
             own sets are recognized that are whole photos instead of crops.
     """
-    report = Report(reader.kind, reader.title, reader.labels, notes=list(reader.notes))
-    for split, published in reader.expected_counts().items():
-        report.published[split] = {label: published[label] for label in reader.labels if label in published}
+    published = {split: dict(counts) for split, counts in reader.expected_counts().items()}
+    report = Report(reader.kind, reader.title, reader.labels, published=published, notes=list(reader.notes))
     pixels: list[tuple[Sample, str]] = []
     for split in reader.splits():
         try:
@@ -63,19 +62,14 @@ def check(  # noqa: C901 (one page, from top to bottom)
         report.counts[split] = {label: counts[label] for label in reader.labels}
         if counts[None]:
             report.counts[split][UNLABELED] = counts[None]
-        report.problems.extend(_label_problems(split, samples, reader.labels))
-        usable: list[tuple[Sample, str]] = []
-        missing: list[Sample] = []
-        broken: list[tuple[Sample, MienError]] = []
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            for sample, found in zip(samples, pool.map(partial(_pixels_of, reader), samples), strict=True):
+            checked = []
+            for sample, result in zip(samples, pool.map(partial(_pixels_of, reader), samples), strict=True):
                 progress(split, 1)
-                if found is None:
-                    missing.append(sample)
-                elif isinstance(found, MienError):
-                    broken.append((sample, found))
-                else:
-                    usable.append((sample, found))
+                checked.append((sample, result))
+        usable = [(sample, sha256) for sample, sha256 in checked if isinstance(sha256, str)]
+        broken = [(sample, error) for sample, error in checked if isinstance(error, MienError)]
+        missing = [sample for sample, result in checked if result is None]
         if missing:
             report.problems.append(f"{split}: {len(missing)} of {len(samples)} images are missing: {_listed(missing)}")
         if broken:
@@ -104,20 +98,6 @@ def _pixels_of(reader: Reader, sample: Sample) -> str | MienError | None:
 def _listed(samples: list[Sample]) -> str:
     more = f" and {len(samples) - _EXAMPLES} more" if len(samples) > _EXAMPLES else ""
     return ", ".join(sample.key for sample in samples[:_EXAMPLES]) + more
-
-
-def _label_problems(split: str, samples: list[Sample], labels: tuple[str, ...]) -> Iterator[str]:
-    unknown = [sample for sample in samples if sample.label is not None and sample.label not in labels]
-    if unknown:
-        yield f"{split}: {len(unknown)} labels are not among {', '.join(labels)}: {_listed(unknown)}"
-    invalid = [
-        sample
-        for sample in samples
-        if sample.distribution is not None
-        and (len(sample.distribution) != len(labels) or abs(sum(sample.distribution) - 1) > 1e-6)
-    ]
-    if invalid:
-        yield f"{split}: {len(invalid)} distributions do not sum to 1 over {len(labels)} labels: {_listed(invalid)}"
 
 
 def _photo_problems(

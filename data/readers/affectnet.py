@@ -10,7 +10,6 @@ The test split was never published, and papers report results on the official va
 here, and `valid` is a twentieth of each training class, held out by the SHA-256 of its path.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,30 +18,23 @@ from typing import ClassVar, Final
 import numpy as np
 
 from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
-from mien.data.readers.base import ClassNames, Point, Reader, ReaderOptions, Sample
-from mien.data.split import held_out_counts, hold_out
+from mien.data.readers.base import Point, Reader, ReaderOptions, Sample
+from mien.data.split import held_out_counts
 
 EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
 _BY_NUMBER: Final = dict(enumerate((*EXPRESSIONS, "none", "uncertain", "no face")))
 _CSV: Final = {"train": "training.csv", "test": "validation.csv"}
 _FOLDERS: Final = {"train": "train", "training": "train", "val": "test", "valid": "test", "validation": "test"}
-_IMAGE: Final = re.compile(
-    r"(?P<prefix>(?:.*/)?)(?P<key>(?P<split>[^/]+)/(?P<label>[^/]+)/[^/]+\.(?:jpe?g|png))", re.IGNORECASE
-)
-# of the 68 annotated points: six per eye, the tip of the nose, the corners of the mouth; image-left first
+# Of the 68 annotated points: six per eye, the tip of the nose, the corners of the mouth; image-left first.
 _POINTS: Final = (slice(36, 42), slice(42, 48), slice(30, 31), slice(48, 49), slice(54, 55))
 VALID_SHARE: Final = 0.05
-# Table 3 of the paper, in the order of EXPRESSIONS.
-_PUBLISHED: Final = {
-    "train": (74874, 134415, 25459, 14090, 6378, 3803, 24882, 3750),
-    "test": (500, 500, 500, 500, 500, 500, 500, 500),
-}
+# Table 3 of the paper.
+_TRAIN: Final = dict(zip(EXPRESSIONS, (74874, 134415, 25459, 14090, 6378, 3803, 24882, 3750), strict=True))
 
 
 class AffectNetOptions(ReaderOptions):
     """Options of AffectNet."""
 
-    classes: ClassNames = 7  # 8 with contempt last, or names of the expressions to use, in order
     hold_out_valid: bool = True  # false keeps all of train in train; there is no valid split then
 
 
@@ -64,67 +56,44 @@ class AffectNet(Reader):
         "agree on 61 % of them. Most training faces are happy or neutral."
     )
 
+    known_labels: ClassVar = EIGHT_LABELS
+    published: ClassVar = {"train": _TRAIN, "test": dict.fromkeys(EXPRESSIONS, 500)}
     Options = AffectNetOptions
 
     def __init__(self, root: Path | str, options: AffectNetOptions) -> None:
         super().__init__(root, options)
-        self.use_classes(options.classes)
-        self.hold_out_valid = options.hold_out_valid
-        self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.files}
-        self._from_csv = any(self.prefix_of(name) is not None for name in _CSV.values())
-        self._take(list(self._listed() if self._from_csv else self._in_folders()))
-        if not any(self._by_split.values()):
+        self.valid_share = VALID_SHARE if options.hold_out_valid else 0.0
+        tables = {split: table for split, name in _CSV.items() if (table := self.find(name)) is not None}
+        self._from_csv = bool(tables)
+        for sample in self._listed(tables) if tables else self._in_folders():
+            self._by_split[sample.split].append(sample)
+        if not self.splits():
             raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
+        self._hold_out("valid", self.valid_share)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the paper's counts, adjusted for held-out faces; {} for class folders, which are partial copies."""
-        if not self._from_csv:
-            return {}
-        published = (dict(zip(EXPRESSIONS, counts, strict=True)) for counts in _PUBLISHED.values())
-        train, test = ({label: counts[label] for label in self.labels} for counts in published)
-        return {"train": train, "test": test} | (held_out_counts(train, VALID_SHARE) if self.hold_out_valid else {})
+        return held_out_counts(super().expected_counts(), self.valid_share) if self._from_csv else {}
 
-    def path_of(self, sample: Sample) -> str:
-        return self._path_by_file.get(sample.key, sample.key) if self._from_csv else super().path_of(sample)
-
-    def _take(self, samples: list[Sample]) -> None:
-        train = {sample.key: sample.label for sample in samples if sample.split == "train"}
-        held = hold_out(train, VALID_SHARE) if self.hold_out_valid else frozenset()
-        for sample in samples:
-            if sample.label not in self.labels:
-                self._left_out[sample.split][str(sample.label)] += 1
-            else:
-                split = "valid" if sample.key in held else sample.split
-                self._by_split[split].append(replace(sample, split=split))
-
-    def _listed(self) -> Iterator[Sample]:
-        for split, name in _CSV.items():
+    def _listed(self, tables: Mapping[str, str]) -> Iterator[Sample]:
+        self._path_by_key = {"/".join(name.split("/")[-2:]): name for name in self.files}
+        for split, table in tables.items():
 
             def sample(row: dict[str, str], split: str = split) -> Sample:
-                label = _BY_NUMBER[int(row["expression"])]
                 points = five_points(row["facial_landmarks"])
-                return Sample(row["subDirectory_filePath"], split, label, landmarks_px=points)
+                return Sample(row["subDirectory_filePath"], split, _BY_NUMBER[int(row["expression"])], None, points)
 
-            if (prefix := self.prefix_of(name)) is not None:
-                yield from self.rows(f"{prefix}{name}", sample)
+            yield from self.rows(table, sample)
 
     def _in_folders(self) -> Iterator[Sample]:
-        for name in self.files:
-            match = _IMAGE.fullmatch(name)
-            split = _FOLDERS.get(match["split"].lower()) if match else None
-            if match is None or split is None:
-                continue
-            self._prefix = match["prefix"]
-            yield Sample(match["key"], split, self._folder_label(match["label"], name))
-
-    def _folder_label(self, folder: str, where: str) -> str:
-        if folder.isdecimal() and int(folder) < len(EXPRESSIONS):
-            return EXPRESSIONS[int(folder)]
-        try:
-            return parse_label(folder, EIGHT_LABELS)
-        except UnknownLabel as error:
-            names = ", ".join(EXPRESSIONS)
-            raise self.error(f"{where}: class folder {folder!r}, expected 0 to 7 or one of {names}") from error
+        for sample, folder in self.class_folders(_FOLDERS):
+            try:
+                is_number = folder.isdecimal() and int(folder) < len(EXPRESSIONS)
+                label = EXPRESSIONS[int(folder)] if is_number else parse_label(folder, EIGHT_LABELS)
+            except UnknownLabel as error:
+                names = ", ".join(EXPRESSIONS)
+                raise self.error(f"{sample.key}: class folder {folder!r}, expected 0 to 7 or one of {names}") from error
+            yield replace(sample, label=label)
 
 
 def five_points(text: str) -> tuple[Point, ...]:

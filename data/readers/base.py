@@ -14,19 +14,18 @@ import io
 import pkgutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from mien.data.atomic import atomic_file, write_atomic
+from mien.data.atomic import write_atomic
 from mien.data.contract import (
-    EIGHT_LABELS,
     LABELS,
     Array,
-    Classes,
     DecodeError,
     DegenerateLandmarks,
     UnknownLabel,
@@ -37,6 +36,7 @@ from mien.data.contract import (
 )
 from mien.data.errors import DatasetError
 from mien.data.near_duplicates import near_duplicates, thumbnails
+from mien.data.split import hold_out
 from mien.data.tree import File, files_of, read_file, stamp_of
 
 Point = tuple[float, float]
@@ -89,7 +89,7 @@ class ReaderOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    classes: ClassNames | None = None  # names of the labels to use, in order
+    classes: ClassNames = 7  # 8 with contempt last, or names of the labels to use, in order
 
 
 class ExcludingOptions(ReaderOptions):
@@ -111,39 +111,49 @@ class Reader:
     where_to_get: ClassVar[str]
     terms: ClassVar[str] = "the terms of its owners"  # of images and labels; trained weights inherit them
     limits: ClassVar[str] = ""  # full sentences for the card of a model trained on the set
+    known_labels: ClassVar[tuple[str, ...] | None] = LABELS  # all labels that the set has; None for any
+    published: ClassVar[Mapping[str, Mapping[str, int]]] = {}  # number of samples per split and label
     Options: ClassVar[type[ReaderOptions]] = ReaderOptions
 
     def __init__(self, root: Path | str, options: ReaderOptions) -> None:
-        """List the files below `root`: folder of the data set, its zip, or a folder with one zip."""
+        """List the files below `root`: folder of the data set, its zip, or a folder with one zip.
+
+        Samples with a label that is not among the option `classes` are left out.
+        Raises: DatasetError.
+        """
         self.root, self.options = Path(root), options
-        self.labels: tuple[str, ...] = LABELS
-        self._others: frozenset[str] = frozenset()  # labels of the set that are not among `labels`
         self.exclude_near_duplicates_of: tuple[str, ...] = getattr(options, "exclude_near_duplicates_of", ())
         self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
         self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by split: images by reason
         self._samples: dict[str, tuple[Sample, ...]] = {}
         self._prefix = ""  # of the keys' files
+        self._path_by_key: dict[str, str] = {}  # of files that are elsewhere
         self.notes: list[str] = []  # how the files were read, for `data.check`
         self.cache_dir: Path | None = None  # of what takes long to compute
         try:
+            self.labels = labels_of(options.classes)
             self.files: dict[str, File] = files_of(self.root)
-        except DatasetError as error:
-            raise self.error(str(error)) from error
-
-    def use_classes(self, classes: Classes, known: Sequence[str] | None = EIGHT_LABELS) -> None:
-        """Set the labels to those of the option `classes`; faces with another label are left out.
-
-        Args:
-            known: all labels that the set has; None for any.
-        Raises: DatasetError.
-        """
-        try:
-            self.labels = labels_of(classes)
         except UnknownLabel as error:
             raise DatasetError(f"{self.kind}: {error}") from error
-        self._others = frozenset(known or ()) - set(self.labels)
+        except DatasetError as error:
+            raise self.error(str(error)) from error
+        known = self.known_labels
         if known is not None and (unknown := [label for label in self.labels if label not in known]):
             raise DatasetError(f"{self.kind}: classes {', '.join(unknown)}: expected some of {', '.join(known)}")
+
+    def _hold_out(self, split: str, share: float, name_of: Callable[[Sample], str] = attrgetter("key")) -> bool:
+        """Move a share of each class of train to another split, chosen by the hashes of names; False if none is."""
+        chosen = hold_out({name_of(sample): sample.label for sample in self._by_split["train"]}, share)
+        pool, self._by_split["train"] = self._by_split["train"], []
+        for sample in pool:
+            to = split if name_of(sample) in chosen else "train"
+            self._by_split[to].append(replace(sample, split=to))
+        return bool(chosen)
+
+    def _distribution(self, shares: Mapping[str, float]) -> tuple[float, ...] | None:
+        """Shares of the reader's labels, which sum to 1; None if the others have everything."""
+        total = sum(shares[label] for label in self.labels)
+        return tuple(shares[label] / total for label in self.labels) if total else None
 
     def splits(self) -> tuple[str, ...]:
         """Return the splits that are present, in the order train, valid, test."""
@@ -155,7 +165,10 @@ class Reader:
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the published number of samples per split and label under the chosen options; {} if unpublished."""
-        return {}
+        if self.exclude_near_duplicates_of:
+            return {}
+        counts_of = self.published.items()
+        return {split: {name: counts[name] for name in self.labels if name in counts} for split, counts in counts_of}
 
     def voted(self, split: str) -> list[tuple[Sample, tuple[int, ...]]]:
         """List the images that most raters gave one of `labels`, each with the votes for these; [] without votes.
@@ -174,9 +187,12 @@ class Reader:
         if split not in self.splits():
             raise self.error(f"no split {split!r} in {self.root}, it has {', '.join(self.splits()) or 'none'}")
         if split not in self._samples:
-            listed = self._read_split(split)
-            self._left_out[split].update(sample.label for sample in listed if sample.label in self._others)
-            samples = [sample for sample in listed if sample.label not in self._others]
+            samples = []
+            for sample in self._read_split(split):
+                if sample.label is None or sample.label in self.labels:
+                    samples.append(sample)
+                else:
+                    self._left_out[split][sample.label] += 1
             for other in self.exclude_near_duplicates_of:
                 if other not in self.splits():
                     raise self.error(f"exclude_near_duplicates_of={other}, but {self.root} has no such split")
@@ -188,28 +204,30 @@ class Reader:
         return list(self._samples[split])
 
     def _resembling(self, samples: Sequence[Sample], split: str) -> Array:
-        """Whether each sample resembles an image of a split, (N,) bool; cached until one of the files changes."""
+        """Find the samples that resemble an image of a split, (N,) bool; cached until one of the files changes."""
         parts = (samples, self._images_of(split))
-        path = self.cache_file("near", (self._stamp(sample) for part in parts for sample in part), ".npy")
-        if path is not None and path.exists():
-            return np.unpackbits(np.load(path), count=len(samples)).astype(bool)
-        near = near_duplicates(*(self.thumbnails(part) for part in parts))
-        if path is not None:
-            with atomic_file(path) as file:
-                np.save(file, np.packbits(near))
-        return near
+
+        def resembling() -> str:
+            near = near_duplicates(*(self.thumbnails(part) for part in parts))
+            return "".join(str(int(is_near)) for is_near in near)
+
+        stamps = (self._stamp(sample) for part in parts for sample in part)
+        return np.array([flag == "1" for flag in self._cached("near", stamps, resembling)], bool)
 
     def _stamp(self, sample: Sample) -> str:
         """Everything that the crop of a sample depends on, with the size and time of its file instead of its bytes."""
         file = self.files.get(self.path_of(sample))
         return f"{sample.key} {sample.landmarks_px} {'' if file is None else stamp_of(file)}"
 
-    def cache_file(self, what: str, stamps: Iterable[str], suffix: str) -> Path | None:
-        """File of the cache for something computed of samples; None without a cache."""
+    def _cached(self, what: str, stamps: Iterable[str], compute: Callable[[], str]) -> str:
+        """A text that is computed of samples, or that of the cache with the same stamps."""
         if self.cache_dir is None:
-            return None
+            return compute()
         digest = hashlib.sha256("\n".join([self.kind, what, *stamps]).encode()).hexdigest()
-        return self.cache_dir / f"{self.kind}-{what}-{digest[:16]}{suffix}"
+        path = self.cache_dir / f"{self.kind}-{what}-{digest[:16]}.txt"
+        if not path.exists():
+            write_atomic(path, compute())
+        return path.read_text(encoding="utf-8")
 
     def _images_of(self, split: str) -> list[Sample]:
         """List all images of a split for `exclude_near_duplicates_of`, whether they are samples or not."""
@@ -231,7 +249,7 @@ class Reader:
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file."""
-        return self._prefix + sample.key
+        return self._path_by_key.get(sample.key, self._prefix + sample.key)
 
     def read_bytes(self, sample: Sample) -> bytes:
         return self.read(self.path_of(sample))
@@ -266,29 +284,34 @@ class Reader:
         except UnicodeDecodeError as error:
             raise DatasetError(f"{self.root}: {name} is not UTF-8 text ({error}). Save it as UTF-8.") from error
 
-    def read_csv(self, name: str) -> "csv.DictReader[str]":
-        """Return the rows of a CSV file, by the names of its columns. Raises: see `read_text`."""
-        return csv.DictReader(io.StringIO(self.read_text(name), newline=""))
-
-    def prefix_of(self, marker: str) -> str | None:
-        """Return the shortest folder prefix ("" or "a/b/") in front of `marker`; None if there is no such file."""
-        matching = [name for name in self.files if name == marker or name.endswith(f"/{marker}")]
-        return min(matching, key=len)[: -len(marker)] if matching else None
-
     def rows(self, name: str, parse: Callable[[dict[str, str]], T]) -> Iterator[T]:
         """Parse the rows of a CSV file. Raises: DatasetError, naming the line that `parse` rejects."""
-        for line, row in enumerate(self.read_csv(name), start=2):
+        for line, row in enumerate(csv.DictReader(io.StringIO(self.read_text(name), newline="")), start=2):
             try:
                 yield parse(row)
             except (LookupError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
 
-    def folder_of(self, marker: str) -> str:
-        """Return the prefix in front of a file, see `prefix_of`. Raises: DatasetError, without the file."""
-        prefix = self.prefix_of(marker)
+    def find(self, marker: str) -> str | None:
+        """Return the file with this name in the highest folder; None if there is no such file."""
+        return min((name for name in self.files if f"/{name}".endswith(f"/{marker}")), key=len, default=None)
+
+    def folder_of(self, *markers: str) -> str:
+        """Return the prefix ("" or "a/b/") of the first marker that exists. Raises: DatasetError, without any."""
+        found = ((self.find(marker), marker) for marker in markers)
+        prefix = next((name.removesuffix(marker) for name, marker in found if name is not None), None)
         if prefix is None:
-            raise self.error(f"no {marker} in {self.root}")
+            raise self.error(f"no {' or '.join(markers)} in {self.root}")
         return prefix
+
+    def class_folders(self, splits: Mapping[str, str]) -> Iterator[tuple[Sample, str]]:
+        """Images in `split/class/`, each without a label and with its class folder; `splits` are those of folders."""
+        for name in self.files:
+            parts = name.split("/")[-3:]
+            if len(parts) == 3 and parts[0].lower() in splits and name.lower().endswith((".jpg", ".jpeg", ".png")):
+                key = "/".join(parts)
+                self._path_by_key[key] = name
+                yield Sample(key, splits[parts[0].lower()], None), parts[1]
 
     def error(self, problem: str) -> DatasetError:
         """Build an error that also tells how to obtain the set."""
@@ -321,8 +344,7 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
 
     Args:
         root: folder of the data set, its zip, or a folder with one zip.
-        options: options of the reader, or texts of them. All readers take `classes`, names of the labels to use, in
-            order; some also 8 of them.
+        options: options of the reader, or texts of them.
     Raises: DatasetError, naming the known kinds or options.
     """
     reader = reader_of(kind)
@@ -336,10 +358,7 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
             raise DatasetError(f"{kind}: no option {name!r}, expected one of {known}") from None
         expected = " or ".join(problem["msg"] for problem in error.errors())
         raise DatasetError(f"{kind}: option {name}={options[name]!r}: {expected}") from None
-    opened = reader(root, chosen)
-    if chosen.classes is not None and reader.Options.model_fields["classes"].default is None:
-        opened.use_classes(chosen.classes, opened.labels)
-    return opened
+    return reader(root, chosen)
 
 
 def parse_options(texts: list[str]) -> dict[str, str]:
@@ -357,16 +376,15 @@ def index_sha256(reader: Reader, split: str) -> str:
     sizes or times changed. Returns 64 hexadecimal digits. Raises: DatasetError, if a file is missing.
     """
     samples = reader.samples(split)
+
+    def digest() -> str:
+        sha256 = hashlib.sha256()
+        for sample in samples:
+            shares = "" if sample.distribution is None else " ".join(f"{share:.6f}" for share in sample.distribution)
+            points = " ".join(f"{x:.3f},{y:.3f}" for x, y in sample.landmarks_px or ())
+            file_sha256 = hashlib.sha256(reader.read_bytes(sample)).hexdigest()
+            sha256.update("\t".join((sample.key, sample.label or "", shares, points, file_sha256)).encode() + b"\n")
+        return sha256.hexdigest()
+
     stamps = (f"{reader._stamp(sample)} {sample.label} {sample.distribution}" for sample in samples)
-    path = reader.cache_file("index", stamps, ".txt")
-    if path is not None and path.exists():
-        return path.read_text(encoding="utf-8")
-    digest = hashlib.sha256()
-    for sample in samples:
-        shares = "" if sample.distribution is None else " ".join(f"{share:.6f}" for share in sample.distribution)
-        points = " ".join(f"{x:.3f},{y:.3f}" for x, y in sample.landmarks_px or ())
-        file_sha256 = hashlib.sha256(reader.read_bytes(sample)).hexdigest()
-        digest.update("\t".join((sample.key, sample.label or "", shares, points, file_sha256)).encode() + b"\n")
-    if path is not None:
-        write_atomic(path, digest.hexdigest())
-    return digest.hexdigest()
+    return reader._cached("index", stamps, digest)

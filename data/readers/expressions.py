@@ -12,11 +12,8 @@ have equal parts of the rest. Recipes learn the shares with `target: votes`.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Literal
-
-import numpy as np
 
 from mien.data.contract import LABELS, parse_label
 from mien.data.readers.base import Point, Reader, ReaderOptions, Sample
@@ -85,14 +82,10 @@ class Expressions(Reader):
         return [face for face in self.rows(self._prefix + self._table, sample) if face is not None]
 
     def _shares(self, label: str, second: str | None, certainty: str) -> tuple[float, ...] | None:
-        """Share of each class; None for a label that is not among them."""
-        if label not in self.labels:
-            return None
-        named: Mapping[str | None, float] = dict(zip((second, label), _SHARES[certainty][::-1], strict=True))
-        rest = 1 - sum(share for name, share in named.items() if name is not None)
-        others = [name for name in LABELS if not named.get(name)]
-        shares = np.array([named.get(name) or rest / len(others) for name in self.labels])
-        return tuple((shares / shares.sum()).tolist())
+        share, share_of_second = _SHARES[certainty]
+        named = {label: share} | ({second: share_of_second} if second and share_of_second else {})
+        rest = (1 - sum(named.values())) / (len(LABELS) - len(named))
+        return self._distribution(dict.fromkeys(LABELS, rest) | named)
 
 
 def _detected(row: dict[str, str]) -> tuple[str, _Found | None]:

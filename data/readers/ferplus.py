@@ -22,18 +22,14 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from mien.data.readers.base import ClassNames, ExcludingOptions, Reader, Sample
+from mien.data.contract import EIGHT_LABELS
+from mien.data.readers.base import ExcludingOptions, Reader, Sample
 
 COLUMNS: Final = (
     "neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF",
 )  # fmt: skip
 _NOT_EMOTIONS: Final = ("unknown", "NF")
 _FOLDERS: Final = {"train": "FER2013Train", "valid": "FER2013Valid", "test": "FER2013Test"}
-# Majority protocol, in the order of COLUMNS, counted from the votes published by Microsoft.
-_PUBLISHED: Final = {
-    "train": (8733, 7284, 3136, 3022, 2098, 116, 536, 120),
-    "valid": (1180, 862, 411, 348, 289, 25, 60, 16),
-}
 
 Protocol = Literal["majority", "probability"]
 
@@ -42,7 +38,6 @@ class FerPlusOptions(ExcludingOptions):
     """Options of FERPlus; of near-duplicates, images that the protocol leaves out count, too."""
 
     protocol: Protocol = "majority"  # which images are used, and how votes become a distribution; see above
-    classes: ClassNames = 7  # 8 with contempt last, or names of the expressions to use, in order
 
 
 class FerPlus(Reader):
@@ -64,26 +59,24 @@ class FerPlus(Reader):
         "are rare, so their intervals are wide."
     )
 
+    known_labels: ClassVar = EIGHT_LABELS
+    # Under the majority protocol, in the order of COLUMNS, counted from the votes published by Microsoft.
+    published: ClassVar = {
+        "train": dict(zip(COLUMNS[:8], (8733, 7284, 3136, 3022, 2098, 116, 536, 120), strict=True)),
+        "valid": dict(zip(COLUMNS[:8], (1180, 862, 411, 348, 289, 25, 60, 16), strict=True)),
+    }
     Options = FerPlusOptions
 
     def __init__(self, root: Path | str, options: FerPlusOptions) -> None:
         super().__init__(root, options)
         self.protocol = options.protocol
-        self.use_classes(options.classes)
-        prefixes = [self.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
-        if all(prefix is None for prefix in prefixes):
-            raise self.error(f"no FER2013Train/label.csv, FER2013Valid/label.csv or FER2013Test/label.csv in {root}")
-        self._prefix = next(prefix for prefix in prefixes if prefix is not None)
+        self._prefix = self.folder_of(*(f"{folder}/label.csv" for folder in _FOLDERS.values()))
 
     def splits(self) -> tuple[str, ...]:
         return tuple(split for split in _FOLDERS if self._label_file(split) in self.files)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the counts of the majority protocol for train and valid; {} under options that change them."""
-        if self.protocol != "majority" or self.exclude_near_duplicates_of:
-            return {}
-        published = {split: dict(zip(COLUMNS, counts, strict=False)) for split, counts in _PUBLISHED.items()}
-        return {split: {label: counts[label] for label in self.labels} for split, counts in published.items()}
+        return super().expected_counts() if self.protocol == "majority" else {}
 
     def _label_file(self, split: str) -> str:
         return f"{self._prefix}{_FOLDERS[split]}/label.csv"
@@ -112,11 +105,10 @@ class FerPlus(Reader):
         samples = []
         for key, votes in self._rows(split):
             label, shares = rule(votes)
-            if label in self.labels:
-                kept = [shares[name] for name in self.labels]
-                samples.append(Sample(key, split, label, tuple(share / sum(kept) for share in kept)))
+            if label is None:
+                self._left_out[split]["no majority"] += 1
             else:
-                self._left_out[split]["no majority" if label is None else label] += 1
+                samples.append(Sample(key, split, label, self._distribution(shares)))
         return samples
 
     def voted(self, split: str) -> list[tuple[Sample, tuple[int, ...]]]:

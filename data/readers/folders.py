@@ -19,17 +19,15 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Set
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
 from mien.data.errors import DatasetError
-from mien.data.readers.base import ClassNames, ExcludingOptions, LabelOf, Names, Point, Reader, Sample
+from mien.data.readers.base import ExcludingOptions, LabelOf, Names, Point, Reader, Sample
 from mien.data.readers.photos import TABLE, landmarks_of
-from mien.data.split import hold_out
 
 _SPLITS: Final = {
     "train": "train", "training": "train",
@@ -52,15 +50,20 @@ class FoldersOptions(ExcludingOptions):
         labels: the expression of class folders whose names are numbers or in another language, spelled as on disk:
             a mapping, or `1=anger,2=disgust`.
         ignore: class folders to leave out, spelled as on disk.
-        classes: 7, 8 with contempt last, or the names of your own classes, in order.
     """
 
     images: Literal["crops", "photos"] = "crops"
-    valid_share: float = 0.0
-    test_share: float = 0.0
+    valid_share: float = Field(0.0, ge=0, lt=1)
+    test_share: float = Field(0.0, ge=0, lt=1)
     labels: LabelOf = Field(default_factory=dict)
     ignore: Names = ()
-    classes: ClassNames = 7
+
+    @field_validator("test_share")
+    @classmethod
+    def _leaves_some(cls, share: float, info: ValidationInfo) -> float:
+        if share + info.data.get("valid_share", 0) >= 1:
+            raise ValueError("expected shares with a sum below 1")
+        return share
 
 
 class Folders(Reader):
@@ -76,28 +79,22 @@ class Folders(Reader):
     terms: ClassVar[str] = "those of the owner of the images"
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
 
+    known_labels: ClassVar = None
     Options = FoldersOptions
 
     def __init__(self, root: Path | str, options: FoldersOptions) -> None:
         super().__init__(root, options)
-        valid_share, test_share = options.valid_share, options.test_share
-        self.use_classes(options.classes, known=None)
-        if not (0 <= valid_share < 1 and 0 <= test_share < 1 and valid_share + test_share < 1):
-            raise DatasetError(
-                f"folders: {valid_share=}, {test_share=}: expected shares of at least 0 with a sum below 1"
-            )
         self._ignored = frozenset(name for name in options.ignore if name)
-        self._label_of: dict[str, str] = {}  # by class folder, as read
-        for name, label in options.labels.items():
-            try:
-                self._label_of[name] = parse_label(label, self.labels)
-            except UnknownLabel as error:
-                raise DatasetError(f"folders: labels={name}={label}: {error}") from error
+        try:  # by class folder, as read
+            self._label_of = {name: parse_label(label, self.labels) for name, label in options.labels.items()}
+        except UnknownLabel as error:
+            raise DatasetError(f"folders: labels: {error}") from error
         self._by_split[_ALL] = []
         self._landmarks = self._detected() if options.images == "photos" else None  # by file; None without a face
         self._collect()
-        for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):
-            self._hold_out(split, share)
+        for split, share in (("test", options.test_share), ("valid", options.valid_share / (1 - options.test_share))):
+            if share:
+                self._hold_out_of_all(split, share)
 
     def samples(self, split: str) -> list[Sample]:
         """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
@@ -113,13 +110,12 @@ class Folders(Reader):
     def _sources(self) -> dict[str, dict[str, str]]:
         """Photo or video of each exported face and, in a video, the person; by file name, which survives a move."""
         name = self._prefix + _MANIFEST
-        rows = list(self.read_csv(name)) if name in self.files else []
         sources = {}
-        for row in rows:
-            if not row.get("image") or not row.get("file"):
-                continue  # of another program
-            person = row.get("name") or (f"{row['file']} {row['person']}" if row.get("person") else "")
-            sources[PurePosixPath(row["image"]).name] = {"photo": row["file"]} | ({"person": person} if person else {})
+        for row in self.rows(name, dict) if name in self.files else ():
+            if row.get("image") and row.get("file"):  # A table of another program has other columns.
+                person = row.get("name") or (f"{row['file']} {row['person']}" if row.get("person") else "")
+                attributes = {"photo": row["file"]} | ({"person": person} if person else {})
+                sources[PurePosixPath(row["image"]).name] = attributes
         return sources
 
     def _detected(self) -> dict[str, tuple[Point, ...] | None]:
@@ -137,17 +133,14 @@ class Folders(Reader):
         return {file: landmarks_px for file, number, landmarks_px in self.rows(TABLE, face) if number == 0}
 
     def _collect(self) -> None:
-        files = [name for name in self.files if "/" in name]
-        images = [name for name in files if _IMAGE.search(name)]
+        images = [name for name in self.files if "/" in name and _IMAGE.search(name)]
         if not images:
             raise self.error(f"no images in folders below {self.root}")
         self._prefix = _common_folder(images, self._ignored | self._label_of.keys(), self.labels)
         keys = [name.removeprefix(self._prefix) for name in images]
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
         classes = {key.split("/")[has_splits] for key in keys if key.count("/") > has_splits}
-        numbers = sorted(
-            (name for name in classes - self._ignored - self._label_of.keys() if name.isdecimal()), key=int
-        )
+        numbers = sorted(filter(str.isdecimal, classes - self._ignored - self._label_of.keys()), key=int)
         if numbers:
             raise self.error(
                 f"class folders {', '.join(numbers)}: the meaning of numbers differs between data sets. State it with "
@@ -162,13 +155,13 @@ class Folders(Reader):
         sources = self._sources()
         for key in keys:
             self._take(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits)
-        others = Counter(PurePosixPath(name).suffix or name for name in files if not _IMAGE.search(name))
-        others = Counter({suffix: count for suffix, count in others.items() if suffix not in (".csv", ".txt", ".md")})
-        self.notes = [
-            f"class folders read as {', '.join(f'{name} = {self._label_of[name]}' for name in sorted(self._label_of))}"
-        ]
+        read = ", ".join(f"{name} = {label}" for name, label in sorted(self._label_of.items()))
+        self.notes = [f"class folders read as {read}"]
+        others = Counter(PurePosixPath(name).suffix or name for name in self.files.keys() - images if "/" in name)
         self.notes += [
-            f"{count} files ignored: {suffix} is not a supported image" for suffix, count in sorted(others.items())
+            f"{count} files ignored: {suffix} is not a supported image"
+            for suffix, count in sorted(others.items())
+            if suffix not in (".csv", ".txt", ".md")
         ]
         if loose := [name for name in self.files if "/" not in name and _IMAGE.search(name)]:
             self.notes.append(f"{len(loose)} images ignored: in no class folder, such as {loose[0]}")
@@ -205,26 +198,21 @@ class Folders(Reader):
         sample = Sample(key, split, self._label_of[name], landmarks_px=landmarks_px, attributes=attributes)
         self._by_split[split].append(sample)
 
-    def _hold_out(self, split: str, share: float) -> None:
-        if not share:
-            return
+    def _hold_out_of_all(self, split: str, share: float) -> None:
+        """Hold out a share of everything, which becomes train, or else of the train folder."""
         if self._by_split[split]:
             raise self.error(f"{split}_share={share:g}, but there is a {split} folder")
-        pool = self._by_split[_ALL] or self._by_split["train"]
-        if not pool:
+        if pool := self._by_split[_ALL]:
+            self._by_split |= {_ALL: [], "train": pool}
+            self._left_out["train"] += self._left_out.pop(_ALL, Counter())
+        if not self._by_split["train"]:
             raise self.error(f"{split}_share={share:g} is held out of train, but there is no train folder")
-        taken = hold_out({sample.key: sample.label for sample in pool}, share)
-        if not taken:
-            counts = Counter(sample.label for sample in pool)
+        if not self._hold_out(split, share):
+            largest = max(Counter(sample.label for sample in self._by_split["train"]).values())
             raise self.error(
-                f"{split}_share={share:g} of {max(counts.values())} images in the largest class is less than one. "
-                f"Add images, or increase {split}_share to {1 / max(counts.values()):.2g}"
+                f"{split}_share={share:g} of {largest} images in the largest class is less than one. "
+                f"Add images, or increase {split}_share to {1 / largest:.2g}"
             )
-        self._by_split |= {_ALL: [], "train": []}
-        for sample in pool:
-            chosen = split if sample.key in taken else "train"
-            self._by_split[chosen].append(replace(sample, split=chosen))
-        self._left_out["train"] += self._left_out.pop(_ALL, Counter())
 
 
 def _common_folder(names: list[str], classes: Set[str], labels: tuple[str, ...]) -> str:

@@ -17,40 +17,20 @@ The set has no validation split, so one tenth of each train class is held out: t
 the smallest SHA-256 (`data.split`), in both layouts. The test split is never used for selection.
 """
 
-import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
 from mien.data.contract import LABELS
 from mien.data.readers.base import ExcludingOptions, Point, Reader, Sample
-from mien.data.split import held_out_counts, hold_out
+from mien.data.split import held_out_counts
 
 VALID_SHARE: Final = 0.1
-_LABEL_OF: Final = {
-    str(number): label for number, label in enumerate(LABELS, start=1)
-}  # by the set's numbers, whose order is ours
-# Table of the paper's basic-emotion subset; in the order of LABELS.
-PUBLISHED: Final = {
-    "train": dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)),
-    "test": dict(zip(LABELS, (329, 74, 160, 1185, 478, 162, 680), strict=True)),
-}
-_KAGGLE_IMAGE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
+_LABEL_OF: Final = {str(number): label for number, label in enumerate(LABELS, start=1)}  # The set's order is ours.
 _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")
-
-
-def published_counts(*, hold_out_valid: bool) -> Mapping[str, Mapping[str, int]]:
-    """Return the paper's counts, with the held-out tenth of train moved to valid."""
-    return PUBLISHED | (held_out_counts(PUBLISHED["train"], VALID_SHARE) if hold_out_valid else {})
-
-
-def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[str, str]:
-    """Assign every image id (`train_00001`, `test_0001`) to train, valid or test."""
-    splits = {image: image.split("_")[0] for image in labels_by_id}
-    if hold_out_valid:
-        train = {image: label for image, label in labels_by_id.items() if splits[image] == "train"}
-        splits |= dict.fromkeys(hold_out(train, VALID_SHARE), "valid")
-    return splits
+# Archives unpack to Image/aligned/ or Image/aligned/aligned/.
+_FOLDERS: Final = ("Image/aligned/", "Image/original/", "Annotation/manual/")
 
 
 class RafDbOptions(ExcludingOptions):
@@ -79,90 +59,86 @@ class RafDb(Reader):
         "are wide."
     )
 
+    # Table of the paper's basic-emotion subset, in the order of LABELS.
+    published: ClassVar = {
+        "train": dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)),
+        "test": dict(zip(LABELS, (329, 74, 160, 1185, 478, 162, 680), strict=True)),
+    }
     Options = RafDbOptions
 
     def __init__(self, root: Path | str, options: RafDbOptions) -> None:
         super().__init__(root, options)
-        self.hold_out_valid = options.hold_out_valid
-        annotated = ("Image/original/", "Annotation/manual/")
-        has_originals = all(any(part in name for name in self.files) for part in annotated)
+        self.valid_share = VALID_SHARE if options.hold_out_valid else 0.0
+        for name in self.files:
+            if folder := next((folder for folder in _FOLDERS if folder in name), ""):
+                self._path_by_key[folder + PurePosixPath(name).name] = name
+        has_originals = all(any(key.startswith(part) for key in self._path_by_key) for part in _FOLDERS[1:])
         self.images = options.images or ("original" if has_originals else "aligned")
         self.notes.append(
             "original images, cropped by their landmarks as in serving"
             if self.images == "original"
             else "aligned images, only scaled"
         )
-        prefixes = [(name, self.prefix_of(name)) for name in _LABEL_FILES]
-        present = [f"{prefix}{name}" for name, prefix in prefixes if prefix is not None]
-        self._key_by_id: dict[str, str] = {}  # of Kaggle's copy
-        self._label_by_id = self._read_labels(present[0]) if present else self._numbered_folders()
-        self._split_by_id = split_of(self._label_by_id, hold_out_valid=self.hold_out_valid)
-        # archives unpack to Image/aligned/ or Image/aligned/aligned/, so files are found by file name
-        self._path_by_name = {
-            PurePosixPath(name).name: name
-            for name in self.files
-            if f"Image/{self.images}/" in name or "Annotation/manual/" in name
-        }
+        lists = [name for marker in _LABEL_FILES if (name := self.find(marker)) is not None]
+        for sample in self._listed(lists[0]) if lists else self._numbered_folders():
+            self._by_split[sample.split].append(sample)
+        self._hold_out("valid", self.valid_share, _image_of)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the paper's counts, adjusted for held-out images; {} without near-duplicates."""
-        return {} if self.exclude_near_duplicates_of else published_counts(hold_out_valid=self.hold_out_valid)
+        return held_out_counts(super().expected_counts(), self.valid_share)
 
-    def splits(self) -> tuple[str, ...]:
-        present = set(self._split_by_id.values())
-        return tuple(split for split in ("train", "valid", "test") if split in present)
-
-    def path_of(self, sample: Sample) -> str:
-        if self._key_by_id:
-            return self._prefix + sample.key
-        return self._path_by_name.get(PurePosixPath(sample.key).name, sample.key)
-
-    def _numbered_folders(self) -> dict[str, str]:
-        """Labels by image id in Kaggle's layout."""
-        matches = [match for name in self.files if (match := _KAGGLE_IMAGE.fullmatch(name))]
-        if not matches:
+    def _numbered_folders(self) -> list[Sample]:
+        """Samples of Kaggle's layout."""
+        samples: dict[str, Sample] = {}
+        for sample, number in self.class_folders({"train": "train", "test": "test"}):
+            if number not in _LABEL_OF:
+                raise self.error(f"class {number!r} of {sample.key}: expected 1 to {len(LABELS)}")
+            labeled = replace(sample, label=_LABEL_OF[number])
+            if samples.setdefault(_image_of(sample), labeled) is not labeled:
+                raise self.error(f"{_image_of(sample)} is in two class folders")
+        if not samples:
             raise self.error(f"neither {_LABEL_FILES[0]} nor DATASET/train/1/*.jpg in {self.root}")
         if self.images == "original":
             raise self.error("images=original: Kaggle's copy has aligned images only")
-        self._prefix = matches[0]["prefix"]
-        for match in matches:
-            name = PurePosixPath(match["key"]).stem.removesuffix("_aligned")
-            if match["number"] not in _LABEL_OF:
-                raise self.error(f"class {match['number']!r} of {match['key']}: expected 1 to {len(LABELS)}")
-            if name in self._key_by_id:
-                raise self.error(f"{name} is in two class folders")
-            self._key_by_id[name] = match["key"]
-        return {name: _LABEL_OF[key.split("/")[1]] for name, key in self._key_by_id.items()}
+        return list(samples.values())
 
-    def _read_labels(self, name: str) -> dict[str, str]:
-        labels: dict[str, str] = {}
+    def _listed(self, name: str) -> list[Sample]:
+        samples: dict[str, Sample] = {}
         for line, text in enumerate(self.read_text(name).splitlines(), start=1):
             if not text.strip():
                 continue
             file, _, number = text.strip().partition(" ")
-            label = _LABEL_OF.get(number)
-            if label is None or not file.startswith(("train_", "test_")):
+            if number not in _LABEL_OF or not file.startswith(("train_", "test_")):
                 raise self.error(f"{name} line {line}: expected `train_00001.jpg 1` to 7, got {text!r}")
             image = PurePosixPath(file).stem
-            if labels.setdefault(image, label) != label:
-                raise self.error(f"{name} line {line}: {file} is {label} here, but {labels[image]} in an earlier line")
-        return labels
+            key = f"Image/aligned/{image}_aligned.jpg" if self.images == "aligned" else f"Image/original/{image}.jpg"
+            sample = Sample(key, image.split("_")[0], _LABEL_OF[number])
+            if (earlier := samples.setdefault(image, sample)) != sample:
+                raise self.error(
+                    f"{name} line {line}: {file} is {sample.label} here, but {earlier.label} in an earlier line"
+                )
+        return list(samples.values())
 
     def _read_split(self, split: str) -> list[Sample]:
-        return [self._sample(name) for name in self._label_by_id if self._split_by_id[name] == split]
-
-    def _sample(self, name: str) -> Sample:
-        split, label = self._split_by_id[name], self._label_by_id[name]
+        samples = super()._read_split(split)
         if self.images == "aligned":
-            return Sample(self._key_by_id.get(name, f"Image/aligned/{name}_aligned.jpg"), split, label)
-        path = self._path_by_name.get(f"{name}_manu_attri.txt")
-        if path is None:
-            raise self.error(f"images=original needs Annotation/manual/{name}_manu_attri.txt, which does not exist")
+            return samples
+        return [replace(sample, landmarks_px=self._landmarks_of(sample)) for sample in samples]
+
+    def _landmarks_of(self, sample: Sample) -> tuple[Point, ...]:
+        key = f"Annotation/manual/{_image_of(sample)}_manu_attri.txt"
+        if (path := self._path_by_key.get(key)) is None:
+            raise self.error(f"images=original needs {key}, which does not exist")
         try:
-            landmarks_px = parse_landmarks(self.read_text(path))
+            return parse_landmarks(self.read_text(path))
         except ValueError as error:
             raise self.error(f"{path}: {error}") from error
-        return Sample(f"Image/original/{name}.jpg", split, label, landmarks_px=landmarks_px)
+
+
+def _image_of(sample: Sample) -> str:
+    """Id of an image in all layouts: `train_00001`, `test_0001`."""
+    return PurePosixPath(sample.key).stem.removesuffix("_aligned")
 
 
 def parse_landmarks(text: str) -> tuple[Point, ...]:

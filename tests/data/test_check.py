@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 from mien.data.check import check
 from mien.data.command import app
 from mien.data.contract import LABELS
-from mien.data.readers import raf_db
 from mien.data.readers.base import Reader, open_reader
+from mien.data.readers.raf_db import RafDb
 from tests.support.data_sets import SIX_PER_CLASS, make_folders, make_raf_db
 
 
@@ -27,7 +27,7 @@ def _run(*arguments: object) -> Result:
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A drawn RAF-DB with the published counts."""
-    monkeypatch.setattr(raf_db, "PUBLISHED", {"train": SIX_PER_CLASS, "test": SIX_PER_CLASS})
+    monkeypatch.setattr(RafDb, "published", {"train": SIX_PER_CLASS, "test": SIX_PER_CLASS})
     return make_raf_db(tmp_path / "RAF-DB", originals=False)
 
 

@@ -68,6 +68,7 @@ def test_samples_are_sorted_complete_and_the_same_every_time_and_from_a_zip(smal
         assert keys == sorted(set(keys))
         assert {sample.split for sample in samples} == {split}
         assert {sample.label for sample in samples} <= {*small.labels, None}
+        assert all(sum(sample.distribution or (1,)) == pytest.approx(1) for sample in samples)
         assert {small.crop(sample).shape for sample in samples} == {(CROP_PX, CROP_PX, 3)}
 
 
