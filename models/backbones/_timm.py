@@ -1,7 +1,8 @@
 """Wrapper of timm's `create_model` with actionable errors."""
 
 import logging
-from contextlib import suppress
+import queue
+import threading
 from pickle import UnpicklingError
 from typing import Any, Final, cast
 from urllib.error import HTTPError
@@ -15,6 +16,7 @@ from torch import nn
 from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone
 
 logger = logging.getLogger(__name__)
+_REACHABLE_S: Final = 10.0
 # of a hub that is not reachable, and of torch's unpickler for bytes that are not a pickle
 _UNREADABLE: Final = (OSError, SafetensorError, UnpicklingError, RuntimeError, EOFError, LookupError, ValueError)
 
@@ -59,13 +61,29 @@ def create_timm(config: BackboneConfig, num_classes: int, **arguments: Any) -> n
 def _cached_or_reachable(name: str) -> dict[str, str] | None:
     """Cached file of published weights, as timm's overlay; without it, the hub must be reachable.
 
-    The hub's library waits about a minute, with five attempts per file. Raises: OSError, after five seconds.
+    The hub's library waits about a minute, with five attempts per file. Raises: OSError, after ten seconds.
     """
     repository = str(getattr(timm.get_pretrained_cfg(name), "hf_hub_id", None) or name)
     for file_name in ("model.safetensors", "pytorch_model.bin"):
         cached = try_to_load_from_cache(repository, file_name)
         if isinstance(cached, str):
             return {"file": cached}
-    with suppress(HTTPError):  # a status is an answer, too
-        urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()  # noqa: S310 (the hub's own address)
+    errors = queue.SimpleQueue[Exception | None]()
+
+    def request() -> None:
+        try:
+            urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=_REACHABLE_S).close()  # noqa: S310 (the hub)
+        except Exception as error:  # noqa: BLE001 (raised below)
+            errors.put(None if isinstance(error, HTTPError) else error)  # a status is an answer, too
+        else:
+            errors.put(None)
+
+    # The timeout of a request does not bound the resolution of its name, which takes minutes without a network.
+    threading.Thread(target=request, daemon=True).start()
+    try:
+        error = errors.get(timeout=_REACHABLE_S)
+    except queue.Empty:
+        raise TimeoutError(f"{constants.ENDPOINT} does not answer within {_REACHABLE_S:g} s") from None
+    if error is not None:
+        raise error
     return None

@@ -1,8 +1,10 @@
 """Backbones: published weights, frozen layers, and a Swin transformer by its name."""
 
 import hashlib
+import socket
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,14 +19,20 @@ from mien.models.network import heads_of
 from tests.support.models import DEIT, config
 
 
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "http://hub.invalid"], ids=["refused", "name unresolved"])
 def test_published_weights_that_cannot_be_downloaded_are_reported_within_seconds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+    monkeypatch.setattr("mien.models.backbones._timm._REACHABLE_S", 0.5)
+    given_up = Event()
+    if "invalid" in address:
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: given_up.wait(100))
     started = time.monotonic()
     with pytest.raises(PretrainedWeightsUnavailable, match=r"overlay=\{file: FILE\}.*model\.pretrained=false"):
         create_backbone(config("resnet18d", family="cnn").model_copy(update={"pretrained": True}))
+    given_up.set()
     assert time.monotonic() - started < 10
 
 
