@@ -1,8 +1,9 @@
-"""Manifest of a released artifact, and its verification.
+"""Manifests of released artifacts, and their verification.
 
 An artifact is a folder `models/artifacts/<arch>.<tag>/` with ONNX graphs, `manifest.json`, `report.json` and `card.md`.
 The manifest has what serving reads, the report everything else: where the weights come from, and what was measured.
-Before serving, `load_artifact` verifies the sha256 of every file and the contract id.
+Before serving, `load_artifact` verifies the sha256 of every file and the contract id, and `load_detector` the files of
+a face detector.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import CROP_PX, LABELS, Array, UnknownLabel, contract_id, labels_of
@@ -24,6 +25,9 @@ ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
 MANIFEST_NAME: Final = "manifest.json"
 REPORT_NAME: Final = "report.json"
 POINTERS: Final = {"fast": "DEFAULT", "accurate": "ACCURATE"}  # model name: file with the name of its folder
+_DETECTOR_POINTER: Final = "DEFAULT_DETECTOR"
+DETECTOR_STRIDES: Final = (8, 16, 32)
+DETECTOR_OUTPUTS: Final = tuple(f"{kind}_{px}" for kind in ("cls", "obj", "bbox", "kps") for px in DETECTOR_STRIDES)
 
 M = TypeVar("M", bound=StrictModel)
 Prior = Literal["natural", "balanced"]
@@ -139,10 +143,33 @@ class Manifest(StrictModel):
             raise ArtifactError(f"artifact {self.name}: no {precision} graph, it has {have}") from None
 
 
+class DetectorManifest(StrictModel):
+    """What serving reads of the `manifest.json` of a face detector; the rest is for people."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(description="folder name: <arch>.<tag>")
+    kind: Literal["face_detector"]
+    graph: GraphFile
+    score_threshold: float = Field(gt=0, lt=1, description="minimum score of a face")
+    files: dict[str, Sha256] = Field(description="all other files except manifest.json")
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's bytes, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def difference(path: Path, sha256: str) -> str:
+    """Why a file is not the one with this hash; empty if it is."""
+    try:
+        actual = sha256_of(path)
+    except OSError as error:
+        return f"cannot read {path} ({error.strerror})"
+    if actual == sha256:
+        return ""
+    return f"{path} has sha256 {actual[:12]}..., expected {sha256[:12]}.... The file is damaged or another version"
 
 
 def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
@@ -155,43 +182,43 @@ def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     name = "fast" if model is None else model
     if not isinstance(name, str):
         return Path(name)
-    released = [folder.name for folder in classifier_dirs(ARTIFACTS_DIR)]
     if name in POINTERS:
-        pointer = ARTIFACTS_DIR / POINTERS[name]
-        if not pointer.exists():
-            raise ArtifactError(
-                f"model {name!r}: not in this release ({pointer} is missing). It has: {', '.join(released)}"
-            )
-        return resolve_pointer(pointer)
-    if name in released:
-        return ARTIFACTS_DIR / name
-    ends = [known for known in released if known.endswith((f".{name}", f"_{name}"))]
-    if len(ends) == 1:
-        return ARTIFACTS_DIR / ends[0]
+        return _pointed(POINTERS[name], f"model {name!r}")
+    names = [folder.name for folder in classifier_dirs(ARTIFACTS_DIR)]
+    ends = [known for known in names if known.endswith((f".{name}", f"_{name}"))]
+    if name in names or len(ends) == 1:
+        return ARTIFACTS_DIR / (name if name in names else ends[0])
     folder = Path(name)
     if len(folder.parts) > 1 or folder.is_dir():
         return folder
-    raise ArtifactError(f"model {name!r}: not an artifact folder, and not one of {', '.join([*POINTERS, *released])}")
+    raise ArtifactError(f"model {name!r}: not an artifact folder, and not one of {', '.join([*POINTERS, *names])}")
 
 
-def resolve_pointer(pointer: Path) -> Path:
-    """Folder that a file beside the artifacts names. Raises: ArtifactError."""
+def default_detector_dir() -> Path:
+    """Folder of the built-in detector. Raises: ArtifactError."""
+    return _pointed(_DETECTOR_POINTER, "built-in detector")
+
+
+def _pointed(pointer: str, what: str) -> Path:
+    """Folder of the artifact that a file beside the artifacts names. Raises: ArtifactError."""
     try:
-        name = pointer.read_text(encoding="utf-8").strip()
+        return ARTIFACTS_DIR / (ARTIFACTS_DIR / pointer).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ArtifactError(f"no such model: cannot read {pointer} ({error.strerror})") from error
-    return pointer.parent / name
+        names = ", ".join(folder.name for folder in classifier_dirs(ARTIFACTS_DIR))
+        raise ArtifactError(
+            f"{what}: not in this release, cannot read {ARTIFACTS_DIR / pointer} ({error.strerror}). It has: {names}"
+        ) from error
 
 
 def classifier_dirs(artifacts_dir: Path) -> list[Path]:
-    """Folders of the artifacts that classify, by name; a detector's manifest (models/detector) states its kind."""
+    """Folders of the artifacts that classify, by name; the manifest of a detector states its kind."""
     manifests = sorted(artifacts_dir.glob(f"*/{MANIFEST_NAME}"))
     return [path.parent for path in manifests if b'"kind": "face_detector"' not in path.read_bytes()]
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Parse `manifest.json` and check that this build can serve it. Raises: ArtifactError."""
-    manifest = parse_manifest(folder, Manifest)
+    manifest = _parse(folder, Manifest)
     if manifest.contract_id != contract_id():
         raise ArtifactError(
             f"artifact {manifest.name}: contract {manifest.contract_id}, this build {contract_id()}. "
@@ -204,7 +231,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def parse_manifest(folder: Path, schema: type[M]) -> M:
+def _parse(folder: Path, schema: type[M]) -> M:
     """Parse `manifest.json` of a classifier or a detector. Raises: ArtifactError."""
     path = folder / MANIFEST_NAME
     try:
@@ -248,21 +275,20 @@ def load_artifact(folder: Path) -> Manifest:
     return manifest
 
 
+def load_detector(folder: Path) -> DetectorManifest:
+    """Read a detector's manifest and verify all files. Raises: ArtifactError, naming the file that differs."""
+    manifest = _parse(folder, DetectorManifest)
+    verify_files(folder, manifest.files | {manifest.graph.file: manifest.graph.sha256})
+    return manifest
+
+
 def verify_files(folder: Path, expected: dict[str, str]) -> None:
     """Compare an artifact's files with their sha256. Raises: ArtifactError, naming the file that differs."""
     for name, sha256 in sorted(expected.items()):
-        path = folder / name
         if Path(name).name != name:
             raise ArtifactError(f"artifact {folder.name}: file {name!r} is outside of the artifact folder")
-        try:
-            actual = sha256_of(path)
-        except OSError as error:
-            raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error.strerror})") from error
-        if actual != sha256:
-            raise ArtifactError(
-                f"artifact {folder.name}: {name} has sha256 {actual[:12]}..., expected {sha256[:12]}.... "
-                "The file is damaged or was replaced: restore it, or export the model again."
-            )
+        if found := difference(folder / name, sha256):
+            raise ArtifactError(f"artifact {folder.name}: {found}: restore it, or export the model again.")
 
 
 def write_manifest(folder: Path, manifest: StrictModel) -> None:

@@ -11,8 +11,7 @@ import onnx
 
 from mien.data.contract import CROP_PX, Array, align, decode
 from mien.data.quality import measure, soften
-from mien.models.detector.manifest import default_detector_dir, load_detector
-from mien.models.manifest import GraphFile, Manifest, Precision, sha256_of
+from mien.models.manifest import GraphFile, Manifest, Precision, default_detector_dir, load_detector, sha256_of
 from mien.training.evaluate import open_graph, open_released
 from mien.training.graphs import ExportError
 from mien.training.photo_graph import photo_graph

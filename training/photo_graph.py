@@ -23,8 +23,7 @@ from onnxscript.values import Opset
 from mien.data import quality
 from mien.data.contract import CROP_PX, TEMPLATE_PX
 from mien.data.quality import AMBIGUOUS_BELOW, FACE_SHARE, MAX_BLUR_PX, USUAL_SOFTNESS_PX, USUAL_YAW, VOTES_SOFTENING
-from mien.models.detector.manifest import OUTPUTS
-from mien.models.manifest import Manifest
+from mien.models.manifest import DETECTOR_OUTPUTS, Manifest
 
 networks: Final = Opset("mien.networks", 1)
 _IR_VERSION: Final = 10
@@ -339,7 +338,7 @@ def photo_graph(
         score_threshold: default of the input with this name.
     """
     model = photo_function(manifest).to_model_proto(ir_version=_IR_VERSION)
-    model.functions.append(network_function("detector", detector, OUTPUTS))
+    model.functions.append(network_function("detector", detector, DETECTOR_OUTPUTS))
     model.functions.append(network_function("classifier", classifier, [manifest.output.name]))
     model.opset_import.append(helper.make_opsetid(networks.domain, networks.version))
     merged = ir.from_proto(inliner.inline_local_functions(model))

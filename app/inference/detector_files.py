@@ -15,8 +15,7 @@ import platformdirs
 from mien.app.errors import DetectorUnavailable, DownloadError
 from mien.app.inference.detector import NetworkDetector
 from mien.app.settings import Device, InferenceSettings
-from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
-from mien.models.manifest import ArtifactError, sha256_of
+from mien.models.manifest import ArtifactError, DetectorManifest, default_detector_dir, difference, load_detector
 
 YUNET_FILE: Final = "face_detection_yunet_2023mar.onnx"
 YUNET_SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
@@ -65,8 +64,7 @@ def _create_yunet(settings: InferenceSettings, device: Device) -> NetworkDetecto
             "set MIEN_MODELS_DIR to the folder that contains it, or choose MIEN_DETECTOR=builtin."
         )
     threshold = settings.detection_threshold
-    graph = dynamic_graph(path)
-    return NetworkDetector("yunet", graph, settings, sha256=YUNET_SHA256, threshold=threshold, device=device)
+    return NetworkDetector("yunet", dynamic_graph(path), settings, YUNET_SHA256, threshold=threshold, device=device)
 
 
 def dynamic_graph(path: Path) -> bytes:
@@ -91,9 +89,10 @@ def _yunet_source(settings: InferenceSettings) -> str:
 
 def _create_builtin(settings: InferenceSettings, device: Device) -> NetworkDetector:
     folder, manifest = _verified_builtin()
-    threshold, sha256 = score_threshold(manifest, settings), manifest.graph.sha256
+    is_set = "detection_threshold" in settings.model_fields_set
+    threshold = settings.detection_threshold if is_set else manifest.score_threshold
     graph = folder / manifest.graph.file
-    return NetworkDetector("builtin", graph, settings, sha256=sha256, threshold=threshold, device=device)
+    return NetworkDetector("builtin", graph, settings, manifest.graph.sha256, threshold=threshold, device=device)
 
 
 def _builtin_source(_settings: InferenceSettings) -> str:
@@ -102,18 +101,12 @@ def _builtin_source(_settings: InferenceSettings) -> str:
 
 
 def _verified_builtin() -> tuple[Path, DetectorManifest]:
-    """The folder of the artifact named in `models/artifacts/DEFAULT_DETECTOR`. Raises: DetectorUnavailable."""
+    """The folder and the manifest of the released detector. Raises: DetectorUnavailable."""
     try:
         folder = default_detector_dir()
         return folder, load_detector(folder)
     except ArtifactError as error:
         raise DetectorUnavailable(f"detector builtin: {error}") from error
-
-
-def score_threshold(manifest: DetectorManifest, settings: InferenceSettings) -> float:
-    """Minimum score of a face: of the artifact, unless it is set in the settings."""
-    chosen = "detection_threshold" in settings.model_fields_set
-    return settings.detection_threshold if chosen else manifest.score_threshold
 
 
 DETECTORS: Final = {"builtin": (_create_builtin, _builtin_source), "yunet": (_create_yunet, _yunet_source)}
@@ -137,15 +130,8 @@ def find_yunet(models_dir: Path | None) -> Path | None:
         # is_file would raise in a folder that this user may not read, such as the home of another one.
         if not os.access(path, os.F_OK):
             continue
-        try:
-            actual = sha256_of(path)
-        except OSError as error:
-            raise DetectorUnavailable(f"detector yunet: cannot read {path} ({error.strerror})") from error
-        if actual != YUNET_SHA256:
-            raise DetectorUnavailable(
-                f"detector yunet: {path} has sha256 {actual[:12]}..., expected {YUNET_SHA256[:12]}.... The file is "
-                "damaged or another version: delete it and run `mien models pull`."
-            )
+        if found := difference(path, YUNET_SHA256):
+            raise DetectorUnavailable(f"detector yunet: {found}. Delete it and run `mien models pull`.")
         return path
     return None
 

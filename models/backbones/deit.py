@@ -33,7 +33,21 @@ class ResidualBlock(nn.Module):
         return torch.relu(x + self.second_norm(self.second(y)))
 
 
-class ConvolutionalStem(nn.Module):
+class PatchGrid:
+    """What timm reads of a PatchEmbed: sizes in pixels, and the grid of patches."""
+
+    def set_grid(self, img_size: int, patch_size: int) -> None:
+        """Set the sides of a square image and of its patches."""
+        side = img_size // patch_size
+        self.img_size, self.patch_size = (img_size, img_size), (patch_size, patch_size)
+        self.grid_size, self.num_patches = (side, side), side * side
+
+    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
+        """Input pixels per token."""
+        return self.patch_size[0] if as_scalar else self.patch_size
+
+
+class ConvolutionalStem(PatchGrid, nn.Module):
     """Patch embedding by stride-2 convolutions, each followed by residual blocks; replaces timm's PatchEmbed.
 
     Without blocks it is the stem of Xiao et al.; with blocks, a hybrid (ViT section 3.1: patches of CNN features).
@@ -57,9 +71,7 @@ class ConvolutionalStem(nn.Module):
                 f"a stem for {patch_size}-px patches has {steps} stride-2 convolutions: {steps - 1} stem_widths (the "
                 f"last is the embedding's) and {steps} stem_blocks; found {len(widths)} and {len(blocks)}"
             )
-        side = img_size // patch_size
-        self.img_size, self.patch_size = (img_size, img_size), (patch_size, patch_size)
-        self.grid_size, self.num_patches = (side, side), side * side
+        self.set_grid(img_size, patch_size)
         layers: list[nn.Module] = []
         width_in = in_chans
         for width, count in zip((*widths, embed_dim), blocks, strict=True):
@@ -67,10 +79,6 @@ class ConvolutionalStem(nn.Module):
             layers += [ResidualBlock(width) for _ in range(count)]
             width_in = width
         self.layers = nn.Sequential(*layers)
-
-    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
-        """Input pixels per token; part of timm's interface."""
-        return self.patch_size[0] if as_scalar else self.patch_size
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C, P, P)
         return cast(Tensor, self.layers(x)).flatten(2).transpose(1, 2)  # (B, tokens, embed_dim)
@@ -85,16 +93,9 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     patch_px = int(options.pop("patch_px", 16))
     if patch_px < 1 or config.img_size % patch_px:
         raise UnknownBackbone(f"patch_px {patch_px} does not divide img_size {config.img_size}")
-    arguments: dict[str, Any] = {"img_size": config.img_size, "patch_size": patch_px, **options}
-    arguments.pop("stem_widths", None)
-    arguments.pop("stem_blocks", None)
-    if stem != "patch":
-        arguments["embed_layer"] = _stem(stem, patch_px, options)
-    return create_timm(config, num_classes, **arguments)
-
-
-def _stem(stem: str, patch_px: int, options: dict[str, Any]) -> partial[ConvolutionalStem]:
     steps = patch_px.bit_length() - 1
-    default_widths = [192 >> (steps - 1 - step) for step in range(steps - 1)]
-    blocks = options.get("stem_blocks", [0] * steps if stem == "conv" else [1] * steps)
-    return partial(ConvolutionalStem, widths=tuple(options.get("stem_widths", default_widths)), blocks=tuple(blocks))
+    widths = options.pop("stem_widths", [192 >> (steps - 1 - step) for step in range(steps - 1)])
+    blocks = options.pop("stem_blocks", [0 if stem == "conv" else 1] * steps)
+    if stem != "patch":
+        options["embed_layer"] = partial(ConvolutionalStem, widths=tuple(widths), blocks=tuple(blocks))
+    return create_timm(config, num_classes, img_size=config.img_size, patch_size=patch_px, **options)

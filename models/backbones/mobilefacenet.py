@@ -9,8 +9,6 @@ Expects pixels (x - 0.5) / 0.5, normalization `fixed`, and converts them to the 
 Source: Chen et al. 2018, table 1, with ReLU6; github.com/foamliu/MobileFaceNet.
 """
 
-import hashlib
-import io
 import os
 from functools import partial
 from pathlib import Path
@@ -24,6 +22,8 @@ from torchvision.ops import Conv2dNormActivation
 
 from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone
 from mien.models.backbones._timm import create_timm
+from mien.models.backbones.deit import PatchGrid
+from mien.models.manifest import difference
 
 NAME: Final = "mobilefacenet"
 IMG_SIZE: Final = 112
@@ -133,26 +133,19 @@ class MobileFaceNet(Convolutions):
         return cast(Tensor, self.head(self.drop(self.gdconv(features).flatten(1))))
 
 
-class Stem(Convolutions):
+class Stem(PatchGrid, Convolutions):
     """Patch embedding of a vision transformer by the convolutions; replaces timm's PatchEmbed."""
 
     def __init__(
         self, img_size: int, patch_size: int, in_chans: int, embed_dim: int, *, frozen: int = 0, **_unused: Any
     ) -> None:
         super().__init__(frozen=frozen)
-        side = img_size // patch_size
-        self.img_size, self.patch_size = (img_size, img_size), (patch_size, patch_size)
-        self.grid_size, self.num_patches = (side, side), side * side
+        self.set_grid(img_size, patch_size)
         self.projection = nn.Conv2d(_WIDTH, embed_dim, 1)
 
-    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
-        """Input pixels per token; part of timm's interface."""
-        return self.patch_size[0] if as_scalar else self.patch_size
-
     def forward(self, pixels: Tensor) -> Tensor:  # (B, 1 or 3, 112, 112)
-        return (
-            cast(Tensor, self.projection(self.forward_features(pixels))).flatten(2).transpose(1, 2)
-        )  # (B, 49, embed_dim)
+        tokens = cast(Tensor, self.projection(self.forward_features(pixels)))
+        return tokens.flatten(2).transpose(1, 2)  # (B, 49, embed_dim)
 
 
 def published_weights(path: Path | str | None = None) -> dict[str, Tensor]:
@@ -163,16 +156,9 @@ def published_weights(path: Path | str | None = None) -> dict[str, Tensor]:
     path = path or os.environ.get(PATH_VARIABLE)
     if not path:
         raise PretrainedWeightsUnavailable(f"{FILE_NAME}: not found. {_HOW_TO_GET}.")
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise PretrainedWeightsUnavailable(f"{path}: cannot be read ({error.strerror}). {_HOW_TO_GET}.") from error
-    if (actual := hashlib.sha256(content).hexdigest()) != FILE_SHA256:
-        raise PretrainedWeightsUnavailable(
-            f"{path}: sha256 {actual[:12]}..., expected {FILE_SHA256[:12]}...; the file is damaged or from another "
-            f"release. {_HOW_TO_GET}."
-        )
-    weights: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if found := difference(Path(path), FILE_SHA256):
+        raise PretrainedWeightsUnavailable(f"{found}. {_HOW_TO_GET}.")
+    weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return weights
 
 

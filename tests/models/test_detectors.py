@@ -11,8 +11,9 @@ import pytest
 
 from mien.app.inference.detector import SCORE_THRESHOLD, to_blob
 from mien.app.inference.detector_files import dynamic_graph
-from mien.models.detector.manifest import OUTPUTS, STRIDES, default_detector_dir, load_detector
-from mien.models.manifest import ArtifactError
+from mien.models.manifest import DETECTOR_OUTPUTS as OUTPUTS
+from mien.models.manifest import DETECTOR_STRIDES as STRIDES
+from mien.models.manifest import ArtifactError, default_detector_dir, load_detector
 from tests.support import folder_from_environment, sample_photo, tiny_artifact
 
 

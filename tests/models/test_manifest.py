@@ -16,7 +16,7 @@ def test_a_changed_file_of_an_artifact_is_refused(tmp_path: Path, name: str) -> 
     folder = tiny_artifact(tmp_path / "tiny.test")
     assert load_artifact(folder) == read_manifest(folder)
     (folder / name).write_bytes((folder / name).read_bytes() + b" ")
-    with pytest.raises(ArtifactError, match=rf"artifact tiny\.test: {name} has sha256"):
+    with pytest.raises(ArtifactError, match=rf"artifact tiny\.test: .*/{name} has sha256"):
         load_artifact(folder)
 
 
@@ -40,7 +40,7 @@ def test_models_have_names_of_which_the_end_suffices_if_only_one_has_it(artifact
         with pytest.raises(ArtifactError, match=f"model '{name}': not an artifact folder.*one of fast, accurate"):
             artifact_dir(name)
     (artifacts / "ACCURATE").unlink()
-    with pytest.raises(ArtifactError, match=r"model 'accurate': not in this release .*ACCURATE is missing.*tiny\.set"):
+    with pytest.raises(ArtifactError, match=r"model 'accurate': not in this release, .*ACCURATE .*It has: .*tiny\.set"):
         artifact_dir("accurate")
 
 

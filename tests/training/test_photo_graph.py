@@ -17,8 +17,7 @@ from mien.app.inference.records import Box, Face
 from mien.app.settings import InferenceSettings
 from mien.data.contract import Array
 from mien.data.quality import REASONS
-from mien.models.detector.manifest import default_detector_dir, load_detector
-from mien.models.manifest import artifact_dir, load_artifact
+from mien.models.manifest import artifact_dir, default_detector_dir, load_artifact, load_detector
 from mien.training.cli import main
 from mien.training.evaluate import open_graph
 from mien.training.graphs import ExportError
