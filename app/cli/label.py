@@ -349,6 +349,8 @@ def _lines(run: dict[str, Any], faces: int, out: Path) -> Iterator[Any]:  # noqa
         yield f"{run['reviewed']:,} of {counted(faces, 'face')} reviewed, {run['corrected']:,} of them corrected"
     if facts:
         yield f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
+    if statuses["no_face"] and facts.get("detector") == "builtin":
+        yield "YuNet finds more faces: run `mien models pull`, then this with --detector yunet and another --out"
     if run["labeled_now"] and run["seconds_labeling"]:
         spent = sum(run["stage_seconds"].values()) or 1e-9
         shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in run["stage_seconds"].items())

@@ -1,10 +1,10 @@
 """Face detection: passes of one network over sizes and rotations of an image, merged into one list of faces.
 
 The network works best on upright faces of about 10 to 300 px. The first pass reduces the image to one size. If it finds
-no faces or small ones, there is a larger pass, and a very small one for faces that fill the image. If no face has a
-high score, and one of them does not score highest upright, rotated copies are searched: faces on their side have lower
-scores and wrong landmarks. Wide images, or all large ones if the settings say so, are searched at full size in
-overlapping tiles, so that the memory does not depend on their size.
+no faces or small ones, there is a larger pass, and a very small one for faces that fill the image; if these find none,
+there is a last one at another size. If no face has a high score, and one of them does not score highest upright,
+rotated copies are searched: faces on their side have lower scores and wrong landmarks. Wide images, or all large ones
+if the settings say so, are searched at full size in overlapping tiles: the memory does not depend on their size.
 
 Both detectors have YuNet's outputs (Wu, Peng, Yu 2023, "YuNet: A Tiny Millisecond-level Face Detector"). In units of
 cells, a cell predicts the offset of the center of its box, the logarithm of the size, and the offsets of the landmarks.
@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Final, Protocol, Self
 
@@ -29,7 +28,7 @@ from mien.app.inference.classifier import CPU, FixedBatches, Session, open_sessi
 from mien.app.inference.records import Box
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import Array, DegenerateLandmarks, similarity
-from mien.models.detector.manifest import OUTPUTS, STRIDES
+from mien.models.manifest import DETECTOR_OUTPUTS, DETECTOR_STRIDES
 
 # (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that image
 Network = Callable[[Array], Array]
@@ -47,6 +46,7 @@ CLOSE_UP_PX: Final = 160
 FIRST_PX: Final = 640
 SECOND_PX: Final = 1600
 ROTATED_PX: Final = 480
+LAST_SHARE: Final = 0.75  # of the side of the first pass: the size of a last one, if none found a face
 # Of a GPU: sides of the canvases, numbers of images that run together, and the most pixels of such a batch
 _CANVASES_PX: Final = (160, 288, 480, FIRST_PX, 1024, SECOND_PX)
 _BATCHES: Final = (1, 8, 32)
@@ -73,7 +73,6 @@ _EDGE_PX: Final = 2
 TINY_PX: Final = 144
 MAX_ENLARGEMENT: Final = 4.0
 _CODES: Final = (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE)  # 1, 2 and 3 quarter turns
-_xywh: Final = attrgetter("x", "y", "width", "height")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,9 +97,15 @@ class Detection:
 
     def scaled(self, scale_x: float, scale_y: float) -> "Detection":
         """The face in an image that is `scale_x` times as wide and `scale_y` times as high."""
-        x, y, width, height = _xywh(self.box)
+        x, y, width, height = self.box
         landmarks = (self.landmarks_px * np.array([scale_x, scale_y])).astype(np.float32)
         return Detection(Box(x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, self.score)
+
+    def moved(self, right: float, down: float) -> "Detection":
+        """The face in an image with so many more pixels at the left and the top."""
+        x, y, width, height = self.box
+        landmarks = (self.landmarks_px + np.array([right, down])).astype(np.float32)
+        return Detection(Box(x + right, y + down, width, height), landmarks, self.score)
 
 
 class Detector(Protocol):
@@ -130,8 +135,8 @@ class NetworkDetector:
         name: str,
         graph: Path | bytes,
         settings: InferenceSettings,
-        *,
         sha256: str,
+        *,
         threshold: float,
         device: Device = "cpu",
     ) -> None:
@@ -168,9 +173,9 @@ class NetworkDetector:
         batches = FixedBatches(first, lambda images: self._session("cuda", images, px), sizes[1:])
 
         def infer(blobs: Array) -> list[tuple[Array, ...]]:
-            outputs = batches.run(list(OUTPUTS), {"input": blobs})
+            outputs = batches.run(list(DETECTOR_OUTPUTS), {"input": blobs})
             # YuNet's own outputs have all cells of a batch in one row.
-            cells = [(px // stride) ** 2 for stride in STRIDES] * (len(OUTPUTS) // len(STRIDES))
+            cells = [(px // stride) ** 2 for stride in DETECTOR_STRIDES] * 4
             grids = [grid.reshape(-1, count, grid.shape[-1]) for grid, count in zip(outputs, cells, strict=True)]
             return list(zip(*grids, strict=True))[: len(blobs)]
 
@@ -194,7 +199,7 @@ class NetworkDetector:
             (grids,) = self._canvases[px](blob)
         else:
             blob = to_blob(bgr, (_padded_px(image.shape[0]), _padded_px(image.shape[1])))
-            grids = tuple(grid[0] for grid in self._run(list(OUTPUTS), {"input": blob} | self._limits))
+            grids = tuple(grid[0] for grid in self._run(list(DETECTOR_OUTPUTS), {"input": blob} | self._limits))
         return decode_grids(grids, width=blob.shape[3], threshold=self.threshold)
 
 
@@ -216,26 +221,25 @@ def decode_grids(grids: Sequence[Array], *, width: int, threshold: float) -> Arr
     """Convert the network's outputs for one image to faces.
 
     Args:
-        grids: in the order of `OUTPUTS`, (cells, values), row by row: `cls` and `obj` have 1, `bbox` 4, `kps` 10.
+        grids: in the order of `DETECTOR_OUTPUTS`, (cells, values), row by row: `cls` and `obj` have 1 value, `bbox` 4,
+            `kps` 10.
         width: of the network's input, pixels.
         threshold: minimum score, the geometric mean of class and objectness.
     Returns: (N, 15) float32, best first: x, y, width, height, five landmarks (x, y), score.
     Source: OpenCV 4.14, modules/objdetect/src/face_detect.cpp.
     """
-    by_stride = [grids[index :: len(STRIDES)] for index in range(len(STRIDES))]
-    parts = [
-        _cells(*four, stride=stride, columns=width // stride, threshold=threshold)
-        for stride, four in zip(STRIDES, by_stride, strict=True)
-    ]
-    rows = np.concatenate(parts)
+    rows: Array = np.concatenate(
+        [
+            _cells(*grids[index :: len(DETECTOR_STRIDES)], stride=stride, columns=width // stride, threshold=threshold)
+            for index, stride in enumerate(DETECTOR_STRIDES)
+        ]
+    )
     if len(rows) == 0:
         return rows
     # With whole pixels, the boxes are those of OpenCV.
-    kept = cv2.dnn.NMSBoxes(
-        rows[:, :4].astype(np.int32).tolist(), rows[:, 14].tolist(), threshold, NMS_IOU, top_k=TOP_K
-    )
-    best: Array = rows[np.asarray(kept, dtype=np.intp).ravel()]
-    return best
+    boxes, scores = rows[:, :4].astype(np.int32).tolist(), rows[:, 14].tolist()
+    kept = cv2.dnn.NMSBoxes(boxes, scores, threshold, NMS_IOU, top_k=TOP_K)
+    return rows[np.asarray(kept, dtype=np.intp).ravel()]
 
 
 def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, columns: int, threshold: float) -> Array:
@@ -285,7 +289,7 @@ def _in_tiles(image: Array, network: Network) -> list[Detection]:
             for left in _tile_starts(level.shape[1], px):
                 tile = level[top : top + px, left : left + px]
                 found = (face for face in one_pass(tile, network, px) if _is_whole(face, tile, left, top, level))
-                moved = (_moved(face, left, top).scaled(*scale) for face in found)
+                moved = (face.moved(left, top).scaled(*scale) for face in found)
                 in_tiles += [face for face in moved if face.short_side_px >= min_face_px]
         min_face_px = _LARGE_SHARE * px * scale[0]
         level = _resized(level, max(level.shape[:2]) // _LEVEL_RATIO)
@@ -295,8 +299,8 @@ def _in_tiles(image: Array, network: Network) -> list[Detection]:
 
 def _is_part(face: Detection, larger: Detection) -> bool:
     """Find out if the center of a face is in another one with a higher score."""
-    x, y, width, height = _xywh(face.box)
-    left, top, larger_width, larger_height = _xywh(larger.box)
+    x, y, width, height = face.box
+    left, top, larger_width, larger_height = larger.box
     inside = 0 < x + width / 2 - left < larger_width and 0 < y + height / 2 - top < larger_height
     return inside and larger.score > face.score
 
@@ -308,7 +312,7 @@ def _tile_starts(length: int, px: int) -> list[int]:
 
 def _is_whole(face: Detection, tile: Array, left: int, top: int, image: Array) -> bool:
     """Find out if a face touches no edge of its tile, except where the image ends."""
-    x, y, width, height = _xywh(face.box)
+    x, y, width, height = face.box
     right, bottom = left + tile.shape[1], top + tile.shape[0]
     return (
         (x > _EDGE_PX or left == 0)
@@ -316,12 +320,6 @@ def _is_whole(face: Detection, tile: Array, left: int, top: int, image: Array) -
         and (x + width < tile.shape[1] - _EDGE_PX or right == image.shape[1])
         and (y + height < tile.shape[0] - _EDGE_PX or bottom == image.shape[0])
     )
-
-
-def _moved(face: Detection, left: int, top: int) -> Detection:
-    x, y, width, height = _xywh(face.box)
-    points = (face.landmarks_px + np.array([left, top])).astype(np.float32)
-    return Detection(Box(x + left, y + top, width, height), points, face.score)
 
 
 def _upright(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
@@ -334,7 +332,9 @@ def _upright(image: Array, network: Network, settings: InferenceSettings) -> lis
         return faces
     # A pass of an image that is not larger than its size has the pixels of the first.
     passes = ((CLOSE_UP_PX, long_side > CLOSE_UP_PX), (SECOND_PX, long_side > FIRST_PX))
-    return merge(faces + [face for px, differs in passes if differs for face in one_pass(image, network, px)])
+    faces = merge(faces + [face for px, differs in passes if differs for face in one_pass(image, network, px)])
+    # Networks miss some large, clear faces at a few sizes only.
+    return faces or one_pass(image, network, round(LAST_SHARE * min(max(long_side, TINY_PX), FIRST_PX)))
 
 
 def one_pass(image: Array, network: Network, long_side_px: int) -> list[Detection]:
@@ -445,7 +445,7 @@ def rotation_scores(image: Array, network: Network, face: Detection) -> Array:
 
 def _surroundings(image: Array, face: Detection) -> Array:
     """Square of 1.6 times the side of the face, resized to `COMPARED_PX`; black outside the image."""
-    x, y, width, height = _xywh(face.box)
+    x, y, width, height = face.box
     half = max(1, round(0.8 * max(width, height)))
     left, top = round(x + width / 2) - half, round(y + height / 2) - half
     right, bottom = left + 2 * half - image.shape[1], top + 2 * half - image.shape[0]
@@ -463,7 +463,7 @@ def _rotated(image: Array, turns: int) -> Array:
 
 def rotate_back(face: Detection, turns: int, *, width: int, height: int) -> Detection:
     """Undo a clockwise rotation by `turns` quarter turns; `width` and `height` are those before it."""
-    left, top, box_width, box_height = _xywh(face.box)
+    left, top, box_width, box_height = face.box
     corners = np.array([[left, top], [left + box_width, top + box_height]])
     x, y = np.vstack([corners, face.landmarks_px]).T
     points = np.stack([(x, y), (y, height - x), (width - x, height - y), (width - y, x)][turns], axis=-1)
@@ -476,27 +476,31 @@ def rotate_back(face: Detection, turns: int, *, width: int, height: int) -> Dete
 def plausible(face: Detection, *, width: int, height: int) -> bool:
     """Decide if a detection can be a face in an image of this size.
 
-    It must be finite, overlap the image, be at most three times its size, and have landmarks that define a crop. On
-    images unlike its training data, a network can return boxes of 1e12 px with a score of 1.0.
+    On images unlike its training data, a network can return boxes of 1e12 px with a score of 1.0.
     """
-    x, y, box_width, box_height = box = _xywh(face.box)
     eyes = face.landmarks_px[1].astype(np.float64) - face.landmarks_px[0]
-    if not (
-        all(map(math.isfinite, box))
-        and np.isfinite(face.landmarks_px).all()
-        and box_width > 0
-        and box_height > 0
-        and max(box_width, box_height) <= 3 * max(width, height)
-        and min(x + box_width, width) > max(x, 0.0)
-        and min(y + box_height, height) > max(y, 0.0)
-        and np.hypot(*eyes) >= MIN_EYE_DISTANCE_PX
-    ):
-        return False
-    try:
-        similarity(face.landmarks_px)
-    except DegenerateLandmarks:
-        return False
-    return True
+    return bool(np.hypot(*eyes) >= MIN_EYE_DISTANCE_PX) and not problem_of(face, width=width, height=height)
+
+
+def problem_of(face: Box | Detection, *, width: int, height: int) -> str:
+    """Why a face cannot be one of an image of this size; empty if it can."""
+    if isinstance(face, Detection):
+        try:
+            similarity(face.landmarks_px)
+        except DegenerateLandmarks as error:
+            return str(error)
+        face = face.box
+    if not all(map(math.isfinite, face)):
+        problem = "has a value that is not finite; expected x, y, width and height in pixels"
+    elif min(face.width, face.height) < 1:
+        problem = "is less than a pixel wide or high; expected x, y, width and height in pixels"
+    elif min(face.x + face.width, width) <= max(face.x, 0) or min(face.y + face.height, height) <= max(face.y, 0):
+        problem = f"is outside the image of {width}x{height} px"
+    elif max(face.width, face.height) > 3 * max(width, height):
+        problem = f"is more than three times as large as the image of {width}x{height} px"
+    else:
+        return ""
+    return f"{', '.join(f'{value:g}' for value in face)} {problem}"
 
 
 def iou(a: Box, b: Box) -> float:

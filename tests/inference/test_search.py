@@ -57,6 +57,20 @@ def test_one_upright_face_takes_one_pass() -> None:
     assert tuple(faces[0].box) == pytest.approx((300, 200, 400, 400), abs=4)
 
 
+@pytest.mark.parametrize(("side", "last"), [(1200, 480), (640, 480), (320, 240)])
+def test_an_image_in_which_nothing_is_found_is_searched_once_more_at_another_size(side: int, last: int) -> None:
+    """As some large, clear faces are missed at a few sizes only."""
+    marks = MarkFinder({700: (0.95, 0.75)})
+
+    def network(image: Array) -> Array:
+        rows = marks(image)
+        return rows if max(image.shape) == last else rows[:0]
+
+    (face,) = find_faces(photo(side, side, (side // 4, side // 4, side // 2)), network, SETTINGS)
+    assert tuple(face.box) == pytest.approx((side // 4, side // 4, side // 2, side // 2), abs=4)
+    assert marks.sizes.count((last, last)) == 1
+
+
 @pytest.mark.parametrize("side", [100, 160])
 def test_a_small_image_is_searched_once(side: int) -> None:
     network = MarkFinder()

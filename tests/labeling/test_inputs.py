@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.labeling.conftest import Mien
-from tests.support import encoded, sample_photo
+from tests.support import encoded, gradient_image, sample_photo
 from tests.support.albums import ODD_NAMES, by_file, face_photo, rows_of, write_photos, write_video
 
 UNREADABLE = {
@@ -51,7 +51,11 @@ def test_the_photo_of_a_live_photo_is_labeled_and_its_video_is_skipped_and_count
 
     assert frames() == {"talk.mov": 4}
     assert by_file(rows_of(mien.out), "status", "reason")["IMG_1.mov"] == ("skipped", "live_photo")
-    assert "1 file skipped (1 live_photo)" in mien.run(photos).stdout
+    summary = mien.run(photos).stdout
+    assert "1 file skipped (1 live_photo)" in summary
+    assert "YuNet" not in summary, "every photo has a face"
+    (photos / "sky.png").write_bytes(encoded(gradient_image(64, 64)))
+    assert "YuNet finds more faces: run `mien models pull`" in mien.run(photos).stdout
     (photos / "IMG_1.JPG").unlink()
     assert frames() == {"IMG_1.mov": 6, "talk.mov": 4}, "without its photo, it is a video"
 
