@@ -29,7 +29,6 @@ from mien.app.errors import ProviderUnavailable
 from mien.app.inference.batcher import Batcher
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import CROP_PX, Array
-from mien.data.quality import expected_votes, softmax
 from mien.models.manifest import GraphOutput, Relevance, artifact_dir, load_artifact
 
 CPU: Final = "CPUExecutionProvider"
@@ -80,7 +79,7 @@ class Classifier:
         self.folder = artifact_dir(settings.model).resolve()  # A link may be switched to the next model meanwhile.
         self.manifest, self.prior = load_artifact(self.folder), settings.prior
         self.on_batch: Callable[[int], None] | None = None
-        self._threads, self._offsets = settings.threads, self.manifest.offsets(self.prior)
+        self._threads = settings.threads
         session, self.precision = self._open_first(settings)
         self._use(session)
 
@@ -134,15 +133,11 @@ class Classifier:
             raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
         if not len(crops):
             return np.empty((0, len(self.manifest.labels)), np.float32)
-        probabilities: Array = softmax(self._infer(crops), self.manifest.temperature, self._offsets).astype(np.float32)
-        return probabilities
+        return self.manifest.probabilities(self._infer(crops), self.prior)
 
     def votes(self, probabilities: Array) -> Array:
         """Expected shares of votes (N, K) float32 of probabilities from `classify`; (N, 0) if unknown."""
-        fitted = self.manifest.agreement
-        if fitted is None:
-            return np.empty((len(probabilities), 0), np.float32)
-        return expected_votes(probabilities, self._offsets, fitted.temperature, fitted.offsets)
+        return self.manifest.votes(probabilities, self.prior)
 
     def explain(self, crops: Array) -> Array:
         """Attention maps (N, rows, columns) float32 of (N, 112, 112, 3) uint8 crops; each map sums to 1.
@@ -324,9 +319,8 @@ def both_wheels() -> str | None:
 
 def gpu_unavailable_reason() -> str | None:
     """Why this machine has no NVIDIA GPU for this process; None if it has one."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except (OSError, UnicodeDecodeError):  # The loader's message may not be UTF-8.
+    driver: Any = _loaded("libcuda.so.1")
+    if driver is None:
         return "no NVIDIA driver was found (libcuda.so.1)"
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
@@ -338,24 +332,18 @@ def _missing_libraries() -> str | None:
     """Message about libraries of the CUDA provider that cannot be loaded; None if all can."""
     major = str(onnxruntime.cuda_version).partition(".")[0]
     # The provider opens cuDNN only when it runs a convolution.
-    libraries = (
-        f"libcudart.so.{major}",
-        f"libcublasLt.so.{major}",
-        f"libcublas.so.{major}",
-        "libcurand.so.10",
-        "libcudnn.so.9",
-    )
-    if not all(_loads(name) for name in libraries):
+    of_cuda = (f"lib{name}.so.{major}" for name in ("cudart", "cublasLt", "cublas"))
+    libraries = (*of_cuda, "libcurand.so.10", "libcudnn.so.9")
+    if not all(map(_loaded, libraries)):
         # It loads them from NVIDIA's wheels, and prints missing libraries, which the message below names.
         with contextlib.redirect_stdout(io.StringIO()):
             onnxruntime.preload_dlls()
-    missing = [name for name in libraries if not _loads(name)]
+    missing = [name for name in libraries if not _loaded(name)]
     return f"these CUDA {major} libraries are missing: {', '.join(missing)}" if missing else None
 
 
-def _loads(library: str) -> bool:
+def _loaded(library: str) -> object | None:
     try:
-        ctypes.CDLL(library)
-    except (OSError, UnicodeDecodeError):
-        return False
-    return True
+        return ctypes.CDLL(library)
+    except (OSError, UnicodeDecodeError):  # The loader's message may not be UTF-8.
+        return None

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -17,9 +17,9 @@ import numpy as np
 from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference import guard
 from mien.app.inference.classifier import CPU, Classifier
-from mien.app.inference.detector import SECOND_PX, Detection, Detector, iou, is_tiled
+from mien.app.inference.detector import SECOND_PX, Detection, Detector, iou, is_tiled, problem_of
 from mien.app.inference.detector_files import create_detector
-from mien.app.inference.records import NO_CROPS, Box, Face, Landmarks, Photo, Point
+from mien.app.inference.records import NO_CROPS, Box, Face, Landmarks, Photo
 from mien.app.settings import InferenceSettings
 from mien.data.contract import (
     CROP_PX,
@@ -45,31 +45,13 @@ _MARGIN: Final = 0.4
 _MIN_IOU: Final = 0.3  # Given and detected boxes may be drawn by different rules.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
-    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size.
-
-    notes: codes of `NOTES`.
-    """
-
-    image: Array
-    width: int
-    height: int
-    notes: tuple[str, ...] = ()
-
-    @property
-    def scale(self) -> float:
-        """Pixels of the photo per pixel of `image`: 1, 2, 4 or 8, the scales JPEG decoders support."""
-        return float(round(self.width / self.image.shape[1]))
-
-
 def decode_image(
     payload: bytes | Array,
     settings: InferenceSettings,
     *,
     reduced: bool = False,
     admit: Callable[[Probe], None] | None = None,
-) -> Decoded:
+) -> tuple[Array, Photo]:
     """Decode one image, upright, within the limits of the settings.
 
     Args:
@@ -79,10 +61,11 @@ def decode_image(
             times as long as detecting its faces; at half size, a third of that.
         admit: for an image of an untrusted sender: called with its format and size once `guard` has passed it; may
             wait for memory.
+    Returns: pixels (H, W, 3) uint8 RGB, which may be fewer than those of the photo, and the photo with its notes.
     Raises: ImageTooLarge, UnsupportedImage, DecodeError.
     """
     if not isinstance(payload, bytes):
-        return Decoded(payload, width=payload.shape[1], height=payload.shape[0])
+        return payload, Photo(payload.shape[1], payload.shape[0])
     if len(payload) > settings.max_bytes:
         raise ImageTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
     scans = 0 if admit is None else guard.check_header(payload)
@@ -102,7 +85,7 @@ def decode_image(
         pixels, is_incomplete = decode_incomplete(
             image, payload, max_pixels=max_pixels, reduce_to_px=least_px if reduced else None
         )
-    return Decoded(pixels, size.width, size.height, ("incomplete",) if is_incomplete else ())
+    return pixels, Photo(size.width, size.height, notes=("incomplete",) if is_incomplete else ())
 
 
 class Labeler:
@@ -155,50 +138,53 @@ class Labeler:
         timings_ms: dict[str, float] = {}
         detects = not whole and boxes is None
         with timed(timings_ms, "decode"):
-            decoded = decode_image(image, self.settings, reduced=detects, admit=admit)
+            pixels, photo = decode_image(image, self.settings, reduced=detects, admit=admit)
+        scale = round(photo.width / pixels.shape[1])  # 1, 2, 4 or 8, those of JPEG decoders
         detections: tuple[Detection, ...]
         notes: tuple[str, ...] = ()
         with timed(timings_ms, "detect"):
             if whole:
-                detections = (_whole_face(decoded.image),)
+                detections = (_whole_face(pixels),)
             elif boxes is not None:
-                detections = self._at_boxes(decoded.image, boxes)
+                detections = self._at_boxes(pixels, boxes)
             else:
-                detections, notes = self._detect(decoded)
+                detections, notes = self._detect(pixels, photo.width, photo.height, scale)
         smallest_px = min((face.short_side_px for face in detections), default=np.inf)
-        fits = decoded.width * decoded.height <= self.settings.max_pixels
-        if decoded.scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * decoded.scale and fits:
+        fits = photo.width * photo.height <= self.settings.max_pixels
+        if scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * scale and fits:
             with timed(timings_ms, "decode"):
-                decoded = decode_image(image, self.settings)
-        share = 1 / decoded.scale
+                (pixels, photo), scale = decode_image(image, self.settings), 1
         with timed(timings_ms, "align"):
             if whole:
-                crops = [fit(decoded.image)]
+                crops = [fit(pixels)]
             else:
-                crops = [align(decoded.image, face.scaled(share, share).landmarks_px) for face in detections]
-        return Photo(
-            decoded.width,
-            decoded.height,
-            detections,
-            np.stack(crops) if crops else NO_CROPS,
-            pixels=decoded.image if keep_pixels else None,
+                crops = [align(pixels, face.scaled(1 / scale, 1 / scale).landmarks_px) for face in detections]
+        return replace(
+            photo,
+            detections=detections,
+            crops=np.stack(crops) if crops else NO_CROPS,
+            pixels=pixels if keep_pixels else None,
             timings_ms=timings_ms,
-            notes=(*decoded.notes, *notes),
+            notes=(*photo.notes, *notes),
         )
 
-    def _detect(self, decoded: Decoded) -> tuple[tuple[Detection, ...], tuple[str, ...]]:
+    def _detect(
+        self, pixels: Array, width: int, height: int, scale: int
+    ) -> tuple[tuple[Detection, ...], tuple[str, ...]]:
         """Faces of at least `min_face_px`, at most `max_faces`, in pixels of the photo, largest first; and notes."""
-        faces = [face.scaled(decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
+        faces = [face.scaled(scale, scale) for face in self.detector.detect(pixels)]
         faces = [face for face in faces if face.short_side_px >= self.settings.min_face_px]
-        limit, size = self.settings.max_faces, (decoded.width, decoded.height)
-        is_reduced = max(size) > 2 * SECOND_PX and not is_tiled(*size, self.settings)
+        limit = self.settings.max_faces
+        is_reduced = max(width, height) > 2 * SECOND_PX and not is_tiled(width, height, self.settings)
         notes = {"max_faces": len(faces) > limit, "reduced_search": is_reduced}
         return tuple(faces[:limit]), tuple(note for note, applies in notes.items() if applies)
 
     def _at_boxes(self, image: Array, boxes: Sequence[Box | Detection]) -> tuple[Detection, ...]:
         if len(boxes) > self.settings.max_faces:
             raise InvalidRequest(f"boxes: {len(boxes):,}, at most {self.settings.max_faces:,} per image (max_faces)")
-        problems = {index: text for index, box in enumerate(boxes) if (text := _problem(box, image))}
+        height, width = image.shape[:2]
+        found = (problem_of(box, width=width, height=height) for box in boxes)
+        problems = {index: text for index, text in enumerate(found) if text}
         if problems:
             texts = [f"boxes[{index}]: {text}" for index, text in problems.items()]
             raise InvalidFace("; ".join(texts[:5] + (["..."] if len(texts) > 5 else [])), tuple(problems))
@@ -214,20 +200,16 @@ class Labeler:
         timings_ms: dict[str, float] = {}
         with timed(timings_ms, "classify"):
             rows = self.classifier.classify(np.concatenate([NO_CROPS, *(photo.crops for photo in photos)]))
-        votes = self.classifier.votes(rows)
-        labeled, first = [], 0
+        values = zip(rows, self.classifier.votes(rows), strict=True)
+        labeled = []
         for photo in photos:
-            last = first + len(photo.crops)
             part = len(photo.crops) / len(rows) if len(rows) else 1 / len(photos)
             faces = tuple(
-                self._face(index, *values, threshold)
-                for index, values in enumerate(
-                    zip(photo.detections, photo.crops, rows[first:last], votes[first:last], strict=True)
-                )
+                self._face(index, detection, crop, *next(values), threshold)
+                for index, (detection, crop) in enumerate(zip(photo.detections, photo.crops, strict=True))
             )
             timings = photo.timings_ms | {"classify": timings_ms["classify"] * part}
             labeled.append(replace(photo, faces=faces, timings_ms=timings))
-            first = last
         return labeled
 
     def threshold(self, requested: float | None = None) -> float:
@@ -243,15 +225,13 @@ class Labeler:
         """
         manifest, points = self.classifier.manifest, detection.landmarks_px
         quality = measure(crop, points)
-        row = soften(row, quality)
-        votes = soften(votes, quality, VOTES_SOFTENING)
+        row, votes = soften(row, quality), soften(votes, quality, VOTES_SOFTENING)
         probabilities: dict[str, float] = dict(zip(manifest.labels, row.tolist(), strict=True))
         best = int(row.argmax())
-        label = manifest.labels[best]
-        confidence = probabilities[label]
+        label, confidence = manifest.labels[best], float(row[best])
         return Face(
             box=detection.box,
-            landmarks=Landmarks(*(Point(x, y) for x, y in points.tolist())),
+            landmarks=Landmarks.of(points),
             detection_score=min(max(float(detection.score), 0.0), 1.0),
             probabilities=probabilities,
             label=label,
@@ -276,8 +256,7 @@ def detection_of(landmarks_px: Array) -> Detection:
     scale = math.hypot(matrix[0, 0], matrix[1, 0])
     center = np.linalg.solve(matrix[:, :2], np.array(_center(_BOX_PX)) - matrix[:, 2])
     width, height = _BOX_PX.width / scale, _BOX_PX.height / scale
-    box = Box(float(center[0]) - width / 2, float(center[1]) - height / 2, width, height)
-    return Detection(box, points, 1.0)
+    return Detection(Box(float(center[0]) - width / 2, float(center[1]) - height / 2, width, height), points, 1.0)
 
 
 def _whole_face(image: Array) -> Detection:
@@ -293,27 +272,6 @@ def _whole_face(image: Array) -> Detection:
     return Detection(Box(0.0, 0.0, float(width), float(height)), landmarks, 1.0)
 
 
-def _problem(face: Box | Detection, image: Array) -> str:
-    """Why a face cannot be used; empty if it can."""
-    box = face.box if isinstance(face, Detection) else face
-    height, width = image.shape[:2]
-    values = ", ".join(f"{value:g}" for value in box)
-    if isinstance(face, Detection):
-        try:
-            similarity(face.landmarks_px)
-        except DegenerateLandmarks as error:
-            return str(error)
-    if not all(map(math.isfinite, box)):
-        return f"{values} has a value that is not finite; expected x, y, width and height in pixels"
-    if min(box.width, box.height) < 1:
-        return f"{values} is less than a pixel wide or high; expected x, y, width and height in pixels"
-    if min(box.x + box.width, width) <= max(box.x, 0) or min(box.y + box.height, height) <= max(box.y, 0):
-        return f"{values} is outside the image of {width}x{height} px"
-    if max(box.width, box.height) > 3 * max(width, height):
-        return f"{values} is more than three times as large as the image of {width}x{height} px"
-    return ""
-
-
 def _at_box(image: Array, box: Box, detector: Detector) -> Detection:
     """The face that is detected near a box, with the box as it was given; else one that the box itself frames."""
     x, y, width, height = box
@@ -323,7 +281,7 @@ def _at_box(image: Array, box: Box, detector: Detector) -> Detection:
     moved = Box(x - left, y - top, width, height)
     nearest = max(detector.detect(near), key=lambda face: iou(face.box, moved), default=None)
     if nearest is not None and iou(nearest.box, moved) >= _MIN_IOU:
-        return Detection(box, nearest.landmarks_px + np.array([left, top], np.float32), nearest.score)
+        return replace(nearest.moved(left, top), box=box)
     scale = math.sqrt(width * height / (_BOX_PX.width * _BOX_PX.height))
     landmarks = np.array(_center(box)) + (np.array(TEMPLATE_PX) - _center(_BOX_PX)) * scale
     return Detection(box, landmarks.astype(np.float32), 0.0)

@@ -46,7 +46,7 @@ if __name__ == "__main__":
 _PREFORK = """
         for _ in range(2):
             if os.fork() == 0:
-                manifest.parse_manifest = manifest.sha256_of = None  # nothing is parsed or verified again
+                manifest.read_manifest = manifest.sha256_of = None  # nothing is parsed or verified again
                 started(analyzer, expected)
                 sys.exit(7)  # a worker of gunicorn ends like this: the interpreter destroys its objects
         codes = [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2)]
