@@ -1,7 +1,7 @@
 """Episodes: from when to when a person shows an expression, with hysteresis.
 
-An episode begins with the first frame in which a probability is at least `onset`, and ends before the first one in
-which it is below `offset`, at a cut, or when the person is gone. Only frames with the face count.
+An episode begins with the first frame in which a probability is at least `ONSET`, and ends before the first one in
+which it is below `OFFSET`, at a cut, or when the person is gone. Only frames with the face count.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,25 +10,10 @@ from typing import Final
 
 from mien.app.inference.records import Face
 
-
-@dataclass(frozen=True, slots=True)
-class EpisodeRules:
-    """Parameters of episodes.
-
-    Attributes:
-        onset: probability that begins an episode; above one half, so that a person shows one expression at a time.
-        offset: probability below which it ends.
-        min_s: shorter episodes are left out.
-        gap_s: an episode goes on if its person is missing for less, as when a frame was not detected.
-    """
-
-    onset: float = 0.6
-    offset: float = 0.4
-    min_s: float = 0.2
-    gap_s: float = 2.0
-
-
-RULES: Final = EpisodeRules()
+ONSET: Final = 0.6  # above one half, so that a person shows one expression at a time
+OFFSET: Final = 0.4
+MIN_S: Final = 0.2  # Shorter episodes are left out.
+GAP_S: Final = 2.0  # An episode goes on if its person is missing for less, as when a frame was not detected.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +51,20 @@ class Episode:
         return sum(self.agreements) / len(self.agreements) if self.agreements else None
 
 
-def episodes_of(moments: Iterable[Moment], rules: EpisodeRules = RULES) -> list[Episode]:
+def episodes_of(moments: Iterable[Moment], *, gap_s: float = GAP_S) -> list[Episode]:
     """Episodes of a video by person and onset; its faces have a person, and probabilities that are not smoothed."""
     begun, ended, scene = dict[tuple[int, str], Episode](), list[Episode](), 0
     for moment in moments:
         for key, episode in list(begun.items()):
-            if moment.scene != scene or moment.time_s - episode.offset_s > rules.gap_s:
+            if moment.scene != scene or moment.time_s - episode.offset_s > gap_s:
                 ended.append(begun.pop(key))
         scene = moment.scene
         for face in moment.faces:
             for label, probability in face.probabilities.items():
                 key = face.person or 0, label
-                if key in begun and probability < rules.offset:
+                if key in begun and probability < OFFSET:
                     ended.append(begun.pop(key))
-                elif key in begun or probability >= rules.onset:
+                elif key in begun or probability >= ONSET:
                     episode = begun.setdefault(key, Episode(*key, moment.time_s, moment.time_s))
                     episode.offset_s = moment.until_s
                     episode.duration_s += moment.until_s - moment.time_s
@@ -88,7 +73,7 @@ def episodes_of(moments: Iterable[Moment], rules: EpisodeRules = RULES) -> list[
                     if face.agreement is not None and face.label == label:
                         episode.agreements.append(face.agreement)
     ended += begun.values()
-    long = (episode for episode in ended if episode.duration_s > rules.min_s - 1e-6)  # a sum of times
+    long = (episode for episode in ended if episode.duration_s > MIN_S - 1e-6)  # a sum of times
     return sorted(long, key=lambda episode: (episode.person, episode.onset_s))
 
 

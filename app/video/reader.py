@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -95,15 +95,10 @@ class VideoFrame:
 
     def pixels(self) -> Array:
         """Upright pixels of square shape, (H, W, 3) uint8 RGB. Raises: VideoError, for a damaged frame."""
-        if self._decoded.is_corrupt:
-            raise VideoError(f"frame {self.number} is damaged")
+        self._check()
         pixels = _rgb(self._decoded)
         height, width = pixels.shape[:2]
-        shown = (width, height)
-        if self._aspect > 1:
-            shown = (round(width * self._aspect), height)
-        elif self._aspect < 1:
-            shown = (width, round(height / self._aspect))
+        shown = (round(width * max(self._aspect, 1)), round(height / min(self._aspect, 1)))
         if self._decoded.interlaced_frame:
             pixels = pixels[::2]  # the lines in between show another moment
         if shown != (pixels.shape[1], pixels.shape[0]):
@@ -112,10 +107,13 @@ class VideoFrame:
 
     def thumbnail(self) -> Array:
         """The frame at 64x36 pixels, stretched and not turned, (36, 64, 3) uint8 RGB. Raises: see `pixels`."""
-        if self._decoded.is_corrupt:
-            raise VideoError(f"frame {self.number} is damaged")
+        self._check()
         pixels: Array = self._decoded.to_ndarray(format="rgb24", width=64, height=36, interpolation="AREA")
         return pixels
+
+    def _check(self) -> None:
+        if self._decoded.is_corrupt:
+            raise VideoError(f"frame {self.number} is damaged")
 
 
 def _rgb(decoded: Any) -> Array:
@@ -282,7 +280,51 @@ def _turned(pixels: Array, decoded: Any) -> Array:
     return np.ascontiguousarray(pixels[:: -1 if y_to_y < 0 else 1, :: -1 if x_to_x < 0 else 1])
 
 
-class Video:
+class _Source:
+    """An opened file or network stream; times are in seconds since its start."""
+
+    def __init__(self, source: str | bytes, timeout_s: float | None = None) -> None:
+        self._cleanup = ExitStack()
+        try:
+            self._container = self._cleanup.enter_context(_open(source, timeout_s, self._cleanup))
+        except (av.error.FFmpegError, OSError, ValueError) as error:
+            self.close()
+            raise VideoError(f"cannot be opened: not a video that FFmpeg reads ({_reason(error)})") from error
+        self._start_s = (self._container.start_time or 0) / av.time_base
+        self._has_seams = self._container.format.name in _WITH_SEAMS
+        self.repeated_s = 0.0
+
+    def _decoded(self, stream: Any) -> Iterator[Any]:
+        """Frames of all packets; packets without a frame that can be decoded are left out. Raises: VideoError."""
+        packets = self._container.demux(stream)
+        while True:
+            try:
+                packet = next(packets, None)
+                if packet is None:
+                    return
+                if not packet.size and packet.pts is not None:
+                    self.repeated_s = float(packet.pts * packet.time_base)
+                    continue
+                yield from packet.decode()
+            except (av.error.InvalidDataError, av.error.ArgumentError):  # of one packet
+                continue
+            except (av.error.FFmpegError, OSError) as error:
+                raise VideoError(f"cannot be read to its end ({_reason(error)})") from error
+
+    def close(self) -> None:
+        """Release the file or the connection."""
+        self._cleanup.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Video(_Source):
     """An opened video: its frames in order, from the container's default video stream; covers are not frames.
 
     Attributes:
@@ -298,31 +340,27 @@ class Video:
             source: the path of a file as the system has it, or a URL, such as `rtsp://...`.
             timeout_s: for opening and for each read of a URL.
         """
-        with ExitStack() as cleanup:
-            try:
-                self._container = cleanup.enter_context(_open(source, timeout_s, cleanup))
-            except (av.error.FFmpegError, OSError, ValueError) as error:
-                raise VideoError(f"cannot be opened: not a video that FFmpeg reads ({_reason(error)})") from error
-            videos = [
-                stream
-                for stream in self._container.streams.video
-                if not stream.disposition & Disposition.attached_pic and stream.codec_context is not None
-            ]
-            if not videos:
-                raise NoVideo("no video: the file has only sound, a cover picture or other data")
-            self._stream = next((stream for stream in videos if stream.disposition & Disposition.default), videos[0])
-            self._stream.thread_type = "AUTO"
-            self._cleanup = cleanup.pop_all()
+        super().__init__(source, timeout_s)
+        videos = [
+            stream
+            for stream in self._container.streams.video
+            if not stream.disposition & Disposition.attached_pic and stream.codec_context is not None
+        ]
+        if not videos:
+            self.close()
+            raise NoVideo("no video: the file has only sound, a cover picture or other data")
+        self._stream = next((stream for stream in videos if stream.disposition & Disposition.default), videos[0])
+        self._stream.thread_type = "AUTO"
         rate = float(self._stream.average_rate or self._stream.guessed_rate or 0)
         self.fps = rate if 0 < rate <= _MAX_FPS else _DEFAULT_FPS
-        self.duration_s, self.repeated_s = self._duration_s(), 0.0
+        self.duration_s = self._duration_s()
 
     def _duration_s(self) -> float | None:
         name, is_only = self._container.format.name, len(self._container.streams) == 1
         if self._stream.duration and self._stream.time_base and (is_only or name != "asf"):
             return float(self._stream.duration * self._stream.time_base)
         # Matroska states when a stream ends, not how long it is
-        start_s = (self._container.start_time or 0) / av.time_base if name.startswith("matroska") else 0.0
+        start_s = self._start_s if name.startswith("matroska") else 0.0
         stated = self._stream.metadata.get("DURATION", "")  # of Matroska, hours:minutes:seconds
         if parts := re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)", stated, re.ASCII):
             return 3600 * int(parts[1]) + 60 * int(parts[2]) + float(parts[3]) - start_s
@@ -357,48 +395,17 @@ class Video:
     def __iter__(self) -> Iterator[VideoFrame]:
         """Frames in order of presentation. Raises: VideoError, if the source fails before its end."""
         aspect = self._stream.sample_aspect_ratio or Fraction(1)
-        offset_s = -(self._container.start_time or 0) / av.time_base
-        last_s = -1 / self.fps
-        for number, decoded in enumerate(self._decoded()):
-            time_s = last_s + 1 / self.fps if decoded.time is None else float(decoded.time) + offset_s
-            has_seam = time_s - last_s > _SEAM_S and self._container.format.name in _WITH_SEAMS
-            if number and (time_s <= last_s or has_seam):
-                offset_s += last_s + 1 / self.fps - time_s
-                time_s = last_s + 1 / self.fps
+        offset_s, last_s = -self._start_s, -1 / self.fps
+        for number, decoded in enumerate(self._decoded(self._stream)):
+            next_s = last_s + 1 / self.fps
+            time_s = next_s if decoded.time is None else float(decoded.time) + offset_s
+            if number and (time_s <= last_s or (self._has_seams and time_s - last_s > _SEAM_S)):
+                offset_s, time_s = offset_s + next_s - time_s, next_s
             last_s = max(0.0, time_s)
             yield VideoFrame(number, last_s, decoded, aspect)
 
-    def _decoded(self) -> Iterator[Any]:
-        """Frames of all packets; packets without a frame that can be decoded are left out."""
-        packets = self._container.demux(self._stream)
-        while True:
-            try:
-                packet = next(packets, None)
-                if packet is None:
-                    return
-                if not packet.size and packet.pts is not None:
-                    self.repeated_s = float(packet.pts * packet.time_base)
-                    continue
-                yield from packet.decode()
-            except (av.error.InvalidDataError, av.error.ArgumentError):  # of one packet
-                continue
-            except (av.error.FFmpegError, OSError) as error:
-                raise VideoError(f"cannot be read to its end ({_reason(error)})") from error
 
-    def close(self) -> None:
-        """Release the file or the connection."""
-        self._cleanup.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Sound:
+class Sound(_Source):
     """The sound of a file, in frames with times on the clock of `Video`.
 
     Attributes:
@@ -408,47 +415,22 @@ class Sound:
 
     def __init__(self, source: str | bytes) -> None:
         """Open a file by name. Raises: VideoError."""
-        with ExitStack() as cleanup:
-            try:
-                self._container = cleanup.enter_context(_open(source, None, cleanup))
-            except (av.error.FFmpegError, OSError, ValueError) as error:
-                raise VideoError(f"cannot be opened ({_reason(error)})") from error
-            streams: tuple[Any, ...] = self._container.streams.audio
-            self._stream = next((stream for stream in streams if stream.codec_context is not None), None)
-            self._cleanup = cleanup.pop_all()
+        super().__init__(source)
+        streams: tuple[Any, ...] = self._container.streams.audio
+        self._stream = next((stream for stream in streams if stream.codec_context is not None), None)
         self.rate: int = 0 if self._stream is None else self._stream.rate
         self.layout = "mono" if self._stream and self._stream.channels == 1 else "stereo"
 
     def frames(self) -> Iterator[tuple[Any, float]]:
         """Frames that can be decoded, in order, and their times in seconds."""
-        offset_s, last_s = -(self._container.start_time or 0) / av.time_base, 0.0
-        for frame in _frames_of(self._container.demux(self._stream)):
-            time_s = last_s if frame.time is None else float(frame.time) + offset_s
-            if time_s < last_s - 1 or (time_s > last_s + _SEAM_S and self._container.format.name in _WITH_SEAMS):
-                offset_s, time_s = offset_s + last_s - time_s, last_s
-            last_s = time_s + frame.samples / frame.sample_rate
-            yield frame, time_s
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._cleanup.close()
-
-
-def _frames_of(packets: Iterator[Any]) -> Iterator[Any]:
-    while True:
-        try:
-            packet = next(packets, None)
-            if packet is None:
-                return
-            yield from packet.decode()
-        except (av.error.InvalidDataError, av.error.ArgumentError):  # of one packet
-            continue
-        except (av.error.FFmpegError, OSError):  # the file ends here
-            return
+        offset_s, last_s = -self._start_s, 0.0
+        with suppress(VideoError):  # The file ends here.
+            for frame in self._decoded(self._stream):
+                time_s = last_s if frame.time is None else float(frame.time) + offset_s
+                if time_s < last_s - 1 or (self._has_seams and time_s > last_s + _SEAM_S):
+                    offset_s, time_s = offset_s + last_s - time_s, last_s
+                last_s = time_s + frame.samples / frame.sample_rate
+                yield frame, time_s
 
 
 def _open(source: str | bytes, timeout_s: float | None, cleanup: ExitStack) -> InputContainer:

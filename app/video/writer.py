@@ -1,5 +1,6 @@
 """Writing of annotated videos by PyAV: H.264, and AAC for the sound of another file."""
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from fractions import Fraction
@@ -59,19 +60,19 @@ class VideoWriter:
         self._last_tick = max(self._last_tick + 1, round((time_s - self._start_s) * _CLOCK))
         frame.pts, frame.time_base = self._last_tick, Fraction(1, _CLOCK)
         self._container.mux(self._stream.encode(frame))
-        while self._next_sound is not None and self._next_sound[0] <= time_s - self._start_s:
-            self._container.mux(self._next_sound[1])
-            self._next_sound = next(self._sound, None)
+        self._mux_sound(time_s - self._start_s)
 
     def close(self) -> None:
         """Add the rest of the sound, and finish the file. Raises: FFmpegError."""
         with closing(self._container):
-            if self._stream is None:
-                return
-            self._container.mux(self._stream.encode(None))
-            while self._next_sound is not None:
-                self._container.mux(self._next_sound[1])
-                self._next_sound = next(self._sound, None)
+            if self._stream is not None:
+                self._container.mux(self._stream.encode(None))
+                self._mux_sound(math.inf)
+
+    def _mux_sound(self, until_s: float) -> None:
+        while self._next_sound is not None and self._next_sound[0] <= until_s:
+            self._container.mux(self._next_sound[1])
+            self._next_sound = next(self._sound, None)
 
 
 def _sound(container: Any, source: bytes, start_s: float, end_s: float | None) -> Iterator[tuple[float, Any]]:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from mien.app.inference.records import Face
-from mien.app.video.episodes import EpisodeRules, Moment, episodes_of
+from mien.app.video.episodes import Moment, episodes_of
 from tests.support import labeled_face
 
 STEP_S = 0.1
-RULES = EpisodeRules(gap_s=0.25)
+GAP_S = 0.25
 
 
 def face(person: int = 1, **shares: float) -> Face:
@@ -38,14 +38,14 @@ def test_an_episode_lasts_from_its_onset_to_its_offset_and_counts_frames_with_th
         moment(number, *([] if probability is None else [face(happiness=probability)]))
         for number, probability in enumerate(happiness)
     ]
-    episodes = [each for each in episodes_of(moments, RULES) if each.label == "happiness"]
+    episodes = [each for each in episodes_of(moments, gap_s=GAP_S) if each.label == "happiness"]
     found = [tuple(round(value, 3) for value in (each.onset_s, each.offset_s, each.duration_s)) for each in episodes]
     assert found == expected
 
 
 def test_a_cut_ends_an_episode() -> None:
     moments = [moment(number, face(happiness=0.8), scene=number // 3) for number in range(6)]
-    assert [round(each.onset_s, 3) for each in episodes_of(moments, RULES)] == [0.0, 0.3]
+    assert [round(each.onset_s, 3) for each in episodes_of(moments, gap_s=GAP_S)] == [0.0, 0.3]
 
 
 def test_two_people_who_alternate_are_not_seen_longer_than_the_video() -> None:
@@ -59,6 +59,6 @@ def test_peak_and_agreement_are_of_each_person_and_the_peak_is_where_it_was_reac
     for number, probability in enumerate((0.7, 0.9, None, 0.9, 0.1, 0.1)):
         seen = [] if probability is None else [face(1, happiness=probability)]
         moments.append(moment(number, *seen, face(2, anger=0.95)))
-    first, second = episodes_of(moments, RULES)
+    first, second = episodes_of(moments, gap_s=GAP_S)
     assert (first.person, first.peak, first.peak_s, first.agreement) == (1, 0.9, 0.1, 0.5)
     assert (second.person, second.label, second.agreement) == (2, "anger", pytest.approx(0.9))
