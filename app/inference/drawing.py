@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from mien.app.inference.records import Face, Photo
+from mien.app.inference.records import Photo
 from mien.data.contract import Array
 from mien.data.contract.labels import Color, palette
 
@@ -38,13 +38,19 @@ def annotate(image: Array, photo: Photo) -> Array:
     canvas = image.copy()
     scale = image.shape[1] / photo.width
     area = (image.shape[1], image.shape[0])
-    boxes = [_rectangle(face, scale) for face in photo.faces]
-    colors = [palette(face.probabilities)[face.label] for face in photo.faces]
+    boxes, texts, colors = list[Rectangle](), list[str](), list[Color]()
+    for face in photo.faces:
+        x, y, width, height = (value * scale for value in face.box)
+        boxes.append((round(x), round(y), round(x + width), round(y + height)))
+        texts.append(f"{face.label}{'?' if face.uncertain else ''} {percent(face.confidence)}")
+        colors.append(palette(face.probabilities)[face.label])
     for face, box, color in reversed(list(zip(photo.faces, boxes, colors, strict=True))):  # The largest is on top.
-        _draw_box(canvas, box, color, dashed=face.uncertain, stroke=_stroke(box, area))
+        # Lines are as wide as the image demands, but thin around a small face.
+        stroke = max(1, round(min(max(area) / 400, (box[2] - box[0]) / 20)))
+        _draw_box(canvas, box, color, dashed=face.uncertain, stroke=stroke)
     tags, positions = list[Array](), list[Rectangle | None]()
     for font_px in _font_sizes(area):
-        tags = [_tag(_text(face), color, font_px) for face, color in zip(photo.faces, colors, strict=True)]
+        tags = [_tag(text, color, font_px) for text, color in zip(texts, colors, strict=True)]
         positions = place_tags(boxes, [(tag.shape[1], tag.shape[0]) for tag in tags], area)
         if None not in positions:
             break
@@ -80,19 +86,24 @@ def place_tags(
     positions: list[Rectangle | None] = []
     occupied = np.array(boxes, np.int64).reshape(-1, 4)  # Tags are appended to the faces.
     for index, (box, size) in enumerate(zip(boxes, sizes, strict=True)):
-        candidates = [_inside(position, area) for position in _candidates(box, size)]
+        corners = np.clip(_corners(box, size), 0, np.maximum(0, np.subtract(area, size)))
+        tags = np.hstack([corners, corners + size])  # (N, 4)
         left, top, right, bottom = box
         others = occupied.copy()
         others[index] = (left, (top + bottom) // 2, right, bottom)
-        hides = _intersect(np.array(candidates), others).any(axis=1)
-        position = None if hides.all() else candidates[int(hides.argmin())]
-        positions.append(position)
-        if position is not None:
-            occupied = np.vstack([occupied, position])
+        starts = np.maximum(tags[:, None, :2], others[None, :, :2])
+        ends = np.minimum(tags[:, None, 2:], others[None, :, 2:])
+        hides = (starts < ends).all(axis=2).any(axis=1)
+        if hides.all():
+            positions.append(None)
+        else:
+            tag = tags[int(hides.argmin())]
+            positions.append(tuple(tag.tolist()))
+            occupied = np.vstack([occupied, tag])
     return positions
 
 
-def _candidates(box: Rectangle, size: tuple[int, int]) -> list[Rectangle]:
+def _corners(box: Rectangle, size: tuple[int, int]) -> list[Point]:
     """Positions, nearest first: above, below, beside, one row farther away, on the forehead; never over the mouth."""
     left, top, right, bottom = box
     width, height = size
@@ -100,31 +111,7 @@ def _candidates(box: Rectangle, size: tuple[int, int]) -> list[Rectangle]:
     corners = [(x, y) for y in (top - height, bottom) for x in columns]
     corners += [(x, y) for y in (top, bottom - height) for x in (right, left - width)]
     corners += [(x, y) for y in (top - 2 * height, bottom + height) for x in columns]
-    corners += [(left, top)]
-    return [(x, y, x + width, y + height) for x, y in corners]
-
-
-def _inside(position: Rectangle, area: tuple[int, int]) -> Rectangle:
-    left, top, right, bottom = position
-    x = max(0, min(left, area[0] - (right - left)))
-    y = max(0, min(top, area[1] - (bottom - top)))
-    return x, y, x + right - left, y + bottom - top
-
-
-def _intersect(rectangles: Array, others: Array) -> Array:
-    """Compare rectangles (N, 4) with others (M, 4): (N, M) bool, true where they intersect."""
-    start = np.maximum(rectangles[:, None, :2], others[None, :, :2])
-    end = np.minimum(rectangles[:, None, 2:], others[None, :, 2:])
-    return np.asarray((start < end).all(axis=2))
-
-
-def _rectangle(face: Face, scale: float) -> Rectangle:
-    x, y, width, height = (value * scale for value in face.box)
-    return round(x), round(y), round(x + width), round(y + height)
-
-
-def _text(face: Face) -> str:
-    return f"{face.label}{'?' if face.uncertain else ''} {percent(face.confidence)}"
+    return [*corners, (left, top)]
 
 
 def percent(probability: float) -> str:
@@ -136,11 +123,6 @@ def _font_sizes(area: tuple[int, int]) -> list[int]:
     """Font sizes in proportion to the image, the largest first, so that a tag is legible but hides little."""
     largest = min(max(max(area) / 64, 14), max(area[0] / 12, 8))
     return sorted({max(8, round(largest * share)) for share in (1, 0.85, 0.7, 0.6, 0.5)}, reverse=True)
-
-
-def _stroke(box: Rectangle, area: tuple[int, int]) -> int:
-    """Width of a line in proportion to the image, but thin around a small face."""
-    return max(1, round(min(max(area) / 400, (box[2] - box[0]) / 20)))
 
 
 @lru_cache(maxsize=64)

@@ -59,8 +59,12 @@ def check_header(payload: bytes) -> int:
     Raises: DecodeError.
     """
     if payload.startswith(_TIFF):
-        _check_tiff(payload)
-    return _jpeg_scans(payload)
+        with suppress(struct.error, OverflowError):  # The decoder reports a file that ends early.
+            if any(kind in _RATIONALS and count > MAX_RATIONALS for _, kind, count, _ in tiff_entries(payload)):
+                raise DecodeError(
+                    f"TIFF with a tag of more than {MAX_RATIONALS:,} values. Save it again without metadata."
+                )
+    return _jpeg_scans(payload) if payload.startswith(b"\xff\xd8") else 0
 
 
 def check_cost(image: Probe, size_bytes: int, scans: int, *, max_pixels: int) -> None:
@@ -94,11 +98,9 @@ def memory_px(image: Probe) -> int:
 
 
 def _jpeg_scans(payload: bytes) -> int:
-    """Number of scans up to the end of a JPEG; appended data (a preview, a video) is not counted. 0 of other files."""
+    """Number of scans up to the end of a JPEG; appended data (a preview, a video) is not counted."""
     scans, exif_bytes, position = 0, 0, 2
     sequential, components = False, b""
-    if not payload.startswith(b"\xff\xd8"):
-        return 0
     for _ in range(_MAX_SEGMENTS):
         end = len(payload) if scans else min(len(payload), position + _MAX_PADDING)
         match = _MARKER.search(payload, position, end)
@@ -120,12 +122,6 @@ def _jpeg_scans(payload: bytes) -> int:
             break
         position += length
     raise DecodeError("JPEG with more metadata than any photo needs. Save it again without metadata.")
-
-
-def _check_tiff(payload: bytes) -> None:
-    with suppress(struct.error, OverflowError):  # The decoder reports a file that ends early.
-        if any(kind in _RATIONALS and count > MAX_RATIONALS for _, kind, count, _ in tiff_entries(payload)):
-            raise DecodeError(f"TIFF with a tag of more than {MAX_RATIONALS:,} values. Save it again without metadata.")
 
 
 class PixelBudget:

@@ -38,51 +38,33 @@ NEW_TRACK_COST: Final = 3.0  # A possible match costs less: at most 1 for the po
 
 @dataclass(frozen=True, slots=True)
 class TrackingRules:
-    """Parameters of matching and smoothing. Distances are in face widths, similarities are cosines of descriptors.
+    """Parameters of matching and smoothing. Distances are in face widths, similarities are cosines of descriptors."""
 
-    Attributes:
-        reach: a face matches a track by position up to this distance from where the track is expected,
-        reach_per_s: plus this distance per second since the track was last seen,
-        max_reach: up to this distance,
-        max_growth: and if it is at most this many times as large or as small.
-        velocity_s: time constant of the smoothed velocity of a track; 63 % of a change counts after it.
-        lost_s: a track is not matched by position after this time without a matching face,
-        slow_s: or after this time if there was no frame since it was last seen.
-        other_face: a face near a track of the last frame is another person if it is less similar than this.
-        same_face: a face that is at least so similar is the same person, wherever it appears
-        return_s: within this time.
-        merge_s: in this time after its start, a track is given up for that of a person who is gone
-        gone_face: if its face comes to look like that person's, as when only a part was visible at first.
-        cut_face: after a cut, a face is a person from before it only if it is at least so similar: of the faces of 60
-            photos, one pair of different people in 2,000 is.
-        pause_s: time without frames that counts toward `return_s` at most; after more, only the same face matches.
-        head: width of a head in face widths;
-        covered: two heads that share more than this part of the smaller one hide each other: they can look different.
-        confirmed_s: a face that begins while another one covers it becomes a person after this time, as detectors
-            briefly see two faces where two people cross.
-        smoothing_s: time constant of the exponential smoothing: after it, 63 % of a change is visible; 0 turns it off.
-        lead: how much more probable another expression must be to replace the displayed one.
-    """
-
+    # A face matches a track by position up to `reach` from where the track is expected, plus `reach_per_s` for each
+    # second since it was last seen, up to `max_reach`, and if it is at most `max_growth` times as large or small.
     reach: float = 0.5
     reach_per_s: float = 2.0
     max_reach: float = 1.5
     max_growth: float = 2.0
-    velocity_s: float = 0.15
-    lost_s: float = 2.0
-    slow_s: float = 4.0
-    other_face: float = 0.7
-    same_face: float = 0.75
-    return_s: float = 10.0
-    merge_s: float = 1.0
-    gone_face: float = 0.8
+    velocity_s: float = 0.15  # time constant of the smoothed velocity of a track
+    lost_s: float = 2.0  # A track is not matched by position after this time without a matching face,
+    slow_s: float = 4.0  # or after this time if there was no frame since it was last seen.
+    other_face: float = 0.7  # A face near a track of the last frame is another person if it is less similar.
+    same_face: float = 0.75  # A face that is at least so similar is the same person, wherever it appears
+    return_s: float = 10.0  # within this time.
+    merge_s: float = 1.0  # In this time after its start, a track is given up for that of a person who is gone
+    gone_face: float = 0.8  # if its face comes to look like that person's, as when only a part was visible at first.
+    # After a cut, a face is a person from before it only if it is at least so similar: of the faces of 60 photos, one
+    # pair of different people in 2,000 is.
     cut_face: float = 0.9
-    pause_s: float = 1.0
-    head: float = 1.4
-    covered: float = 0.15
+    pause_s: float = 1.0  # A longer time without frames counts toward `return_s` as this one.
+    head: float = 1.4  # width of a head in face widths
+    covered: float = 0.15  # Two heads that share more of the smaller one hide each other: they can look different.
+    # A face that begins while another one covers it becomes a person after this time, as detectors briefly see two
+    # faces where two people cross.
     confirmed_s: float = 0.4
-    smoothing_s: float = 0.25
-    lead: float = 0.08
+    smoothing_s: float = 0.25  # time constant of the exponential smoothing: after it, 63 % of a change is visible
+    lead: float = 0.08  # how much more probable another expression must be to replace the displayed one
 
 
 @dataclass(slots=True)
@@ -107,15 +89,15 @@ class _Track:
     since_s: float  # start of the time without a gap
     began_covered: bool
     person: int = 0  # 0 until the person is confirmed
-    velocity_px: tuple[float, float] = (0.0, 0.0)  # per second
+    velocity_px: complex = 0j  # per second
     newest: Array | None = None  # descriptor of the newest face that was not covered
     mean: Array | None = None  # mean descriptor over time
 
     def similarity(self, seen: _Seen) -> float | None:
         if seen.descriptor is None:
             return None
-        own = (descriptor for descriptor in (self.newest, self.mean) if descriptor is not None)
-        return max((float(descriptor @ seen.descriptor) for descriptor in own), default=None)
+        own = (known for known in (self.newest, self.mean) if known is not None)
+        return max((float(known @ seen.descriptor) for known in own), default=None)
 
 
 @dataclass(slots=True)
@@ -145,14 +127,13 @@ class Tracker:
         self._clock_s += min(max(at_s - self._updated_s, 0.0), rules.pause_s)
         kept_s = max(rules.return_s, rules.lost_s, rules.slow_s)
         self._tracks = [track for track in self._tracks if self._clock_s - track.seen_clock_s <= kept_s]
-        boxes = [face.box for face in faces]
         seen = [
             _Seen(
-                box,
+                face.box,
                 descriptor(face.crop_rgb),
-                any(_shared(box, other, rules.head) > rules.covered for other in boxes[:i] + boxes[i + 1 :]),
+                any(_shared(face.box, other.box, rules.head) > rules.covered for other in faces if other is not face),
             )
-            for i, (face, box) in enumerate(zip(faces, boxes, strict=True))
+            for face in faces
         ]
         costs = np.array([[self._cost(track, face, at_s) for track in self._tracks] for face in seen], np.float64)
         matches = assign(costs.reshape(len(seen), len(self._tracks)), NEW_TRACK_COST)
@@ -160,8 +141,8 @@ class Tracker:
             self._begin(face, seen_face, at_s) if match is None else self._tracks[match]
             for face, seen_face, match in zip(faces, seen, matches, strict=True)
         ]
-        for i, seen_face in enumerate(seen):
-            tracks[i] = self._reunite(tracks, i, seen_face, at_s)
+        for index, seen_face in enumerate(seen):
+            tracks[index] = self._reunite(tracks, index, seen_face, at_s)
         for track, face, seen_face in zip(tracks, faces, seen, strict=True):
             self._move(track, seen_face, at_s)
             self._smooth(track, face, at_s)
@@ -178,11 +159,10 @@ class Tracker:
         rules, passed_s = self.rules, at_s - track.seen_s
         similarity = track.similarity(seen)
         ahead_s = min(passed_s, rules.pause_s)
-        (x, y), (from_x, from_y) = _center(seen.box), _center(track.box)
         size, track_size = _size(seen.box), _size(track.box)
-        off_x, off_y = x - from_x - ahead_s * track.velocity_px[0], y - from_y - ahead_s * track.velocity_px[1]
+        off = _center(seen.box) - _center(track.box) - ahead_s * track.velocity_px
         reach = min(rules.reach + rules.reach_per_s * passed_s, rules.max_reach)
-        distance = math.hypot(off_x, off_y) / (math.sqrt(size * track_size) * reach)
+        distance = abs(off) / (math.sqrt(size * track_size) * reach)
         in_last_frame = track.seen_s == self._updated_s
         held_s = rules.slow_s if in_last_frame else rules.lost_s
         is_near = distance <= 1 and passed_s <= held_s and 1 / rules.max_growth <= size / track_size <= rules.max_growth
@@ -217,25 +197,19 @@ class Tracker:
         return max(gone, key=lambda pair: pair[0])[1]
 
     def _begin(self, face: Face, seen: _Seen, at_s: float) -> _Track:
-        probabilities = _values(face.probabilities)
-        shown = int(probabilities.argmax())
-        sure = bool(probabilities[shown] >= self.threshold)
-        track = _Track(face.box, probabilities, None, shown, sure, at_s, at_s, self._clock_s, at_s, seen.covered)
-        self._tracks.append(track)
-        return track
+        values = _values(face.probabilities)
+        shown = int(values.argmax())
+        sure = bool(values[shown] >= self.threshold)
+        self._tracks.append(_Track(face.box, values, None, shown, sure, at_s, at_s, self._clock_s, at_s, seen.covered))
+        return self._tracks[-1]
 
     def _move(self, track: _Track, seen: _Seen, at_s: float) -> None:
         """Take over the position of a face; its velocity and descriptor only if no other face covers it."""
         passed_s = at_s - track.seen_s
         if passed_s > 0 and not seen.covered:
             weight = 1 - math.exp(-passed_s / self.rules.velocity_s) if passed_s <= self.rules.lost_s else 0.0
-            (x, y), (from_x, from_y) = _center(seen.box), _center(track.box)
-            measured = ((x - from_x) / passed_s, (y - from_y) / passed_s)
-            old = track.velocity_px
-            track.velocity_px = (
-                weight * measured[0] + (1 - weight) * old[0],
-                weight * measured[1] + (1 - weight) * old[1],
-            )
+            measured = (_center(seen.box) - _center(track.box)) / passed_s
+            track.velocity_px = weight * measured + (1 - weight) * track.velocity_px
         track.box = seen.box
         if seen.descriptor is not None and not seen.covered:
             track.newest = seen.descriptor
@@ -244,7 +218,7 @@ class Tracker:
 
     def _smooth(self, track: _Track, face: Face, at_s: float) -> None:
         smoothing_s = self.rules.smoothing_s
-        weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / smoothing_s) if smoothing_s else 1.0
+        weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / smoothing_s)
         track.probabilities = track.probabilities + weight * (_values(face.probabilities) - track.probabilities)
         best = int(track.probabilities.argmax())
         if best != track.shown and track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
@@ -321,8 +295,8 @@ def assign(costs: Array, unmatched: float) -> list[int | None]:
     return matches
 
 
-def _center(box: Box) -> tuple[float, float]:
-    return box.x + box.width / 2, box.y + box.height / 2
+def _center(box: Box) -> complex:
+    return complex(box.x + box.width / 2, box.y + box.height / 2)
 
 
 def _size(box: Box) -> float:
