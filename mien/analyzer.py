@@ -47,11 +47,9 @@ class BatchError(MienError):
     """
 
     def __init__(self, errors: dict[int, Exception], results: "list[Faces | None]") -> None:
-        texts = [f"images[{index}]: {error}" for index, error in errors.items()]
-        more = [f"and {len(texts) - _LISTED_ERRORS:,} more"] if len(texts) > _LISTED_ERRORS else []
-        super().__init__(
-            f"{len(errors):,} of {len(results):,} images cannot be used: {'; '.join(texts[:_LISTED_ERRORS] + more)}"
-        )
+        texts = [f"images[{index}]: {error}" for index, error in islice(errors.items(), _LISTED_ERRORS)]
+        texts += ["..."] * (len(errors) > _LISTED_ERRORS)
+        super().__init__(f"{len(errors):,} of {len(results):,} images cannot be used: {'; '.join(texts)}")
         self.errors, self.results = errors, results
 
 
@@ -164,8 +162,7 @@ class Analyzer:
             TypeError.
         """
         faces_at = None if boxes is None else [_box_or_face(index, box) for index, box in enumerate(boxes)]
-        prepared = self._prepare(image, whole=whole, boxes=faces_at)
-        (faces,) = self._classify([prepared])
+        (faces,) = self._classify([self._prepare(image, whole=whole, boxes=faces_at)])
         return faces
 
     def analyze_batch(self, images: Iterable[Image], *, whole: bool = False) -> list[Faces]:
@@ -198,23 +195,21 @@ class Analyzer:
         labeler, path = self._labeler(), os.fsdecode(image) if isinstance(image, str | os.PathLike) else None
         try:
             source = self._read(image)
-            prepared = labeler.prepare(source, **options)
+            photo = labeler.prepare(source, **options)
         except MienError as error:
             where = "" if path is None else f"{path}: "
             too_large = isinstance(error, ImageTooLarge)
             hint = ". Analyzer(max_bytes=..., max_pixels=...) sets other limits." if too_large else ""
             error.args = (f"{where}{error}{hint}", *error.args[1:])
             raise
-        detector = "none" if options.get("whole") else labeler.detector.name
-        return prepared, detector, source if path is None else str(Path(path).absolute())
+        detector = "none" if options["whole"] else labeler.detector.name
+        return photo, detector, source if path is None else str(Path(path).absolute())
 
     def _classify(self, photos: Sequence[tuple[Photo, str, _Source]]) -> list[Faces]:
         labeler = self._labeler()
-        labeled = labeler.classify([prepared for prepared, _, _ in photos])
+        labeled = labeler.classify([photo for photo, _, _ in photos])
         model = labeler.classifier.manifest.name
-        return [
-            Faces(photo, model, detector, source) for photo, (_, detector, source) in zip(labeled, photos, strict=True)
-        ]
+        return [Faces(photo, model, *origin) for photo, (_, *origin) in zip(labeled, photos, strict=True)]
 
     def close(self) -> None:
         """Release the memory of the detector and the model; the analyzer cannot be used afterwards."""
@@ -228,11 +223,11 @@ class Analyzer:
         self.close()
 
     def _labeler(self) -> Labeler:
-        if self._opened is None:
+        """The open labeler; the first call in a process opens it."""
+        if (labeler := self._opened) is None:
             with _opening:
-                if self._opened is None:
-                    self._opened = self._open()
-        return self._opened
+                labeler = self._opened = self._opened or self._open()
+        return labeler
 
     def _open(self) -> Labeler:
         if self._closed:
@@ -250,9 +245,9 @@ class Analyzer:
     def _read(self, image: object) -> bytes | Array:
         """Bytes of an image file, or pixels (H, W, 3) uint8 RGB."""
         if isinstance(image, np.ndarray | PIL.Image.Image):
-            return pixels_of(image, max_pixels=self._settings.max_pixels)
+            return _pixels_of(image, max_pixels=self._settings.max_pixels)
         limit = self._settings.max_bytes
-        payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else read_file(image, limit + 1)
+        payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else _read_file(image, limit + 1)
         if not payload:
             raise EmptyImage("no bytes. If the file was read before, call file.seek(0).")
         if len(payload) > limit:
@@ -280,7 +275,7 @@ def _box_or_face(index: int, values: Box | Sequence[float] | Array) -> Box | Det
     raise InvalidFace(f"boxes[{index}]: {values!r}: expected (x, y, width, height), or five landmarks", (index,))
 
 
-def pixels_of(image: Array | PIL.Image.Image, *, max_pixels: int) -> Array:
+def _pixels_of(image: Array | PIL.Image.Image, *, max_pixels: int) -> Array:
     """Upright pixels (H, W, 3) uint8 RGB. Raises: InvalidRequest; ImageTooLarge, for an image of Pillow."""
     if isinstance(image, PIL.Image.Image):
         if getattr(image, "tile", None) and getattr(image, "fp", None) is None:
@@ -296,8 +291,8 @@ def pixels_of(image: Array | PIL.Image.Image, *, max_pixels: int) -> Array:
     )
 
 
-def read_file(file: object, size: int = -1) -> bytes:
-    """The first `size` bytes of a path or a binary file object, by default all."""
+def _read_file(file: object, size: int) -> bytes:
+    """The first `size` bytes of a path or a binary file object."""
     if isinstance(file, str | os.PathLike):
         if str(file).startswith(("http://", "https://")):
             raise InvalidRequest("URLs are not read. Download the image, and pass its bytes.")
