@@ -40,7 +40,7 @@ COVER_GRID: Final = 28
 _COVER_INSIDE: Final = np.s_[5:28, 2:26]
 _COVER_INSIDE_HALF: Final = np.s_[2:14, 1:13]
 LUMA: Final = (0.299, 0.587, 0.114)
-# Values beyond which a face has the reason: the accuracy of such faces is 5 points lower, of turned ones 16 points
+# Values beyond which a face has the reason: at them, accuracy is 5 points lower, for turned faces 16 points
 LIMITS: Final = {"small": 24.343, "blurred": 1.479, "turned": 35.0, "dark": 0.054, "covered": 1.655}
 # Increase of the temperature per pixel of softness beyond the usual one, per pixel of blur that the size does not
 # explain, per degree of yaw beyond the usual one, and per unit of the log odds that eyes or mouth are covered
