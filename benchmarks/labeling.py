@@ -1,15 +1,14 @@
 """Benchmark of `mien label`: speed, and overhead over a bare loop of the same stages.
 
 `python -m benchmarks.labeling --json OUT` labels 350x350 one-face photos (or copies of `--photos FOLDER`) with
-`mien label` and with a bare loop, and writes `efficiency`, `images_per_s` and the time of every stage. With `--ray`,
-the same photos are also labeled with `--engine ray` on a local cluster. To measure one core, use
-`taskset -c 0 ... --workers 1`.
+`mien label` and with a bare loop, and writes `efficiency`, `images_per_s` and the time of every stage. To measure one
+core, use `taskset -c 0 ... --workers 1`.
 
 The bare loop decodes, detects, aligns and classifies photo by photo, with one thread per worker, and does nothing else:
 no journal, no hashes, no outputs, one inference per photo. Both read the same files with the same pipelines. Rounds
 alternate, and the best of each is reported, because other programs can only slow them down. The time of `mien label`
 includes everything from scanning to the finished `labels.csv`; `_with_images` adds the default outputs, annotated
-copies and report. `ray_images_per_s` is measured from the start of Ray's workers.
+copies and report.
 """
 
 import json
@@ -32,7 +31,7 @@ from mien.app.labeling.executors import open_labeler, with_limits
 from mien.app.labeling.inputs import IMAGE_EXTENSIONS
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions, Reporter
 from mien.app.labeling.run import label
-from mien.app.settings import Settings, load_settings
+from mien.app.settings import load_settings
 
 SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _FACE_PX: Final = 350
@@ -79,9 +78,7 @@ def run_mien(folder: Path, *options: str, **process: Any) -> dict[str, Any]:
     return facts
 
 
-def measure(  # every argument is an option of the command
-    source: Path | None, *, count: int, rounds: int, workers: int, settings: Settings, ray: bool = False
-) -> dict[str, Any]:
+def measure(photos: Path | None, *, count: int, rounds: int, workers: int) -> dict[str, Any]:
     """Alternate `mien label` and the bare loop; see the module docstring.
 
     Returns: rates in images per second, `stage_ms` in milliseconds of worker time per image.
@@ -89,7 +86,7 @@ def measure(  # every argument is an option of the command
     best_s = {"images_per_s": math.inf, "images_per_s_with_images": math.inf, "bare_images_per_s": math.inf}
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         folder, out = Path(place) / "photos", Path(place) / "out"
-        paths = make_photos(folder, source, count)
+        paths, settings = make_photos(folder, photos, count), load_settings()
         pipeline = open_labeler(with_limits(settings))
         _bare_s(paths[: 8 * workers], pipeline, workers)  # warm
         for _ in range(rounds):
@@ -100,9 +97,6 @@ def measure(  # every argument is an option of the command
                 # without the opening of the models, as in the bare loop
                 best_s[name] = min(best_s[name], run["seconds"])
                 shutil.rmtree(out)
-        on_cluster = ("--out", f"{place}/ray", "--write", "csv", "--engine", "ray", "--workers", str(workers))
-        ray_run = run_mien(folder, *on_cluster) if ray else None
-        ray_images_per_s = ray_run and ray_run["labeled_now"] / ray_run["seconds_labeling"]
     return {
         "efficiency": best_s["bare_images_per_s"] / best_s["images_per_s"],
         **{name: count / seconds for name, seconds in best_s.items()},
@@ -110,7 +104,6 @@ def measure(  # every argument is an option of the command
         "faces": sum(run["faces"].values()),
         "workers": workers,
         "stage_ms": {stage: 1000 * seconds / count for stage, seconds in run["stage_seconds"].items()},
-        "ray_images_per_s": ray_images_per_s,
         **{name: run["settings"][name] for name in ("detector", "model", "provider")},
     }
 
@@ -122,10 +115,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000, help="number of files (2000)")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (3)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="threads (one per core)")
-    parser.add_argument("--ray", action="store_true", help="measure --engine ray as well")
-    options = parser.parse_args()
-    chosen = {name: getattr(options, name) for name in ("count", "rounds", "workers", "ray")}
-    publish(measure(options.photos, settings=load_settings(), **chosen), options.json)
+    options = vars(parser.parse_args())
+    path = options.pop("json")
+    publish(measure(**options), path)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,19 @@
 """Benchmark of the number of cores: `mien label` and the service, each pinned to 1, 2, 4, ... cores.
 
-    python -m benchmarks.scaling --photos FOLDER --cores 1,2,4,8,16 --device cpu,cuda --json out/scaling.json
+    python -m benchmarks.scaling --photos FOLDER --cores 1,2,4,8,16 --json out/scaling.json
 
 `mien label` labels `--count` photos per core (links to those of FOLDER) into `labels.csv`, with one process per core;
 its rate includes the start of the processes. The service has one worker per two cores, at least one, and gets requests
 of one photo from four clients per core. Clients run on the other cores if there are any, else on the same ones.
 
 `images_per_s` and `requests_per_s` are the best of `--rounds`, because other programs can only slow them down.
-`efficiency` is the rate per core, divided by the rate per core of the fewest cores on the same device. `memory_mb` is
-the peak of all processes together, `process_mb` that of the largest one: the pages of a process alone, and its part of
-those that it shares (PSS). Numbers of cores and devices that this machine lacks are left out with a message.
-Linux only.
+`efficiency` is the rate per core, divided by the rate per core of the fewest cores. `memory_mb` is the peak of all
+processes together, `process_mb` that of the largest one: the pages of a process alone, and its part of those that it
+shares (PSS). Model, detector and device are set by `MIEN_*` variables. Linux only.
 """
 
-import argparse
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.labeling import make_photos, run_mien
-from benchmarks.results import benchmark_parser, publish, results_of
-from benchmarks.serving import service
+from benchmarks.results import benchmark_parser, publish
+from benchmarks.serving import send_load, service
 
 CLIENTS_PER_CORE: Final = 4
 _EVERY_S: Final = 0.5
@@ -91,7 +88,7 @@ def label(photos: Path, cores: Sequence[int], *, count: int, rounds: int) -> dic
         for number in range(rounds):
             options = ("--out", f"{folder}/{number}", "--write", "csv", "--workers", str(len(cores)))
             with Memory() as memory:
-                run = run_mien(Path(folder) / "photos", *options, stderr=subprocess.PIPE, text=True)
+                run = run_mien(Path(folder) / "photos", *options)
             rate = run["labeled_now"] / run["seconds"]
             if rate > best["images_per_s"]:
                 best = {"images_per_s": rate, "memory_mb": memory.total_mb, "process_mb": memory.process_mb}
@@ -110,33 +107,8 @@ def serve(photos: Path, cores: Sequence[int], others: Sequence[int], *, requests
             port = running.enter_context(service({"MIEN_MAX_QUEUE": "10000"}, workers=workers)).port
         for _ in range(rounds + 1):  # the first one warms up
             with pinned(others or cores):
-                load = results_of("load", "127.0.0.1", port, photos, "--count", count, "--concurrency", clients)
-            if set(load["statuses"]) != {"200"}:
-                raise SystemExit(f"not every request succeeded: {load['statuses']}")
-            rates.append(load["requests_per_s"])
+                rates.append(send_load(port, photos, count, "--concurrency", clients)["requests_per_s"])
     return {"requests_per_s": max(rates[1:]), "workers": int(workers), "memory_mb": memory.total_mb}
-
-
-def measure(photos: Path, device: str, numbers: Sequence[int], given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure labeling and service for each number of cores; [] if there is no such device."""
-    available, results = sorted(os.sched_getaffinity(0)), list[dict[str, Any]]()
-    os.environ["MIEN_DEVICE"] = device
-    for number in numbers:
-        cores, others = available[:number], available[number:]
-        try:
-            labeling = label(photos, cores, count=given.count, rounds=given.rounds)
-        except subprocess.CalledProcessError as error:
-            print(f"{device}: left out, `mien label` says: {error.stderr.strip()}", file=sys.stderr)
-            return results
-        serving = serve(photos, cores, others, requests=given.requests, rounds=given.rounds)
-        result: dict[str, Any] = {"device": device, "cores": number}
-        for name, kind, rate in (("label", labeling, "images_per_s"), ("service", serving, "requests_per_s")):
-            first = results[0][name][rate] / results[0]["cores"] if results else kind[rate] / number
-            kind["efficiency"] = kind[rate] / number / first
-            result[name] = {key: round(value, 3) for key, value in kind.items()}
-        results.append(result)
-        print(", ".join(f"{device}, {number} cores: {result[name]}" for name in ("label", "service")), file=sys.stderr)
-    return results
 
 
 def main() -> None:
@@ -144,22 +116,29 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder of photos, without subfolders")
     parser.add_argument("--cores", default="1,2,4,8,16", help="numbers of cores (1,2,4,8,16)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, or both with a comma (cpu)")
     parser.add_argument("--count", type=int, default=1700, help="photos per core (1700)")
     parser.add_argument("--requests", type=int, default=300, help="requests per core (300)")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (3)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not hasattr(os, "sched_getaffinity"):
         raise SystemExit("this benchmark pins processes to cores, for which it needs Linux")
-    available = len(os.sched_getaffinity(0))
-    numbers = sorted({int(number) for number in given.cores.split(",")})
-    if missing := [number for number in numbers if not 1 <= number <= available]:
-        print(f"left out: {', '.join(map(str, missing))} cores; this machine has {available}", file=sys.stderr)
-    numbers = [number for number in numbers if number not in missing]
-    if not numbers:
-        raise SystemExit(f"--cores {given.cores}: expected numbers from 1 to {available}, the cores of this machine")
-    results = [result for device in given.device.split(",") for result in measure(given.photos, device, numbers, given)]
-    publish({"results": results, "photos_per_core": given.count}, given.json)
+    available, numbers = sorted(os.sched_getaffinity(0)), sorted({int(number) for number in options.cores.split(",")})
+    if not 1 <= numbers[0] <= numbers[-1] <= len(available):
+        raise SystemExit(f"--cores {options.cores}: expected numbers from 1 to {len(available)}, those of this machine")
+    results: list[dict[str, Any]] = []
+    for number in numbers:
+        cores, others = available[:number], available[number:]
+        result: dict[str, Any] = {"cores": number}
+        result["label"] = label(options.photos, cores, count=options.count, rounds=options.rounds)
+        result["service"] = serve(options.photos, cores, others, requests=options.requests, rounds=options.rounds)
+        for name, rate in (("label", "images_per_s"), ("service", "requests_per_s")):
+            first = (results or [result])[0]
+            per_core = result[name][rate] / number
+            result[name]["efficiency"] = per_core / (first[name][rate] / first["cores"])
+            result[name] = {key: round(value, 3) for key, value in result[name].items()}
+        results.append(result)
+        print(result, file=sys.stderr)
+    publish({"results": results, "photos_per_core": options.count}, options.json)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,13 @@
     python -m benchmarks.serving --json out/serving.json
     python -m benchmarks.serving --photos ../photos --rounds 5 --json out/serving.json
 
-Three loads take turns on the same cores: a bare loop of decode, detect, align and classify with one thread per core;
-the service with 16 clients (`--clients`); the service at 70 % of that rate with random arrivals (Poisson). The load
-generator runs on the same cores, so its cost counts against the service. `efficiency` is requests/s of the service
-divided by photos/s of the bare loop just before, the median of the rounds. `cpu_efficiency` compares their processor
-time per photo instead, without the load generator (`load_cpu_ms_per_request`); other programs hardly change it.
-`busy_share` is the share of the cores' time that service and load generator used with 16 clients. `p99_over_ideal`
-compares its latency with that of an ideal queue with the photo times of the bare loop; null if other programs slowed
-the bare loop down so much that this queue would grow forever. `overload` has requests at four times the rate, from
-clients that ignore `Retry-After`, to a service with its default limits: `goodput` is the share of the rate that
-succeeds. Model, detector and device are set by `MIEN_*` variables. Run it on an idle Linux machine.
+Two loads take turns on the same cores: a bare loop of decode, detect, align and classify with one thread per core, and
+the service with 16 clients (`--clients`). The service then gets 70 % of the median rate with random arrivals (Poisson).
+The load generator runs on the same cores, so its cost counts against the service. `efficiency` is requests/s of the
+service divided by photos/s of the bare loop just before, the median of the rounds. `p99_over_ideal` compares its
+latency with that of an ideal queue with the photo times of the bare loop; null if other programs slowed the bare loop
+down so much that this queue would grow forever. Model, detector and device are set by `MIEN_*` variables. Run it on an
+idle Linux machine.
 """
 
 import heapq
@@ -47,7 +44,6 @@ SERVER: Final = (
 )
 CLIENTS: Final = 16
 SHARE: Final = 0.7
-OVERLOAD: Final = 4
 _SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 _SETTINGS: Final = {"MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BODY_BYTES": "2700000000"}  # refuse nothing
@@ -120,19 +116,15 @@ def _ready(process: "subprocess.Popen[bytes]", port: int) -> Any:
     raise SystemExit("the service was not ready within 90 s")
 
 
-def bare(photos: Path, passes: int) -> dict[str, Any]:
+def bare(payloads: list[bytes], passes: int) -> tuple[float, list[float]]:
     """Run the pipeline in a loop in this process, on all cores.
 
-    Returns: `photos_per_s`, the better of one loop per core and one loop with multithreaded inference; `photo_s`, mean
-        seconds per photo with one thread, sorted by name; `cpu_ms`, mean processor time per photo of one loop per core.
+    Returns: photos per second, the better of one loop per core and one loop with multithreaded inference; and the mean
+        seconds of each photo with one thread.
     """
-    payloads = [path.read_bytes() for path in _images(photos)]
-    parallel = Labeler.open(load_settings(threads=1))
-    start_s = time.process_time()
-    rate, photo_s = _loop(parallel, payloads, passes, loops=cores())
-    cpu_ms = (time.process_time() - start_s) * 1000 / (len(payloads) * (passes + 1))  # one pass warms up
+    rate, photo_s = _loop(Labeler.open(load_settings(threads=1)), payloads, passes, loops=cores())
     single, _ = _loop(Labeler.open(load_settings(threads=0)), payloads, passes, loops=1)
-    return {"photos_per_s": max(rate, single), "photo_s": photo_s, "cpu_ms": cpu_ms, "cores": cores()}
+    return max(rate, single), photo_s
 
 
 def _loop(pipeline: Labeler, payloads: list[bytes], passes: int, *, loops: int) -> tuple[float, list[float]]:
@@ -149,13 +141,10 @@ def _loop(pipeline: Labeler, payloads: list[bytes], passes: int, *, loops: int) 
     return rate, [statistics.fmean(taken[index :: len(payloads)]) for index in range(len(payloads))]
 
 
-def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in TYPES)
-
-
-def _load(port: int, photos: Path, count: int, *how: object, refusals: tuple[str, ...] = ()) -> dict[str, Any]:
+def send_load(port: int, photos: Path, count: int, *how: object) -> dict[str, Any]:
+    """Run `benchmarks.load` with photos. Raises: SystemExit, if a request fails."""
     result = results_of("load", "127.0.0.1", port, photos, "--count", count, *how)
-    if not {"200"} <= set(result["statuses"]) <= {"200", *refusals}:
+    if set(result["statuses"]) != {"200"}:
         raise SystemExit(f"not every request succeeded: {result['statuses']}")
     return result
 
@@ -183,52 +172,31 @@ def ideal_s(service_s: Sequence[float], *, servers: int, rate: float, count: int
     return taken
 
 
-def overload(photos: Path, *, count: int, seconds: float) -> dict[str, Any]:
-    """Send four times what a service can do, all from one address; requests are accepted or refused with 503."""
-    with service() as running:
-        _load(running.port, photos, count, "--concurrency", CLIENTS)
-        rate = _load(running.port, photos, count, "--concurrency", CLIENTS)["requests_per_s"]
-        sent = int(OVERLOAD * rate * seconds)
-        result = _load(running.port, photos, sent, "--rate", OVERLOAD * rate, refusals=("503",))
-    return {
-        "goodput": round(result["requests_per_s"] / rate, 3),
-        "capacity_per_s": rate,
-        "sent_per_s": round(sent / result["seconds"], 1),
-        "load_cpu_share": round(result["cpu_s"] / result["seconds"] / cores(), 3),
-        **{name: result[name] for name in ("statuses", "p50_ms", "p99_ms")},
-    }
-
-
-def measure(photos: Path, *, rounds: int, passes: int, steady: int, overload_s: float, clients: int) -> dict[str, Any]:
+def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then send `steady` requests at 70 % of the median rate."""
-    count = len(_images(photos)) * passes
-    loops, full, cpu_ms, load_cpu_ms, busy = [], [], [], [], []
+    payloads = [path.read_bytes() for path in sorted(photos.iterdir()) if path.suffix.lower() in TYPES]
+    count = len(payloads) * passes
+    bare_rates, full, cpu_ms, photo_times = [], [], [], []
     with service(_SETTINGS) as running:
-        _load(running.port, photos, count, "--concurrency", clients)
+        send_load(running.port, photos, count, "--concurrency", clients)
         for _ in range(rounds):
-            loops.append(results_of("serving", "--bare", "--photos", photos, "--passes", passes))
+            photos_per_s, photo_s = bare(payloads, passes)
+            bare_rates.append(photos_per_s)
+            photo_times.append(photo_s)
             start_s = running.cpu_s()
-            load = _load(running.port, photos, count, "--concurrency", clients)
-            used_s = running.cpu_s() - start_s
-            full.append(load["requests_per_s"])
-            cpu_ms.append(used_s * 1000 / count)
-            load_cpu_ms.append(load["cpu_s"] * 1000 / count)
-            busy.append((used_s + load["cpu_s"]) / (load["seconds"] * loops[-1]["cores"]))
+            full.append(send_load(running.port, photos, count, "--concurrency", clients)["requests_per_s"])
+            cpu_ms.append((running.cpu_s() - start_s) * 1000 / count)
         rate = SHARE * statistics.median(full)
-        steady_load = _load(running.port, photos, steady, "--rate", rate)
+        steady_load = send_load(running.port, photos, steady, "--rate", rate)
     ready = running.ready
-    bare_rates = [loop["photos_per_s"] for loop in loops]
-    photo_s = [statistics.median(times) for times in zip(*(loop["photo_s"] for loop in loops), strict=True)]
-    servers, ideal_p99_ms, over_ideal = loops[0]["cores"], None, None
+    photo_s = [statistics.median(times) for times in zip(*photo_times, strict=True)]
+    servers, ideal_p99_ms, over_ideal = cores(), None, None
     if rate < servers / statistics.fmean(photo_s):  # else other programs slowed down the bare loop
         ideal_p99_ms = 1000 * percentile(ideal_s(photo_s, servers=servers, rate=rate, count=100_000), 0.99)
         over_ideal = steady_load["p99_ms"] / ideal_p99_ms
     return {
         "efficiency": round(statistics.median(map(truediv, full, bare_rates)), 3),
-        "cpu_efficiency": round(statistics.median(loop["cpu_ms"] for loop in loops) / statistics.median(cpu_ms), 3),
         "cpu_ms_per_request": round(statistics.median(cpu_ms), 2),
-        "load_cpu_ms_per_request": round(statistics.median(load_cpu_ms), 2),
-        "busy_share": round(statistics.median(busy), 3),
         "requests_per_s": statistics.median(full),
         "bare_photos_per_s": round(statistics.median(bare_rates), 2),
         "p50_ms": steady_load["p50_ms"],
@@ -238,9 +206,8 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int, overload_s: 
         "steady_rate_per_s": round(rate, 2),
         "steady_requests": steady_load["requests"],
         "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},
-        "overload": overload(photos, count=count, seconds=overload_s),
         "clients": clients,
-        "photos": len(_images(photos)),
+        "photos": len(payloads),
         **{name: ready[name] for name in ("provider", "precision", "detector", "model")},
     }
 
@@ -253,14 +220,9 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5, help="passes over the photos per round")
     parser.add_argument("--clients", type=int, default=CLIENTS, help="concurrent requests at full load")
     parser.add_argument("--steady", type=int, default=1000, help="requests at 70 percent of the full rate")
-    parser.add_argument("--overload-s", type=float, default=20, help="seconds of requests at four times the full rate")
-    parser.add_argument("--bare", action="store_true", help="run the bare loop only")
-    given = parser.parse_args()
-    if given.bare:
-        print(json.dumps(bare(given.photos, given.passes)))
-        return
-    options = {name: getattr(given, name) for name in ("rounds", "passes", "steady", "overload_s", "clients")}
-    publish(measure(given.photos, **options), given.json)
+    options = vars(parser.parse_args())
+    path = options.pop("json")
+    publish(measure(**options), path)
 
 
 if __name__ == "__main__":

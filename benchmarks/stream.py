@@ -1,14 +1,12 @@
 """Benchmark of webcam streaming: frame rate, latency, and their stability over time.
 
     python -m benchmarks.stream --json out/stream.json
-    python -m benchmarks.stream --seconds 600 --rate 15 --json out/stream.json
 
 This process is a client of `WS /v1/stream` on loopback; the service runs in its own process on the same cores. Frames
 of 640x480 with one moving face are sent as the page sends them: at most two in flight, the second one half a round trip
-after the first. `--rate` limits the frame rate, as a camera does. Latency is the time from sending a frame to receiving
-its result; a browser adds a few milliseconds for encoding and drawing. A growing queue shows in the latency of the last
-tenth of the frames, a leak in the memory. Model, detector and device are set by `MIEN_*` variables. Run it on an idle
-machine.
+after the first. Latency is the time from sending a frame to receiving its result; a browser adds a few milliseconds for
+encoding and drawing. A leak shows in the memory of a long run (`--seconds 600`). Model, detector and device are set by
+`MIEN_*` variables. Run it on an idle machine.
 """
 
 import json
@@ -16,7 +14,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -38,15 +35,6 @@ _QUALITY: Final = 80
 _TIMEOUT_S: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class FrameResult:
-    """Latency of a result, its number of faces, and frames dropped so far."""
-
-    latency_s: float
-    faces: int
-    dropped: int
-
-
 def camera() -> list[bytes]:
     """JPEG frames of 640x480 in which the sample portrait moves slightly."""
     image = cv2.resize(decode(_PHOTO.read_bytes())[:, :, ::-1], (_PHOTO_PX, _PHOTO_PX), interpolation=cv2.INTER_AREA)
@@ -60,75 +48,53 @@ def camera() -> list[bytes]:
     return frames
 
 
-def stream(socket_: ClientConnection, frames: Sequence[bytes], *, seconds: float, rate: float) -> list[FrameResult]:
-    """Send frames as the page does, at most `rate` per second; returns all results in order."""
-    start = due = time.perf_counter()
+def stream(socket_: ClientConnection, frames: Sequence[bytes], seconds: float) -> tuple[list[float], list[Any]]:
+    """Send frames as the page does; returns the latencies in seconds, and the responses, in order."""
+    start = time.perf_counter()
     waiting: deque[float] = deque()  # send times of frames without a result
-    usual_s, results, source = 0.1, [], cycle(frames)
+    usual_s, source = 0.1, cycle(frames)
+    latencies_s: list[float] = []
+    responses: list[Any] = []
     while (now := time.perf_counter()) - start < seconds:
-        may_leave = max(due, waiting[-1] + usual_s / 2 if waiting else due)
-        if len(waiting) < IN_FLIGHT and now >= may_leave:
+        wait_s = waiting[-1] + usual_s / 2 - now if waiting else 0.0
+        if len(waiting) < IN_FLIGHT and wait_s <= 0:
             socket_.send(next(source))
             waiting.append(now)
-            due = max(due + 1 / rate, now - 1 / rate)
-            continue
-        timeout_s = _TIMEOUT_S if len(waiting) == IN_FLIGHT else may_leave - now
-        if not waiting:
-            time.sleep(timeout_s)
             continue
         try:
-            response = json.loads(socket_.recv(timeout=timeout_s))
+            response = json.loads(socket_.recv(timeout=_TIMEOUT_S if len(waiting) == IN_FLIGHT else wait_s))
         except TimeoutError:
-            if timeout_s < _TIMEOUT_S:
+            if len(waiting) < IN_FLIGHT:
                 continue
             raise SystemExit(f"no result within {_TIMEOUT_S:g} s") from None
-        received = time.perf_counter()
         if response["error"] is not None:
             raise SystemExit(f"the service rejected a frame: {response['error']['detail']}")
-        latency_s = received - waiting.popleft()
-        usual_s += 0.2 * (latency_s - usual_s)
-        results.append(FrameResult(latency_s, len(response["faces"]), response["dropped"]))
-    return results
+        latencies_s.append(time.perf_counter() - waiting.popleft())
+        responses.append(response)
+        usual_s += 0.2 * (latencies_s[-1] - usual_s)
+    return latencies_s, responses
 
 
-def summary(results: Sequence[FrameResult], seconds: float) -> dict[str, Any]:
-    """Frame rate and latencies of a run, also for its first and last tenth."""
-    tenth = max(1, len(results) // 10)
-    parts = {"": results, "_first_tenth": results[:tenth], "_last_tenth": results[-tenth:]}
-    medians = {f"latency_p50{name}_ms": _ms(part, 0.5) for name, part in parts.items()}
-    return {
-        "frames_per_s": round(len(results) / seconds, 2),
-        "latency_p50_ms": medians.pop("latency_p50_ms"),
-        "latency_p99_ms": _ms(results, 0.99),
-        **medians,
-        "frames": len(results),
-        "frames_with_a_face": sum(result.faces > 0 for result in results),
-        "dropped": results[-1].dropped if results else 0,
-        "seconds": seconds,
-    }
-
-
-def _ms(results: Sequence[FrameResult], share: float) -> float:
-    return round(percentile((result.latency_s for result in results), share) * 1000, 2)
-
-
-def measure(*, seconds: float, rate: float) -> dict[str, Any]:
+def measure(seconds: float) -> dict[str, Any]:
     """Start a service, warm it up and stream for `seconds`."""
     frames = camera()
     with service() as running:
-        port, ready = running.port, running.ready
-        with connect(f"ws://127.0.0.1:{port}/v1/stream", compression=None) as socket_:
-            stream(socket_, frames, seconds=2.0, rate=math.inf)
+        url = f"ws://127.0.0.1:{running.port}/v1/stream"
+        with connect(url, compression=None) as socket_:
+            stream(socket_, frames, seconds=2.0)
         memory = running.memory_mb()
-        with connect(f"ws://127.0.0.1:{port}/v1/stream", compression=None) as socket_:
-            results = stream(socket_, frames, seconds=seconds, rate=rate)
+        with connect(url, compression=None) as socket_:
+            latencies_s, responses = stream(socket_, frames, seconds)
         return {
-            **summary(results, seconds),
+            "frames_per_s": round(len(responses) / seconds, 2),
+            "latency_p50_ms": round(1000 * percentile(latencies_s, 0.5), 2),
+            "latency_p99_ms": round(1000 * percentile(latencies_s, 0.99), 2),
+            "frames": len(responses),
+            "frames_with_a_face": sum(bool(response["faces"]) for response in responses),
+            "dropped": responses[-1]["dropped"],
             "memory_first_mb": memory,
             "memory_last_mb": running.memory_mb(),
-            "requested_frames_per_s": rate if math.isfinite(rate) else None,
-            "frame_px": FRAME_PX,
-            **{name: ready[name] for name in ("model", "provider", "precision", "detector")},
+            **{name: running.ready[name] for name in ("model", "provider", "precision", "detector")},
         }
 
 
@@ -136,9 +102,8 @@ def main() -> None:
     """Run the benchmark."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--rate", type=float, default=math.inf, help="maximum frames per second (default: unlimited)")
-    given = parser.parse_args()
-    publish(measure(seconds=given.seconds, rate=given.rate), given.json)
+    options = parser.parse_args()
+    publish(measure(options.seconds), options.json)
 
 
 if __name__ == "__main__":

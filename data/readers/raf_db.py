@@ -69,9 +69,9 @@ class RafDb(Reader):
     def __init__(self, root: Path | str, options: RafDbOptions) -> None:
         super().__init__(root, options)
         self.valid_share = VALID_SHARE if options.hold_out_valid else 0.0
-        for name in self.files:
-            if folder := next((folder for folder in _FOLDERS if folder in name), ""):
-                self._path_by_key[folder + PurePosixPath(name).name] = name
+        for path in self.files:
+            if folder := next((folder for folder in _FOLDERS if folder in path), ""):
+                self._path_by_key[folder + PurePosixPath(path).name] = path
         has_originals = all(any(key.startswith(part) for key in self._path_by_key) for part in _FOLDERS[1:])
         self.images = options.images or ("original" if has_originals else "aligned")
         self.notes.append(
