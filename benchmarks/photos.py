@@ -28,7 +28,7 @@ from mien.app.settings import load_settings
 from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir
 from mien.training import metrics
-from mien.training.wording import ResultFiles, interval, markdown_table, plain_interval
+from mien.training.metrics import ResultFiles, interval, markdown_table
 
 LABELS_FILE: Final = "labels.csv"
 _MAX_DISTANCE: Final = 1.0  # of the point from the center of a box, in its longer sides
@@ -139,7 +139,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
             f"{result['found']} of {result['labeled']}",
             interval(result["accuracy"], 1),
             interval(result["mean_class_accuracy"], 1),
-            plain_interval(result["nll"]),
+            interval(result["nll"], 3, scale=1),
             *(interval(result[name], 1) if result[name] else "" for name in ("kept", "accuracy_of_kept")),
         )
         for name, result in results.items()

@@ -13,16 +13,14 @@ from rich.logging import RichHandler
 from mien.data.atomic import write_atomic
 from mien.data.errors import MienError
 from mien.data.folds import Grouping
+from mien.data.readers.base import parse_options
 from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Precision, Prior, artifact_dir
 from mien.models.strict import expand_home
-from mien.training.wording import ResultFiles
 
 if TYPE_CHECKING:
     from mien.training.config import DataSource
 
 INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
-_TABLES: Final = (".csv", ".md")
-_RECIPES: Final = Path(__file__).resolve().with_name("recipes")
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -41,48 +39,25 @@ def parse_data(text: str) -> DataRoot:
     return DataRoot(kind, expand_home(root))
 
 
-def _pairs(texts: list[str]) -> list[str]:
-    for text in texts:
-        if "=" not in text:
-            raise typer.BadParameter(f"{text!r}: expected KEY=VALUE, for example exclude_near_duplicates_of=train")
-    return texts
-
-
-def _named(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    def check(path: Path | None) -> Path | None:
-        if path is not None and path.suffix not in suffixes:
-            raise typer.BadParameter(f"{path}: expected a name that ends with {' or '.join(suffixes)}")
-        return path
-
-    return check
-
-
-def _recipe(path: Path) -> Path:
-    if path == Path():
-        raise typer.BadParameter(f"the recipe is missing. Give a YAML file, such as one of those in {_RECIPES}")
+def _table(path: Path | None) -> Path | None:
+    if path is not None and path.suffix not in (".csv", ".md"):
+        raise typer.BadParameter(f"{path}: expected a name that ends with .csv or .md")
     return path
 
 
-_data = functools.partial(typer.Option, "--data", parser=parse_data, metavar="KIND=ROOT")
-Data = Annotated[DataRoot, _data(help="Data set, such as ferplus=path/to/ferplus.")]
-ReaderOptions = Annotated[
-    list[str], typer.Option("--option", callback=_pairs, metavar="KEY=VALUE", help="Option of the reader.")
+Data = Annotated[
+    DataRoot, typer.Option(parser=parse_data, metavar="KIND=ROOT", help="Data set, such as ferplus=path/to/ferplus.")
 ]
+ReaderOptions = Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the reader.")]
 Split = Annotated[str, typer.Option(help="Split to evaluate on.")]
-RecipeFile = Annotated[
-    Path, typer.Argument(callback=_recipe, show_default=False, help="YAML file in training/recipes/.")
-]
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="YAML file, such as those in training/recipes/.")]
 Overrides = Annotated[
     list[str], typer.Argument(metavar="KEY=VALUE", help="Overrides, such as optim.learning_rate=3e-4.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Run folder, by default runs/<name>. An existing run is resumed.")]
 Runs = Annotated[Path, typer.Option(help="Folder of the run folders.")]
-Figure = Annotated[Path | None, typer.Option(callback=_named(".png"), metavar="FILE", help="Draw the results, as PNG.")]
-Table = Annotated[
-    Path | None, typer.Option(callback=_named(*_TABLES), metavar="FILE", help="Also write the table: .csv, .md.")
-]
+Table = Annotated[Path | None, typer.Option(callback=_table, metavar="FILE", help="Also write the table: .csv, .md.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the results to this file.")]
-Artifacts = Annotated[Path, typer.Option(help="Parent folder of artifacts.")]
 
 
 def _command(name: str, *, log_level: int | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -123,13 +98,12 @@ def _log_to_terminal(log_level: int) -> None:
 def _source(data: DataRoot, option: list[str], split: str) -> "DataSource":
     from mien.training.config import DataSource
 
-    options: dict[str, Any] = dict(pair.split("=", 1) for pair in option)
-    return DataSource(kind=data.kind, root=data.root, split=split, options=options)
+    return DataSource(kind=data.kind, root=data.root, split=split, options=parse_options(option))
 
 
 @_command("train", log_level=logging.INFO)
 def train(
-    recipe: RecipeFile = Path(),
+    recipe: RecipeFile,
     overrides: Overrides = [],
     out: Out = None,
     every_face: Annotated[
@@ -161,27 +135,21 @@ def evaluate(
     table: Table = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(callback=_named(".csv"), metavar="FILE", help="Also write label and probabilities of each face."),
+        typer.Option(callback=_table, metavar="FILE", help="Also write label and probabilities of each face."),
     ] = None,
     corruptions: Annotated[bool, typer.Option("--corruptions", help="Also measure corrupted faces.")] = False,
-    agreement: Annotated[
-        bool, typer.Option("--agreement", help="Also compare the expected votes with those of the split.")
-    ] = False,
     faces: Annotated[int | None, typer.Option(min=1, help="Random faces to corrupt, by default all.")] = None,
-    plot: Figure = None,
 ) -> None:
     """Evaluate a released artifact or a run."""
     if not corruptions and faces:
         raise typer.BadParameter("--faces is an option of --corruptions")
-    from mien.training.evaluate import run
+    from mien.training.evaluate import ResultFiles, run
 
     run(
         [artifact_dir(name) for name in model],
         _source(data, option, split),
         precision=precision,
         corrupted=(faces or sys.maxsize) if corruptions else None,
-        agreement=agreement,
-        figure=plot,
         predictions=predictions,
         files=ResultFiles(json_file, table),
     )
@@ -199,7 +167,7 @@ def compare(
     table: Table = None,
 ) -> None:
     """Compare two artifacts or runs."""
-    from mien.training.evaluate import run_compare
+    from mien.training.evaluate import ResultFiles, run_compare
 
     files = ResultFiles(json_file, table)
     run_compare(artifact_dir(before), artifact_dir(after), _source(data, option, split), prior=prior, files=files)
@@ -207,7 +175,7 @@ def compare(
 
 @_command("cross-validate", log_level=logging.INFO)
 def cross_validate(
-    recipe: RecipeFile = Path(),
+    recipe: RecipeFile,
     overrides: Overrides = [],
     folds: Annotated[int, typer.Option(min=2)] = 5,
     group_by: Annotated[Grouping, typer.Option(help="What stays in one fold.")] = "none",
@@ -219,16 +187,13 @@ def cross_validate(
     from mien.training import config, experiment
 
     read = config.read_as(config.Recipe, recipe, overrides)
-    experiment.cross_validate(read, folds=folds, group_by=group_by, runs=runs, files=ResultFiles(json_file, table))
+    files = experiment.ResultFiles(json_file, table)
+    experiment.cross_validate(read, folds=folds, group_by=group_by, runs=runs, files=files)
 
 
 @_command("experiment", log_level=logging.INFO)
 def experiment(
     file: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="File in training/recipes/experiments/.")],
-    rows: Annotated[
-        str | None,
-        typer.Option(help="Rows to run, separated by commas; the first row and rows that teach are always included."),
-    ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1, by default those of the file.")
     ] = None,
@@ -236,17 +201,14 @@ def experiment(
     split: Annotated[
         str | None, typer.Option(help="Split to evaluate on, by default the validation split; test at the very end.")
     ] = None,
-    plot: Figure = None,
     json_file: Json = None,
     table: Table = None,
 ) -> None:
     """Train rows and compare them."""
-    from mien.training.experiment import recipes_of, run
+    from mien.training.experiment import ResultFiles, recipes_of, run
 
-    chosen = rows.split(",") if rows else None
-    recipes = recipes_of(file, rows=chosen, runs=runs, seeds=None if seeds is None else range(seeds))
-    files = ResultFiles(json_file, table)
-    run(recipes, runs, split=split, figure=plot, files=files)
+    recipes = recipes_of(file, runs=runs, seeds=None if seeds is None else range(seeds))
+    run(recipes, runs, split=split, files=ResultFiles(json_file, table))
 
 
 @_command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines
@@ -255,11 +217,6 @@ def export(
     tag: Annotated[str | None, typer.Option(help="Distinguishes releases, such as ferplus_v1.")] = None,
     arch: Annotated[str | None, typer.Option(help="First part of the name, by default from the recipe.")] = None,
     one_view: Annotated[bool, typer.Option("--one-view", help="Several networks: leave out the mirror image.")] = False,
-    also: Annotated[list[str], typer.Option(metavar="KIND/SPLIT", help="Also evaluate this split.")] = [],
-    head: Annotated[
-        Literal["class", "distillation", "mean"] | None,
-        typer.Option(help="Head to release, by default the mean of both, where there are two."),
-    ] = None,
     tau: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Weight of the correction for rare classes, by default fitted on validation."),
@@ -268,7 +225,7 @@ def export(
         Path | None,
         typer.Option(metavar="ARTIFACT", help="Of a run of all faces: take temperature and threshold from this one."),
     ] = None,
-    artifacts: Artifacts = ARTIFACTS_DIR,
+    artifacts: Annotated[Path, typer.Option(help="Parent folder of artifacts.")] = ARTIFACTS_DIR,
     pointer: Annotated[
         Literal["fast", "accurate"] | None,
         typer.Option("--as", help="Make it the model that serving loads under this name."),
@@ -283,10 +240,8 @@ def export(
     """Release runs as an artifact."""
     if refit + card + bool(photos) + bool(tag) != 1 or (not tag and len(folders) > 1):
         raise typer.BadParameter("use --tag to release, or --refit, --card or --photos with one artifact")
-    if ((arch or one_view or head or calibrated_by) and not tag) or ((also or tau is not None) and not (tag or refit)):
-        raise typer.BadParameter(
-            "--arch, --head, --one-view and --calibrated-by need --tag; --also and --tau need --tag or --refit"
-        )
+    if ((arch or one_view or calibrated_by) and not tag) or (tau is not None and not (tag or refit)):
+        raise typer.BadParameter("--arch, --one-view and --calibrated-by need --tag; --tau needs --tag or --refit")
     folder = folders[0]
     if pointer and not tag and folder.resolve().parent != artifacts.resolve():
         raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")
@@ -299,13 +254,11 @@ def export(
             arch=arch,
             mirrored=not one_view,
             artifacts_dir=artifacts,
-            also=tuple(also),
-            head=head,
             tau=tau,
             calibrated_by=calibrated_by,
         )
     else:
-        command.refit(folder, also=tuple(also), tau=tau, card_only=card, photos=photos)
+        command.refit(folder, tau=tau, card_only=card, photos=photos)
     logger = logging.getLogger("mien.training")
     logger.info("wrote %s", folder)
     if pointer:

@@ -18,8 +18,7 @@ from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
 from mien.models.network import Head, select_head
 from mien.training.config import DistillationConfig, LossConfig, Recipe, RecipeError
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.run import RunError
-from mien.training.weights import WEIGHTS_NAME, load_trained
+from mien.training.weights import WEIGHTS_NAME, RunError, load_trained
 
 
 def losses(

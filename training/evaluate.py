@@ -5,7 +5,7 @@
 
 An artifact is evaluated as it is served: by its ONNX graph, with temperature, with and without the correction for rare
 classes, and softened by the quality of the crops. A run has none of these. Intervals are of 95 % (training/metrics.py).
---corruptions also measures corrupted faces (training/robustness.py), --agreement the expected votes.
+--corruptions also measures corrupted faces (training/robustness.py).
 """
 
 import sys
@@ -23,15 +23,13 @@ from torch import nn
 from mien.data.contract import LABELS, TEMPLATE_PX, Array
 from mien.data.errors import DatasetError
 from mien.data.quality import measure, soften, softmax
-from mien.models.backbones import Heads
 from mien.models.manifest import MANIFEST_NAME, Manifest, Precision, Prior, load_artifact, read_report
 from mien.models.network import Head, select_head
 from mien.training import metrics
 from mien.training.config import DataSource
-from mien.training.data import Split, in_order, read_split, read_voted, with_classes
-from mien.training.metrics import Interval
-from mien.training.run import load_best, read_run_info
-from mien.training.wording import ResultFiles, interval, percent, plain_interval, print_table, scores_table
+from mien.training.data import Split, in_order, read_split, with_classes
+from mien.training.metrics import ResultFiles, interval, percent, print_table, scores_table
+from mien.training.weights import load_best, read_run_info
 
 _BATCH: Final = 128
 _CPU: Final = torch.device("cpu")
@@ -55,19 +53,15 @@ def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
     return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
 
 
-def predict(
-    network: nn.Module, crops: Array, *, heads: tuple[Head, ...], device: torch.device = _CPU
-) -> dict[Head, Array]:
-    """Logits of the heads that a network has of `heads`, (N, K) each, in fp32; leaves the network in eval mode."""
+def predict(network: nn.Module, crops: Array, *, head: Head, device: torch.device = _CPU) -> Array:
+    """Logits (N, K) of a head in fp32; leaves the network in eval mode."""
     network.eval()
-    logits: dict[Head, list[Array]] = {}
+    logits = []
     for start in range(0, len(crops), _BATCH):
         pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(device)
         with torch.no_grad():
-            output: Heads = network(pixels)
-        for name in heads if output.distillation_logits is not None else ("class",):
-            logits.setdefault(name, []).append(select_head(output, name).cpu().numpy())
-    return {name: np.concatenate(parts) for name, parts in logits.items()}
+            logits.append(select_head(network(pixels), head).cpu().numpy())
+    return np.concatenate(logits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,15 +84,17 @@ class Model:
         """Priors that make a difference."""
         return PRIORS if self.manifest else ("natural",)
 
-    def title(self, prior: Prior) -> str:
-        """Display name, with the prior that matters for an artifact only."""
-        return f"{self.name}, {prior}" if self.manifest else self.name
-
     def probabilities(self, logits: Array, crops: Array, prior: Prior) -> Array:
         """Probabilities (N, K) of crops by their logits, as served."""
         if self.manifest is None:
             return softmax(logits)
         return softened(self.manifest.probabilities(logits, prior), crops)
+
+    def warn(self, faces: Split) -> str:
+        """Print a warning, and return it, if the faces may be some that the model was trained on."""
+        if warning := faces.changed_since(self.trained_with):
+            print(f"warning: {self.name}: {warning}", file=sys.stderr)
+        return warning
 
 
 def open_model(folder: Path, precision: Precision = "fp32") -> Model:
@@ -106,12 +102,8 @@ def open_model(folder: Path, precision: Precision = "fp32") -> Model:
     if (folder / MANIFEST_NAME).exists():
         return open_released(folder, load_artifact(folder), precision)
     network, state = load_best(folder)
-    head: Head = state["head"]
-
-    def logits_of_head(crops: Array) -> Array:
-        return predict(network, crops, heads=(head,))[head]
-
-    return Model(f"run {folder.name}", tuple(state["labels"]), logits_of_head, None, read_run_info(folder)["data"])
+    logits = partial(predict, network, head=state["head"])
+    return Model(f"run {folder.name}", tuple(state["labels"]), logits, None, read_run_info(folder)["data"])
 
 
 def open_released(folder: Path, manifest: Manifest, precision: Precision = "fp32") -> Model:
@@ -153,7 +145,7 @@ def scores(
         "faces": len(labels),
         "accuracy": metrics.share(predicted == labels),
         "mean_class_accuracy": metrics.mean_class_interval(counts),
-        "macro_f1": metrics.bootstrap(lambda *faces: metrics.macro_f1(metrics.confusion(*faces)), predicted, labels),
+        "macro_f1": metrics.bootstrap(lambda *of: metrics.macro_f1(metrics.confusion(*of)), predicted, labels)[0],
         "nll": metrics.mean(metrics.negative_log_likelihood(calibrated, labels)),
         "brier": metrics.mean(metrics.brier(calibrated, labels)),
         "ece": metrics.ece(calibrated, labels),
@@ -163,9 +155,8 @@ def scores(
         found |= {"kept": metrics.share(kept), "kept_accuracy": metrics.share((predicted == labels)[kept])}
     if faces.votes is not None:
         found["kl_to_votes"] = metrics.mean(metrics.kl_to_votes(calibrated, faces.votes))
-    recalls = metrics.recall_intervals(counts).items()
     return found | {
-        "recall": {faces.classes[index]: recall for index, recall in recalls},
+        "recall": {faces.classes[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
         "confusion": counts.tolist(),
         "reliability": metrics.reliability(calibrated, labels),
     }
@@ -174,39 +165,22 @@ def scores(
 def scores_of_model(
     model: Model, faces: Split, logits: Array, calibrated: Mapping[Prior, Array] | None = None
 ) -> list[dict[str, Any]]:
-    """Scores of a model's logits (N, K) by prior; see `scores`."""
+    """Scores of a model's logits (N, K) by prior, natural first; see `scores`."""
+    threshold = model.manifest.confidence_threshold if model.manifest else None
     found = []
     for prior in model.priors:
-        probabilities = model.probabilities(logits, faces.crops, prior)
-        threshold = model.manifest.confidence_threshold if model.manifest else None
-        fitted = None if calibrated is None else calibrated[prior]
+        fitted, probabilities = (calibrated or {}).get(prior), model.probabilities(logits, faces.crops, prior)
         found.append(scores(faces, probabilities, prior=prior, calibrated=fitted, threshold=threshold))
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """A metric of both models; `gain` is paired by face, and None for fewer than `metrics.MIN_FACES` faces."""
-
-    name: str
-    before: float
-    after: float
-    gain: Interval | None
-
-    def cells(self) -> tuple[str, ...]:
-        if self.gain is None:
-            few = f"{percent(self.after - self.before, 2, sign='+')} (too few faces for an interval)"
-            return (self.name, percent(self.before, 2), percent(self.after, 2), few)
-        if self.name == NLL:
-            return (self.name, f"{self.before:.3f}", f"{self.after:.3f}", plain_interval(self.gain, sign="+"))
-        return (self.name, percent(self.before, 2), percent(self.after, 2), interval(self.gain, sign="+"))
-
-
-def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...] = LABELS) -> list[Gain]:
+def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...] = LABELS) -> list[dict[str, Any]]:
     """Compare negative log likelihood, accuracy, mean class accuracy, and recall of each class that occurs.
 
     Args:
         before, after: (N, K) probabilities. A negative gain of the negative log likelihood is an improvement.
+    Returns: `name`, `before`, `after` and `gain` of each metric; the gain is paired by face, and None for fewer than
+        `metrics.MIN_FACES` faces.
     """
     present = np.unique(labels)
 
@@ -215,29 +189,37 @@ def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...]
         overall = metrics.accuracy(counts), metrics.mean_class_accuracy(counts)
         return np.array([*overall, *metrics.recalls(counts)[present]])
 
-    names = ["accuracy", "mean class accuracy", *(f"recall, {classes[index]}" for index in present)]
+    losses = [metrics.negative_log_likelihood(side, labels) for side in (before, after)]
     predictions = [probabilities.argmax(axis=1) for probabilities in (before, after)]
-    sides = [shares(predicted, labels).tolist() for predicted in predictions]
-    gains = metrics.bootstrap_all(lambda b, a, actual: shares(a, actual) - shares(b, actual), *predictions, labels)
-    loss_before, loss_after = (metrics.negative_log_likelihood(side, labels) for side in (before, after))
-    loss = Gain(NLL, float(loss_before.mean()), float(loss_after.mean()), metrics.mean(loss_after - loss_before))
+    sides = [
+        [float(loss.mean()), *shares(predicted, labels).tolist()]
+        for loss, predicted in zip(losses, predictions, strict=True)
+    ]
+    paired = metrics.bootstrap(lambda b, a, actual: shares(a, actual) - shares(b, actual), *predictions, labels)
     sizes = [len(labels), len(labels), *np.bincount(labels, minlength=len(classes))[present].tolist()]
-    known = [gain if size >= metrics.MIN_FACES else None for gain, size in zip(gains, sizes, strict=True)]
-    return [loss, *(Gain(*row) for row in zip(names, *sides, known, strict=True))]
+    known = [gain if size >= metrics.MIN_FACES else None for gain, size in zip(paired, sizes, strict=True)]
+    gains = [metrics.mean(losses[1] - losses[0]), *known]
+    names = [NLL, "accuracy", "mean class accuracy", *(f"recall, {classes[index]}" for index in present)]
+    return [
+        dict(zip(("name", "before", "after", "gain"), row, strict=True))
+        for row in zip(names, *sides, gains, strict=True)
+    ]
 
 
-def headline(models: Sequence[Model], faces: Split, logits: Sequence[Array]) -> dict[str, Any]:
+def gain_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Cells of the table for a row of `compare`."""
+    name, before, after, gain = row.values()
+    if name == NLL:
+        return (name, f"{before:.3f}", f"{after:.3f}", interval(gain, 3, sign="+", scale=1))
+    few = f"{percent(after - before, 2, sign='+')} (too few faces for an interval)"
+    return (name, percent(before, 2), percent(after, 2), interval(gain, sign="+") if gain else few)
+
+
+def headline(models: Sequence[Model], faces: Split, natural: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Print and return what papers report: plain argmax on all faces, over several runs with mean and deviation."""
-    predicted, classes = [of_model.argmax(axis=1) for of_model in logits], len(faces.classes)
-    found = {
-        "accuracy": [metrics.share(of_model == faces.labels) for of_model in predicted],
-        "mean_class_accuracy": [
-            metrics.mean_class_interval(metrics.confusion(of_model, faces.labels, classes=classes))
-            for of_model in predicted
-        ],
-    }
     names = ", ".join(model.name for model in models)
     print(f"{names}\n{faces.title}, argmax of the logits, 95 % interval over faces:")
+    found = {name: [scores[name] for scores in natural] for name in ("accuracy", "mean_class_accuracy")}
     for name, figures in found.items():
         values = [figure.value for figure in figures]
         each = "; ".join(f"{interval(figure)} %" for figure in figures)
@@ -248,14 +230,12 @@ def headline(models: Sequence[Model], faces: Split, logits: Sequence[Array]) -> 
     return found
 
 
-def run(  # noqa: PLR0913 (options of the command)
+def run(
     folders: Sequence[Path],
     source: DataSource,
     *,
     precision: Precision = "fp32",
     corrupted: int | None = None,
-    agreement: bool = False,
-    figure: Path | None = None,
     predictions: Path | None = None,
     files: ResultFiles,
 ) -> None:
@@ -263,8 +243,6 @@ def run(  # noqa: PLR0913 (options of the command)
 
     Args:
         corrupted: random faces to measure corruptions on, too.
-        agreement: whether to compare the expected votes with those of the split, too.
-        figure: file for a figure of confusion and reliability.
         predictions: CSV file with the label and the probabilities of each face.
     """
     models = [open_model(folder, precision) for folder in folders]
@@ -272,56 +250,28 @@ def run(  # noqa: PLR0913 (options of the command)
     faces = read_split(source, classes=model.labels, of=model.name)
     if others := [other.name for other in models if other.labels != model.labels]:
         raise DatasetError(f"{', '.join(others)}: other classes than {model.name}")
-    all_logits = [each.logits(faces.crops) for each in models]
-    first, logits = headline(models, faces, all_logits), all_logits[0]
+    logits = [each.logits(faces.crops) for each in models]
+    found = [scores_of_model(each, faces, of_model) for each, of_model in zip(models, logits, strict=True)]
+    first = headline(models, faces, [by_prior[0] for by_prior in found])
     if len(models) > 1:
-        cells = zip(*([interval(figure) for figure in figures] for figures in first.values()), strict=True)
-        by_model = [(each.name, *of_model) for each, of_model in zip(models, cells, strict=True)]
-        files.write(("model", *first), by_model, {"models": [each.name for each in models], "headline": first})
+        cells = [
+            (each.name, *(interval(by_prior[0][name]) for name in first))
+            for each, by_prior in zip(models, found, strict=True)
+        ]
+        files.write(("model", *first), cells, {"models": [each.name for each in models], "headline": first})
         return
-    evaluations = scores_of_model(model, faces, logits)
-    table = scores_table({f"{found['prior']}, {found['faces']:,} faces": found for found in evaluations})
+    table = scores_table({f"{of['prior']}, {of['faces']:,} faces": of for of in found[0]})
     title = f"{model.name} on {faces.kind} {faces.name}"
     print_table(*table, title=title)
-    results: dict[str, object] = {"model": model.name, "labels": model.labels, "headline": first, "scores": evaluations}
+    results: dict[str, object] = {"model": model.name, "labels": model.labels, "headline": first, "scores": found[0]}
     if predictions:
-        write_predictions(predictions, faces, model.probabilities(logits, faces.crops, model.priors[-1]))
+        write_predictions(predictions, faces, model.probabilities(logits[0], faces.crops, model.priors[-1]))
     if corrupted:
         from mien.training import robustness
 
         results["corruptions"] = robustness.measure(model, faces.sample(corrupted), title=title)
-    if figure:
-        from mien.training import figures
-
-        figures.write_scores(figure, evaluations[-1], model.labels, title=title)
-    if agreement:
-        results["agreement"] = print_agreement(model, source)
-    warning = faces.changed_since(model.trained_with)
-    results |= {"warning": warning} if warning else {}
+    results |= {"warning": warning} if (warning := model.warn(faces)) else {}
     files.write(*table, results)
-    if warning:
-        print(f"warning: {model.name}: {warning}", file=sys.stderr)
-
-
-def print_agreement(model: Model, source: DataSource) -> dict[str, Any]:
-    """Print how the expected votes meet those of a split, and return the result. Raises: DatasetError."""
-    from mien.training.calibration import agreement_scores
-
-    faces = read_voted(source, model.labels)
-    if faces is None:
-        raise DatasetError(f"--agreement: {source.kind} has no votes for its labels")
-    if model.manifest is None or model.manifest.agreement is None:
-        raise DatasetError(f"--agreement: {model.name} has no agreement")
-    balanced = model.manifest.probabilities(model.logits(faces.crops), "balanced")
-    found = agreement_scores(model.manifest.votes(balanced, "balanced"), faces, balanced.argmax(axis=1))
-    rows = [
-        (f"{part['faces']:,}", percent(part["expected"]), interval(part["votes"], 1)) for part in found["reliability"]
-    ]
-    caption = f"mean error {interval(found['error'], 1)} points, of the mean {interval(found['error_of_mean'], 1)}; "
-    caption += f"correlation {found['correlation'].value:.2f}"
-    title = f"{model.name} on {faces.kind} {faces.name}, {len(faces):,} faces: agreement, in % (95 % interval)"
-    print_table(("faces", "agreement", "votes"), rows, title=title, caption=caption)
-    return found
 
 
 def write_predictions(path: Path, faces: Split, probabilities: Array) -> None:
@@ -336,24 +286,20 @@ def write_predictions(path: Path, faces: Split, probabilities: Array) -> None:
 
 def run_compare(before_dir: Path, after_dir: Path, source: DataSource, *, prior: Prior, files: ResultFiles) -> None:
     """Print the gains of one artifact or run over another on a split."""
-    before, after = open_model(before_dir), open_model(after_dir)
-    faces, models = read_split(source), (before, after)
+    models, faces = (open_model(before_dir), open_model(after_dir)), read_split(source)
     for model in models:
         with_classes(faces, model.labels, of=model.name)  # both know the classes of all faces
-    classes = tuple(dict.fromkeys((*before.labels, *after.labels)))
+    classes = tuple(dict.fromkeys(label for model in models for label in model.labels))
     faces = with_classes(faces, classes, of="both")
-    print(f"before: {before.title(prior)}\nafter: {after.title(prior)}")
+    before, after = (f"{model.name}, {prior}" if model.manifest else model.name for model in models)
+    print(f"before: {before}\nafter: {after}")
     sides = [
         in_order(model.probabilities(model.logits(faces.crops), faces.crops, prior), model.labels, classes)
         for model in models
     ]
     gains = compare(sides[0], sides[1], faces.labels, classes)
-    heads, rows = ("metric", "before", "after", "gain (95 % interval)"), [gain.cells() for gain in gains]
+    heads, rows = ("metric", "before", "after", "gain (95 % interval)"), [gain_cells(gain) for gain in gains]
     print_table(heads, rows, title=faces.title)
-    mcnemar_p = metrics.mcnemar_p(*(probabilities.argmax(axis=1) == faces.labels for probabilities in sides))
-    print(f"McNemar's test: p = {mcnemar_p:.2g}")
-    names = {"before": before.title(prior), "after": after.title(prior)}
-    files.write(heads, rows, {**names, "faces": len(faces), "mcnemar_p": mcnemar_p, "gains": gains})
+    files.write(heads, rows, {"before": before, "after": after, "faces": len(faces), "gains": gains})
     for model in models:
-        if warning := faces.changed_since(model.trained_with):
-            print(f"warning: {model.name}: {warning}", file=sys.stderr)
+        model.warn(faces)

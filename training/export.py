@@ -1,6 +1,6 @@
 """Export of finished runs as an artifact for serving, in two stages: `write_graphs` and `fit`.
 
-    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
+    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--as fast]
     mien export models/artifacts/FAST runs/TEACHER runs/OTHER --arch accurate_112 --tag NAME --one-view --as accurate
     mien export runs/NAME_all --tag all --calibrated-by models/artifacts/NAME
     mien export models/artifacts/NAME --refit
@@ -25,7 +25,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,27 +51,38 @@ from mien.models.manifest import (
     verify_files,
     write_manifest,
 )
-from mien.models.network import FaceNetwork, Head
+from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.calibration import agreement_scores, cross_fitted_agreement, fit_agreement, fit_operating_point
 from mien.training.config import DataSource, ModelConfig, shareable
-from mien.training.data import TEST, Split, read_split, read_voted
+from mien.training.data import Split, read_split, read_voted
 from mien.training.evaluate import open_graph, open_released, run_graph, scores_of_model, softened
 from mien.training.graphs import (
     OPSET,
+    PHOTO_GRAPHS,
     ExportError,
     ReleasedEnsemble,
     ReleasedNetwork,
+    canvases,
     check_fp16,
     check_fp32,
+    photos_in,
     tinted,
     torch_logits,
     write_graph,
+    write_photo_graphs,
 )
-from mien.training.photo_files import FILES, canvases, photos_in, write_photo_graphs
-from mien.training.run import parameters, read_run, read_run_info
-from mien.training.weights import WEIGHTS_NAME, add_learned, load_trained, recorded, save_weights
-from mien.training.wording import interval, markdown_table, most_confused, percent, scores_table
+from mien.training.metrics import interval, markdown_table, percent, scores_table
+from mien.training.weights import (
+    WEIGHTS_NAME,
+    add_learned,
+    load_trained,
+    parameters,
+    read_run,
+    read_run_info,
+    recorded,
+    save_weights,
+)
 
 logger = logging.getLogger("mien.training")
 
@@ -82,68 +92,46 @@ _GRAPHS: Final = {"fp32": "model.onnx", "fp16": "model.fp16.onnx"}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A network to release, with the record of its training."""
+    """A network to release."""
 
     network: FaceNetwork
-    released: ReleasedNetwork
     labels: tuple[str, ...]
-    valid: DataSource
-    has_valid: bool  # whether `valid` was held out of the training
-    recipe: dict[str, Any]  # without local paths
+    valid: DataSource  # of a run, with its root
     commit: str
-    data: dict[str, str]  # hash of each data set's index, by kind/split
-    learned_from: dict[str, str]
-    weights_from: dict[str, str]
-    weight_terms: dict[str, str]
+    # of its training: head, recipe without local paths, hash of each data set's index, and `recorded` of its weights
+    record: dict[str, Any]
 
     @property
     def model(self) -> ModelConfig:
-        return ModelConfig.model_validate(self.recipe["model"])
+        return ModelConfig.model_validate(self.record["recipe"]["model"])
+
+    @property
+    def has_valid(self) -> bool:
+        """Whether `valid` was held out of the training."""
+        return self.record["recipe"]["data"]["valid"] is not None
 
 
-def read_member(folder: Path, head: Head | None = None) -> Member:
-    """Read a run or an artifact; `head` replaces that of the recipe of a run.
-
-    Raises: ExportError, if the run did not train this head; RunError, ArtifactError.
-    """
-    network, selected, labels = load_trained(folder)
+def read_member(folder: Path) -> Member:
+    """Read a run or an artifact. Raises: RunError, ArtifactError, ExportError."""
+    network, head, labels = load_trained(folder)
     if (folder / MANIFEST_NAME).exists():
-        if head is not None:
-            raise ExportError(f"--head is for runs; {folder} is an artifact")
         report = read_report(folder)
-        valid, recipe, data = valid_source(report), report["recipe"], report["data"]
-        commit, has_valid = read_manifest(folder).commit, True
+        commit, valid, recipe = read_manifest(folder).commit, valid_source(report), report["recipe"]
     else:
-        run, run_info = read_run(folder), read_run_info(folder)
-        has_valid, recipe = run.data.valid is not None, shareable(run)
+        run, report = read_run(folder), read_run_info(folder)
+        commit, recipe = [report, *report.get("resumed", [])][-1]["commit"], shareable(run)
         valid = run.data.valid or run.data.train[-1]  # `mien train --all` puts its faces last.
-        last_start = [run_info, *run_info.get("resumed", [])][-1]
-        commit, data = last_start["commit"], run_info["data"]
-        trained = run.distillation.trained_heads if len(network.heads()) > 1 else ("class",)
-        if head is not None and head not in trained:
-            raise ExportError(f"--head {head}: this run trained {', '.join(trained)}")
-    return Member(
-        network=network,
-        released=ReleasedNetwork(network, head or selected),
-        labels=labels,
-        valid=valid,
-        has_valid=has_valid,
-        recipe=recipe,
-        commit=commit,
-        data=data,
-        **recorded(folder),
-    )
+    record = {"head": head, "recipe": recipe, "data": report["data"], **recorded(folder)}
+    return Member(network, labels, valid, commit, record)
 
 
-def export(  # noqa: PLR0913 (options of one command)
+def export(
     folders: Sequence[Path],
     tag: str,
     *,
     arch: str | None = None,
     mirrored: bool = True,
     artifacts_dir: Path = ARTIFACTS_DIR,
-    also: tuple[str, ...] = (),
-    head: Head | None = None,
     tau: float | None = None,
     calibrated_by: Path | None = None,
 ) -> Path:
@@ -154,41 +142,38 @@ def export(  # noqa: PLR0913 (options of one command)
         tag: last part of the name; distinguishes releases of an architecture.
         arch: first part of the name, from the recipe by default; required for several folders.
         mirrored: whether a graph of several networks averages over the mirror image, too.
-        also: further `kind/split` to evaluate for the manifest, read from the data directory.
-        head: of a run, instead of that of its recipe.
         tau: weight of the correction for rare classes, instead of the fitted one.
         calibrated_by: artifact of the same recipe, for a run without validation faces: what would be fitted on these.
     Raises: ExportError; RunError; DatasetError; FileExistsError, if the artifact exists.
     """
     if not re.fullmatch(r"\w[\w-]*", tag):
         raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
-    members = [read_member(folder, head) for folder in folders]
+    members = [read_member(folder) for folder in folders]
+    first = members[0]
     if len({member.labels for member in members}) > 1:
         listed = "; ".join(f"{folder} {', '.join(m.labels)}" for folder, m in zip(folders, members, strict=True))
         raise ExportError(f"networks with different classes cannot be averaged: {listed}")
     if len(members) > 1 and arch is None:
         raise ExportError("several networks in one graph need a name: use --arch")
-    if calibrated_by is None and not members[0].has_valid:
+    if calibrated_by is None and not first.has_valid:
         raise ExportError(
             f"{folders[0]}: trained on all faces, so none are left for temperature, correction and threshold. Give "
             "--calibrated-by ARTIFACT, of the same recipe trained without --all"
         )
-    if calibrated_by is not None and members[0].has_valid:
+    if calibrated_by is not None and first.has_valid:
         raise ExportError(f"--calibrated-by is for a run without validation faces; {folders[0]} has some")
-    final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
+    final = artifacts_dir / f"{arch or first.model.arch or first.model.name}.{tag}"
     with new_artifact(final) as staging:
-        others = read_others(also, members[0].labels)
         # A run still knows the root of the same validation split, which artifacts leave out.
-        source = members[0].valid
-        same = (m for m in members if m.valid.root and m.valid == source.model_copy(update={"root": m.valid.root}))
-        chosen = next(same, members[0])
-        valid = _read_unchanged(chosen.valid, chosen.data, chosen.labels)
+        same = (m for m in members if m.valid.root and m.valid == first.valid.model_copy(update={"root": m.valid.root}))
+        chosen = next(same, first)
+        valid = _read_unchanged(chosen.valid, chosen.record["data"], chosen.labels)
         for folder, member in zip(folders, members, strict=True):
-            if problem := valid.changed_since(member.data):
+            if problem := valid.changed_since(member.record["data"]):
                 logger.warning("%s: %s", folder, problem)
         manifest, report = write_graphs(members, staging, valid, name=final.name, mirrored=mirrored)
         if calibrated_by is None:
-            fit(staging, manifest, report, valid, read_voted(chosen.valid, chosen.labels), others, tau=tau)
+            fit(staging, manifest, report, valid, read_voted(chosen.valid, chosen.labels), tau=tau)
         else:
             manifest, report = _calibrated_by(calibrated_by, manifest, report)
             finish(staging, write_photo_graphs(staging, manifest, canvases(valid.crops)), report)
@@ -227,21 +212,6 @@ def _read_unchanged(source: DataSource, trained_with: Mapping[str, str], labels:
     return faces
 
 
-def read_others(also: tuple[str, ...], labels: tuple[str, ...]) -> list[Split]:
-    """Read `kind/split` texts. Raises: ExportError; DatasetError; RecipeError, without a data directory."""
-    splits = []
-    for text in also:
-        kind, slash, split = text.partition("/")
-        if not slash:
-            raise ExportError(f"--also {text!r}: expected KIND/SPLIT, for example muxspace/valid")
-        if split == TEST:
-            raise ExportError(
-                f"--also {text!r}: a release has no metrics of test splits; use mien evaluate, at the end"
-            )
-        splits.append(read_split(DataSource(kind=kind, split=split), classes=labels))
-    return splits
-
-
 def write_graphs(
     members: Sequence[Member], folder: Path, valid: Split, *, name: str, mirrored: bool = True
 ) -> tuple[Manifest, dict[str, Any]]:
@@ -251,15 +221,15 @@ def write_graphs(
     Returns: manifest and report, without what is fitted on validation.
     Raises: ExportError, if they differ.
     """
-    first = members[0]
-    released: ReleasedNetwork | ReleasedEnsemble = first.released
-    if len(members) == 1:
-        save_weights(first.network, folder)
-    else:  # each with its own temperature, so that their probabilities can be averaged
-        networks = [member.released for member in members]
+    first, several = members[0], len(members) > 1
+    networks = [ReleasedNetwork(member.network, member.record["head"]) for member in members]
+    released: ReleasedNetwork | ReleasedEnsemble = networks[0]
+    if several:  # each with its own temperature, so that their probabilities can be averaged
         logits = [torch_logits(network, valid.crops) for network in networks]
         temperatures = [round(metrics.fit_temperature(of_network, valid.labels), 4) for of_network in logits]
         released = ReleasedEnsemble(networks, temperatures, mirrored=mirrored)
+    else:
+        save_weights(first.network, folder)
     both = np.concatenate([valid.crops, tinted(valid.crops[:512])])
     expected, graph = torch_logits(released, both), folder / _GRAPHS["fp32"]
     write_graph(released, graph)
@@ -271,11 +241,16 @@ def write_graphs(
         write_graph(released, folder / _GRAPHS["fp16"])
         same = check_fp16(fp32, run_graph(open_graph(folder / _GRAPHS["fp16"]), both))
         logger.info("fp16 graph: same label as fp32 on %.2f %% of the faces", 100 * same)
-    learned: dict[str, str] = {}
-    for member in members:
-        add_learned(learned, member.learned_from, of=member.recipe["name"])
-    terms = {key: value for member in members for key, value in member.weight_terms.items()}
-    several = {"data": first.recipe["data"], "mirrored": mirrored, "members": [member.recipe for member in members]}
+    report: dict[str, Any] = first.record | {"opset": OPSET}
+    if several:
+        recipes = [member.record["recipe"] for member in members]
+        of_all = {"data": recipes[0]["data"], "mirrored": mirrored, "members": recipes}
+        report |= {"head": "mean", "recipe": of_all, "learned_from": {}}
+        for member in members:
+            add_learned(report["learned_from"], member.record["learned_from"], of=member.record["recipe"]["name"])
+        for key in ("weights_from", "weight_terms"):
+            report[key] = {name: of for member in members for name, of in member.record[key].items()}
+        report["data"] = {name: of for member in members[::-1] for name, of in member.record["data"].items()}
     manifest = Manifest(
         name=name,
         labels=first.labels,
@@ -294,18 +269,9 @@ def write_graphs(
         prior_correction=(0.0,) * len(first.labels),
         confidence_threshold=0.0,
         commit=first.commit,
-        license=license_of(learned, terms),
-        files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)} if len(members) == 1 else {},
+        license=license_of(report["learned_from"], report["weight_terms"]),
+        files={} if several else {WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)},
     )
-    report = {
-        "head": first.released.head if len(members) == 1 else "mean",
-        "opset": OPSET,
-        "recipe": first.recipe if len(members) == 1 else several,
-        "data": {key: value for member in members[::-1] for key, value in member.data.items()},  # the first counts
-        "learned_from": learned,
-        "weights_from": {key: value for member in members for key, value in member.weights_from.items()},
-        "weight_terms": terms,
-    }
     return manifest, report
 
 
@@ -317,21 +283,14 @@ def license_of(learned_from: Iterable[str], weight_terms: Mapping[str, str]) -> 
     return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
 
 
-def refit(
-    folder: Path,
-    *,
-    also: tuple[str, ...] = (),
-    tau: float | None = None,
-    card_only: bool = False,
-    photos: Path | None = None,
-) -> None:
+def refit(folder: Path, *, tau: float | None = None, card_only: bool = False, photos: Path | None = None) -> None:
     """Fit and measure the graphs of an artifact again, or only write its license and card, or its photo graphs, again.
 
     Raises: ArtifactError; ExportError; DatasetError; DecodeError.
     """
     manifest, report = read_manifest(folder), read_report(folder)
     # except what is written here: a kill before the manifest is repaired by the same command
-    rewritten = {CARD_NAME, REPORT_NAME, *FILES.values()}
+    rewritten = {CARD_NAME, REPORT_NAME, *PHOTO_GRAPHS.values()}
     verify_files(folder, {name: sha256 for name, sha256 in manifest.hashes().items() if name not in rewritten})
     if photos:
         finish(folder, write_photo_graphs(folder, manifest, photos_in(photos)), report)
@@ -343,8 +302,7 @@ def refit(
         return
     source = valid_source(report)
     valid = _read_unchanged(source, report["data"], manifest.labels)
-    others = read_others(also, manifest.labels)
-    fit(folder, licensed, report, valid, read_voted(source, manifest.labels), others, tau=tau)
+    fit(folder, licensed, report, valid, read_voted(source, manifest.labels), tau=tau)
 
 
 def fit(
@@ -353,7 +311,6 @@ def fit(
     report: Mapping[str, Any],
     valid: Split,
     voted: Split | None,
-    also: Sequence[Split],
     *,
     tau: float | None = None,
 ) -> None:
@@ -362,7 +319,6 @@ def fit(
     Args:
         valid: the validation split that selected the weights.
         voted: its faces with votes, if it has some.
-        also: further splits to evaluate.
         tau: weight of the correction, instead of the fitted one.
     """
     logits = open_released(folder, manifest).logits(valid.crops)
@@ -380,8 +336,7 @@ def fit(
     fitted = manifest.model_copy(update={**changes, "confidence_threshold": threshold, "agreement": None})
     measured = dict(report) | {"scores": {}, "agreement": None}
     if voted is not None:
-        model, votes = open_released(folder, fitted), np.asarray(voted.votes)
-        of_voted = model.logits(voted.crops)
+        of_voted, votes = open_released(folder, fitted).logits(voted.crops), np.asarray(voted.votes)
         log_natural = np.log(np.maximum(fitted.probabilities(of_voted, "natural"), 1e-12))
         served = fitted.probabilities(of_voted, "balanced").argmax(axis=1)
         fitted = fitted.model_copy(update={"agreement": fit_agreement(log_natural, votes)})
@@ -389,10 +344,8 @@ def fit(
     precisions: tuple[Precision, ...] = ("fp32", "int8") if "int8" in fitted.graphs else ("fp32",)
     for precision in precisions:
         model = open_released(folder, fitted, precision)
-        found = scores_of_model(model, valid, model.logits(valid.crops), calibrated if precision == "fp32" else None)
-        for faces in also if precision == "fp32" else ():
-            found += scores_of_model(model, faces, model.logits(faces.crops))
-        measured["scores"][precision] = found
+        of_precision, cross_fitted = model.logits(valid.crops), calibrated if precision == "fp32" else None
+        measured["scores"][precision] = scores_of_model(model, valid, of_precision, cross_fitted)
     finish(folder, write_photo_graphs(folder, fitted, canvases(valid.crops)), measured)
 
 
@@ -407,42 +360,44 @@ def finish(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> None:
 
 def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
     """Model card as Markdown: description, intended use, training data, metrics and limitations."""
-    by_precision, recipe = report["scores"], report["recipe"]
+    by_precision, valid = report["scores"], report["recipe"]["data"]["valid"] or {}
     first = by_precision["fp32"][0]
+    kind, split = first["data"], first["split"]
     names = dict.fromkeys(name.split("/")[0] for name in report["learned_from"])
-    limits = [reader_of(kind).limits for kind in names if kind in kinds()]
-    if worst := most_confused(np.array(first["confusion"]), manifest.labels):
-        place = f"of the faces on {first['data']} {first['split']}, {first['prior']}"
-        limits.append(f"The most frequent confusion is {worst} {place}.")
+    limits = [reader_of(name).limits for name in names if name in kinds()]
+    counts = np.array(first["confusion"])
+    wrong = counts - np.diag(np.diag(counts))
+    if wrong.any():
+        actual, predicted = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
+        share = percent(wrong[actual, predicted] / counts[actual].sum(), 0)
+        confusion = f"{manifest.labels[actual]} labeled {manifest.labels[predicted]}: {share} %"
+        limits.append(f"The most frequent confusion is {confusion} of the faces on {kind} {split}, {first['prior']}.")
 
-    def tables(precision: str) -> str:
-        shown = []
-        for (kind, split), group in groupby(by_precision.get(precision, ()), lambda of: (of["data"], of["split"])):
-            valid = recipe["data"]["valid"] or {}
-            options = valid.get("options", {}) if (kind, split) == (valid.get("kind"), valid.get("split")) else {}
-            command = f"mien evaluate DIR --data {kind}=ROOT --split {split}"
-            command += "".join(f" --option {shlex.quote(f'{name}={_text(of)}')}" for name, of in options.items())
-            command += "" if precision == "fp32" else f" --precision {precision}"
-            columns = {f"{of['prior']}, {of['faces']:,} faces": of for of in group}
-            heading = f"{kind}, {split} split, shares in % (95 % interval), by `{command}`:"
-            shown.append(f"{heading}\n\n{markdown_table(*scores_table(columns))}")
-        return "\n\n".join(shown)
+    def metrics_of(precision: str) -> str:
+        if precision not in by_precision:
+            return ""
+        command = f"mien evaluate DIR --data {kind}=ROOT --split {split}"
+        options = valid.get("options", {}).items()
+        command += "".join(f" --option {shlex.quote(f'{name}={_text(of)}')}" for name, of in options)
+        command += "" if precision == "fp32" else f" --precision {precision}"
+        columns = {f"{of['prior']}, {of['faces']:,} faces": of for of in by_precision[precision]}
+        heading = f"{kind}, {split} split, shares in % (95 % interval), by `{command}`:"
+        return f"{heading}\n\n{markdown_table(*scores_table(columns))}"
 
-    environment = jinja2.Environment(  # noqa: S701 (Markdown)
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    template = jinja2.Template(
+        Path(__file__).with_name("card.md.jinja").read_text(encoding="utf-8"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"interval": interval, "percent": percent}
-    return environment.get_template("card.md.jinja").render(
+    return template.render(
         m=manifest,
         report=report,
-        headline=[of for of in by_precision["fp32"] if (of["data"], of["split"]) == (first["data"], first["split"])],
-        metrics=tables("fp32"),
-        int8_metrics=tables("int8"),
+        metrics_of=metrics_of,
         limitations=" ".join(limits),
+        interval=interval,
+        percent=percent,
     )
 
 

@@ -1,20 +1,29 @@
-"""Evaluation metrics and their 95 % intervals.
+"""Evaluation metrics with their 95 % intervals, and their tables.
 
 Shares have Wilson's interval, means of a value per face Student's, macro-F1 a bootstrap interval. ECE has none: it is
 biased upward, and resamples add to the bias.
 """
 
+import csv
+import io
+import json
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from pydantic_core import to_jsonable_python
+from rich.console import Console
+from rich.table import Table
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, rel_entr
 from scipy.stats import binom, binomtest
 from scipy.stats import t as student
 
+from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 
 ECE_BINS: Final = 15
@@ -147,41 +156,16 @@ def mean(values: Array) -> Interval:
     return Interval(value, value - half, value + half)
 
 
-def bootstrap(statistic: Callable[..., Any], *rows: Array) -> Interval:
-    """Percentile bootstrap of one metric; see `bootstrap_all`."""
-    return bootstrap_all(lambda *drawn: [statistic(*drawn)], *rows)[0]
-
-
-def bootstrap_all(statistics: Callable[..., Sequence[float] | Array], *rows: Array) -> list[Interval]:
-    """Percentile bootstrap over faces of several metrics of arrays with a row per face, on the same resamples.
+def bootstrap(statistics: Callable[..., Any], *rows: Array) -> list[Interval]:
+    """Percentile bootstrap over faces of one or several metrics of arrays with a row per face, on the same resamples.
 
     Not for shares of few faces or calibration errors, which its resamples misjudge.
     """
     rng, faces = np.random.default_rng(0), len(rows[0])
     chosen = (rng.integers(0, faces, faces) for _ in range(RESAMPLES))
-    draws = np.array([statistics(*(array[index] for array in rows)) for index in chosen])
+    draws = np.array([np.atleast_1d(statistics(*(array[index] for array in rows))) for index in chosen])
     low, high = np.nanpercentile(draws, [2.5, 97.5], axis=0)
-    return [Interval(*map(float, row)) for row in zip(statistics(*rows), low, high, strict=True)]
-
-
-def mcnemar_p(first: Array, second: Array) -> float:
-    """Exact two-sided p-value of McNemar's test: whether two classifiers are right, (N,) bool each, on the same faces.
-
-    Source: McNemar 1947; the number of faces that only one of them labels correctly is binomial.
-    """
-    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
-    if only_first + only_second == 0:
-        return 1.0
-    return float(binomtest(only_first, only_first + only_second, 0.5).pvalue)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values of several comparisons, so that the chance of one false finding among all stays. Source: Holm 1979."""
-    order = np.argsort(p_values, kind="stable")
-    scaled = np.asarray(p_values, float)[order] * np.arange(len(order), 0, -1)
-    adjusted = np.empty(len(order))
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
-    return [float(value) for value in adjusted]
+    return [Interval(*map(float, row)) for row in zip(np.atleast_1d(statistics(*rows)), low, high, strict=True)]
 
 
 def fit_temperature(logits: Array, actual: Array) -> float:
@@ -214,3 +198,76 @@ def confidence_threshold(probabilities: Array, actual: Array) -> float:
         else:
             most = middle - 1
     return threshold
+
+
+def percent(share: float, digits: int = 1, *, sign: str = "") -> str:
+    """Format a share as a percentage, without the percent sign; `sign="+"` shows the sign of gains."""
+    return f"{100 * share:{sign}.{digits}f}"
+
+
+def interval(figure: Interval | Mapping[str, float], digits: int = 2, *, sign: str = "", scale: float = 100) -> str:
+    """Format a figure, also one from a file, and its interval: shares as percentages, others with `scale=1`."""
+    figure = Interval(**figure) if isinstance(figure, Mapping) else figure
+    value, low, high = (f"{scale * part:{sign}.{digits}f}" for part in (figure.value, figure.low, figure.high))
+    return f"{value} ({low} to {high})"
+
+
+_ROWS: Final = {
+    "accuracy": "accuracy",
+    "mean_class_accuracy": "mean class accuracy",
+    "macro_f1": "macro-F1",
+    "kept": "kept at the threshold",
+    "kept_accuracy": "accuracy of what is kept",
+    "nll": "negative log likelihood",
+    "brier": "Brier score",
+    "ece": "ECE, 15 bins",
+    "kl_to_votes": "KL to votes (nats)",
+}
+_NOT_SHARES: Final = ("nll", "brier", "kl_to_votes")
+
+
+def scores_table(columns: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of some `evaluate.scores`: metrics with their 95 % intervals, shares in percent."""
+    rows = {title: [_cell(scores.get(name), name) for scores in columns.values()] for name, title in _ROWS.items()}
+    labels = dict.fromkeys(label for scores in columns.values() for label in scores["recall"])
+    for label in labels:
+        rows[f"recall, {label}"] = [_cell(scores["recall"].get(label)) for scores in columns.values()]
+    return ["metric", *columns], [[title, *cells] for title, cells in rows.items() if any(cells)]
+
+
+def _cell(figure: Any, name: str = "") -> str:
+    if figure is None:
+        return ""
+    if isinstance(figure, float):
+        return percent(figure, 2)
+    return interval(figure, 3, scale=1) if name in _NOT_SHARES else interval(figure)
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
+    """Print a table; in a file or a pipe, as wide as it is."""
+    table = Table(*heads, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; vertical bars in cells are escaped."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+class ResultFiles(NamedTuple):
+    """Files for the results of a command: all as JSON, and the table as .csv or .md."""
+
+    json: Path | None = None
+    table: Path | None = None
+
+    def write(self, heads: Sequence[str], rows: Sequence[Sequence[str]], results: object) -> None:
+        if self.table:
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([heads, *rows])
+            is_csv = self.table.suffix == ".csv"
+            write_atomic(self.table, text.getvalue() if is_csv else markdown_table(heads, rows) + "\n")
+        if self.json:
+            write_atomic(self.json, json.dumps(results, indent=2, default=to_jsonable_python) + "\n")

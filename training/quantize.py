@@ -25,8 +25,8 @@ from mien.training.config import DataSource
 from mien.training.data import read_split
 from mien.training.evaluate import open_released, scores_of_model
 from mien.training.export import finish
-from mien.training.photo_files import FILES, canvases, write_photo_graphs
-from mien.training.wording import percent, plain_interval, print_table, scores_table
+from mien.training.graphs import PHOTO_GRAPHS, canvases, write_photo_graphs
+from mien.training.metrics import interval, percent, print_table, scores_table
 
 GRAPH_NAME: Final = "model.int8.onnx"
 CALIBRATION_FACES: Final = 512
@@ -132,9 +132,8 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
         losses = [metrics.negative_log_likelihood(probabilities, faces.labels) for probabilities in served]
         rise = metrics.mean(losses[1] - losses[0])
         same = float((served[0].argmax(axis=1) == served[1].argmax(axis=1)).mean())
-        print(
-            f"same label as fp32: {percent(same, 2)} %; change of the negative log likelihood: {plain_interval(rise)}"
-        )
+        change = interval(rise, 3, scale=1)
+        print(f"same label as fp32: {percent(same, 2)} %; change of the negative log likelihood: {change}")
         if same < MIN_SAME or rise.value > MAX_NLL_RISE:
             raise QuantizationError(
                 f"{name}: the int8 graph is not released: expected at least {MIN_SAME:.0%} of the labels of fp32, and "
@@ -144,7 +143,7 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
             manifest = write_photo_graphs(folder, manifest, canvases(faces.crops))  # an error leaves `out` as it was
             if out.resolve() != artifact.resolve():
                 shutil.copytree(artifact, out)
-            for graph in (GRAPH_NAME, *FILES.values()):
+            for graph in (GRAPH_NAME, *PHOTO_GRAPHS.values()):
                 shutil.copyfile(folder / graph, out / graph)
             finish(out, manifest, report | {"scores": report["scores"] | {"int8": scores[1]}})
             print(f"wrote {out}")

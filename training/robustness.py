@@ -16,7 +16,7 @@ import numpy as np
 from mien.data.contract import CROP_PX, TEMPLATE_PX, Array, similarity
 from mien.training.data import Split
 from mien.training.evaluate import Model, scores
-from mien.training.wording import interval, percent, print_table
+from mien.training.metrics import interval, percent, print_table
 
 STRENGTHS: Final = {
     "face size, px": (84, 56, 36, 24, 12),

@@ -6,16 +6,13 @@ last.pt                 the complete state of the last checkpoint; of a finished
 best.pt                 the weights of the best epoch
 """
 
-import io
 import json
 import logging
 import math
-import pickle
 import platform
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
@@ -36,23 +33,15 @@ from torch.utils.data import DataLoader
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
 from mien.data.errors import MienError
-from mien.models.network import FaceNetwork
-from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as
+from mien.training.config import Recipe, RecipeError
 from mien.training.data import FaceBatch, FaceBatches, seed_of
+from mien.training.weights import BEST, LAST, RECIPE, RUN_INFO, RunError, load, read_run, read_run_info, save
 
 logger = logging.getLogger("mien.training")
 
-RECIPE: Final = "recipe.yaml"
-RUN_INFO: Final = "run.json"
 METRICS: Final = "metrics.jsonl"
-LAST: Final = "last.pt"
-BEST: Final = "best.pt"
 _PRINT_EVERY_S: Final = 60.0
 _NO_DIFFERENCE: Final = ("runtime.", "data.cache_dir", "data.allow_missing_classes")  # nor the root of a data set
-
-
-class RunError(MienError):
-    """A run folder that is missing, damaged, in use, or of another recipe."""
 
 
 class TrainingDiverged(MienError):
@@ -61,75 +50,6 @@ class TrainingDiverged(MienError):
 
 class OutOfMemory(MienError):
     """A batch that does not fit in the memory of the device."""
-
-
-def save(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint atomically. Raises: RunError."""
-    buffer = io.BytesIO()
-    torch.save(dict(state), buffer)
-    try:
-        write_atomic(path, buffer.getvalue())
-    except OSError as error:
-        raise RunError(f"{path}: not written ({error.strerror}); the checkpoint before it is unchanged") from error
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Read a checkpoint. Raises: RunError, if it is missing or damaged."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise RunError(f"{path}: damaged at {damaged}")
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        raise RunError(f"{path}: cannot be read ({error}). Restore it, or train again.") from error
-    return state
-
-
-def read_run(folder: Path) -> Recipe:
-    """Return the recipe of a run. Raises: RunError, RecipeError."""
-    try:
-        values = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"{folder}: not a run folder, cannot read {RECIPE} ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RunError(f"{folder}: {RECIPE} is damaged ({error}). Restore it, or train again.") from error
-    return parse_as(Recipe, values, origin=str(folder / RECIPE))
-
-
-def read_run_info(folder: Path) -> dict[str, Any]:
-    """Return what run.json records: commit, environment, hashes of data and weights. Raises: RunError."""
-    try:
-        run_info: dict[str, Any] = json.loads((folder / RUN_INFO).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{folder}: {RUN_INFO} is damaged ({error}). Restore it, or train again.") from error
-    return run_info
-
-
-def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
-    """Return the network with the best weights, in eval mode, and its checkpoint.
-
-    Raises: RunError, if the run used another crop contract.
-    """
-    recipe, state = read_run(folder), load(folder / BEST)
-    if state["contract_id"] != contract_id():
-        raise RunError(
-            f"{folder}: trained with contract {state['contract_id']}; this build has {contract_id()}. Train it again, "
-            f"or check out commit {read_run_info(folder)['commit']}."
-        )
-    network = untrained_network(recipe.model, len(state["labels"]))
-    network.load_state_dict(state["weights"])
-    return network.eval(), state
-
-
-def untrained_network(model: ModelConfig, num_classes: int) -> FaceNetwork:
-    """Build the network of a recipe with random weights, to load trained ones."""
-    return FaceNetwork(model.model_copy(update={"pretrained": False}), num_classes)
-
-
-def parameters(network: nn.Module) -> int:
-    """Number of parameters."""
-    return sum(parameter.numel() for parameter in network.parameters())
 
 
 class Run:
@@ -171,24 +91,22 @@ class Run:
 
     def __enter__(self) -> Self:
         """Lock the folder, check that it has this recipe and this data, and resume. Raises: RunError, RecipeError."""
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(
-                f"{self.out}: cannot be created ({error.strerror}). Choose another --out (or --runs)."
-            ) from error
         with ExitStack() as cleanup:
             try:
+                self.out.mkdir(parents=True, exist_ok=True)
                 cleanup.enter_context(filelock.FileLock(self.out / ".lock", blocking=False))
             except filelock.Timeout as error:
                 raise RunError(
                     f"{self.out}: another process trains in this folder. Wait until it ends, or choose another --out."
                 ) from error
-            started = self._check()
+            except OSError as error:
+                raise RunError(
+                    f"{self.out}: cannot be created ({error.strerror}). Choose another --out (or --runs)."
+                ) from error
+            run_info = self._checked_run_info()
             self._resume()
-            self._trains = self.step < self.steps
-            if self._trains:
-                self._record(started)
+            if self.step < self.steps:
+                self._record(run_info)
                 if self.recipe.runtime.tensorboard:
                     self._board = _open_board(self.out / "tensorboard", self.step)
                     cleanup.callback(self._board.close)
@@ -200,11 +118,9 @@ class Run:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        """Finish and unlock. Raises: OutOfMemory, in place of the error of a device whose memory is full."""
+        """Unlock. Raises: OutOfMemory, in place of the error of a device whose memory is full."""
         self._loaded = None  # ends the worker processes
-        with self._cleanup:
-            if error is None and self._trains:  # the state of the optimizer is of no use any more
-                save(self.out / LAST, self._position())
+        self._cleanup.close()
         # CUDA raises a subclass, the CPU's allocator does not.
         if isinstance(error, torch.OutOfMemoryError) or (
             isinstance(error, RuntimeError) and "allocate memory" in str(error)
@@ -236,12 +152,12 @@ class Run:
             self._loaded = iter(loader)
         epoch, first = divmod(self.step, self.steps_per_epoch)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._started, self._waited_s, self._faces = time.perf_counter(), 0.0, 0
         with Progress(*columns, TextColumn("{task.fields[note]}"), disable=not sys.stderr.isatty()) as progress:
             self._cleanup.callback(progress.stop)
             title = f"epoch {epoch + 1}/{self.recipe.epochs}"
             bar = progress.add_task(title, total=self.steps_per_epoch, completed=first, note="")
-            self._requested = time.perf_counter()
+            self._started = self._requested = time.perf_counter()
+            self._waited_s, self._faces = 0.0, 0
             for loaded in islice(self._loaded, self.steps_per_epoch - first):
                 self._waited_s += time.perf_counter() - self._requested
                 # Dropout and mixing draw from the global generators, nothing else does.
@@ -253,8 +169,9 @@ class Run:
         means = {name: float(total) / self.steps_per_epoch for name, total in self._sums.items()}
         self._sums, rates = {}, self._rates()
         self._log({f"train_{name}": value for name, value in _with_accuracy(means).items()} | rates)
-        share = 100 * rates["data_wait_share"]
-        logger.info("%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], share)
+        logger.info(
+            "%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], 100 * rates["data_wait_share"]
+        )
 
     def step_done(self, parts: Mapping[str, Tensor], *, grad_norm: Tensor, learning_rate: float) -> None:
         """Count a step, and log and save it where the recipe says so.
@@ -295,14 +212,13 @@ class Run:
             score: values of `recipe.select` on validation; empty without validation.
         """
         epoch, select, head = self.step // self.steps_per_epoch - 1, self.recipe.select, self.recipe.distillation.head
-        sign = -1 if select == "negative_log_likelihood" else 1
         if score:
             logger.info(
                 "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
                 epoch + 1, 100 * score["accuracy"], 100 * score["mean_class_accuracy"], head,
             )  # fmt: skip
         self._log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
-        value = sign * score[select] if select in score else epoch
+        value = score.get(select, epoch) * (-1 if select == "negative_log_likelihood" else 1)
         if value > self.best_score:
             self.best_score, self.best_epoch = value, epoch
             about = {"head": head, "epoch": epoch, "labels": list(labels), "contract_id": contract_id()}
@@ -331,13 +247,13 @@ class Run:
                     self._board.add_scalar(name, value, self.step)
             self._board.flush()
 
-    def _position(self) -> dict[str, Any]:
-        return {"step": self.step, "best_score": self.best_score, "best_epoch": self.best_epoch}
-
     def _save(self) -> None:
         self._check_finite()
-        state = {name: stateful.state_dict() for name, stateful in self.state.items()}
-        save(self.out / LAST, {**state, **self._position(), "sums": self._sums})
+        state: dict[str, Any] = {}
+        if self.step < self.steps:  # The state of a finished run is of no use any more.
+            state = {name: stateful.state_dict() for name, stateful in self.state.items()} | {"sums": self._sums}
+        position = {"step": self.step, "best_score": self.best_score, "best_epoch": self.best_epoch}
+        save(self.out / LAST, state | position)
 
     def _resume(self) -> None:
         """Continue at the checkpoint, if there is one, and drop what was logged after it."""
@@ -345,26 +261,23 @@ class Run:
             return
         state = load(self.out / LAST)
         self.step, self.best_score, self.best_epoch = state["step"], state["best_score"], state["best_epoch"]
-        if self.step == self.steps:
-            return
-        for name, stateful in self.state.items():
-            if name in state:  # no loss scaler, if the precision was another one
-                stateful.load_state_dict(state[name])
-        self._sums = {name: value.to(self.device) for name, value in state["sums"].items()}
-        logger.info("resumed at step %d of %d", self.step, self.steps)
+        if self.step < self.steps:
+            for name, stateful in self.state.items():
+                if name in state:  # no loss scaler, if the precision was another one
+                    stateful.load_state_dict(state[name])
+            self._sums = {name: value.to(self.device) for name, value in state["sums"].items()}
+            logger.info("resumed at step %d of %d", self.step, self.steps)
 
-    def _check(self) -> dict[str, Any] | None:
+    def _checked_run_info(self) -> dict[str, Any] | None:
         """Read run.json of a run to resume, if there is one. Raises: RunError, unless recipe and data are the same."""
+        other = "choose another --out (or --runs)"
         if (self.out / RECIPE).exists():
             before, after = (_flat(recipe.model_dump(mode="json")) for recipe in (read_run(self.out), self.recipe))
             changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
             changed = [key for key in changed if not (key.startswith(_NO_DIFFERENCE) or key.endswith(".root"))]
             if changed:
                 listed = ", ".join(f"{key} {before.get(key)}, now {after.get(key)}" for key in changed)
-                raise RunError(
-                    f"{self.out} contains a run of another recipe ({listed}): choose another --out (or --runs), or "
-                    "remove it"
-                )
+                raise RunError(f"{self.out} contains a run of another recipe ({listed}): {other}, or remove it")
         if not ((self.out / LAST).exists() and (self.out / RUN_INFO).exists()):
             return None
         started = read_run_info(self.out)
@@ -376,8 +289,8 @@ class Run:
         changed += ["the crop contract"] if started["contract_id"] != contract_id() else []
         if changed:
             raise RunError(
-                f"{self.out}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "
-                "another --out (or --runs) to train with the current data and teachers."
+                f"{self.out}: {', '.join(changed)} changed since the run started. Restore it to resume, or {other} to "
+                "train with the current data and teachers."
             )
         return started
 

@@ -8,12 +8,12 @@ from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, decode
 from mien.data.quality import softmax
-from mien.models.manifest import artifact_dir, load_artifact, read_report, scores_of
+from mien.models.manifest import artifact_dir, load_artifact, read_manifest, scores_of
 from mien.training.config import DataSource
 from mien.training.data import read_split
 from mien.training.evaluate import PRIORS, open_graph, run_graph
 from mien.training.graphs import ReleasedNetwork, torch_logits
-from mien.training.weights import load_network
+from mien.training.weights import load_trained
 from tests.support import ROOT, folder_from_environment, sample_photo
 
 # samples/photos/grace_hopper.jpg with the built-in detector and the default prior; a new release has others
@@ -44,8 +44,8 @@ def test_every_graph_of_the_fast_model_computes_what_its_weights_do() -> None:
     crops = np.stack(
         [cv2.resize(photo[20:, 120 + n % 64 : 120 + n % 64 + side][:side], (112, 112)) for n, side in enumerate(sides)]
     )
-    network, manifest = load_network(artifact_dir("fast"))
-    expected = softmax(torch_logits(ReleasedNetwork(network, read_report(artifact_dir("fast"))["head"]), crops))
+    (network, head, _), manifest = load_trained(artifact_dir("fast")), read_manifest(artifact_dir("fast"))
+    expected = softmax(torch_logits(ReleasedNetwork(network, head), crops))
     assert len(set(expected.argmax(axis=1))) > 2
     for precision, difference in (("fp32", 1e-4), ("fp16", 1e-2), ("int8", 0.1)):
         graph = artifact_dir("fast") / manifest.graph(precision).file

@@ -15,8 +15,7 @@ from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.distill import Teachers
-from mien.training.run import BEST, RunError, load, load_best, save
-from mien.training.weights import InitialWeightsError, load_initial
+from mien.training.weights import BEST, InitialWeightsError, RunError, load, load_best, load_initial, save
 from tests.support import random_crops
 from tests.support.models import DEIT, crops
 from tests.support.training import (

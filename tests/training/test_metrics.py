@@ -53,7 +53,7 @@ def test_the_threshold_keeps_the_faces_that_are_right() -> None:
 
 
 def test_the_interval_of_resamples_has_the_width_of_the_normal_distribution() -> None:
-    estimate = metrics.bootstrap(np.mean, np.arange(2000) % 4 != 0)
+    (estimate,) = metrics.bootstrap(np.mean, np.arange(2000) % 4 != 0)
     assert estimate.low <= estimate.value == 0.75 <= estimate.high
     assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * (0.25 * 0.75 / 2000) ** 0.5, rel=0.1)
 
@@ -82,12 +82,6 @@ def test_the_interval_of_mean_class_accuracy_is_as_wide_as_that_of_many_samples(
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * (hits / faces).mean(axis=1).std(), rel=0.05)
 
 
-def test_several_comparisons_are_corrected_for_their_number() -> None:
-    assert metrics.holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-    assert metrics.holm([0.6, 0.9]) == [1.0, 1.0]
-    assert metrics.holm([]) == []
-
-
 def test_losses_of_two_faces_and_the_bins_of_the_calibration_error() -> None:
     probabilities, labels = np.array([[0.8, 0.2], [0.7, 0.3]]), np.array([0, 1])
     assert metrics.negative_log_likelihood(probabilities, labels) == pytest.approx([-np.log(0.8), -np.log(0.3)])
@@ -95,14 +89,6 @@ def test_losses_of_two_faces_and_the_bins_of_the_calibration_error() -> None:
     assert metrics.ece(probabilities, labels) == pytest.approx((0.2 + 0.7) / 2)
     near = np.array([[0.72, 0.28], [0.78, 0.22]])  # in one bin of 10, in two of 15
     assert metrics.ece(near, labels) == pytest.approx((0.28 + 0.78) / 2)
-
-
-def test_mcnemar_counts_the_faces_that_only_one_classifier_labels_correctly() -> None:
-    first = np.array([True] * 60 + [False] * 40)
-    second = first.copy()
-    assert metrics.mcnemar_p(first, second) == 1.0
-    second[:2], second[60:70] = False, True  # 2 against 10: 2 * sum of binomials up to 2 of 12
-    assert metrics.mcnemar_p(first, second) == pytest.approx(2 * (1 + 12 + 66) / 2**12)
 
 
 def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_and_labels_of_the_others() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig
-from mien.training.optimizer import build_optimizer, build_scheduler, perturbed_weights
+from mien.training.train import build_optimizer, build_scheduler, perturbed_weights
 from tests.support.training import TINY_DEIT, small_recipe
 
 

@@ -14,8 +14,8 @@ from mien.data.readers.base import Sample
 from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, RecipeError, RuntimeConfig
 from mien.training.data import _target
-from mien.training.run import BEST, LAST, load
 from mien.training.train import choose_device, train
+from mien.training.weights import BEST, LAST, load
 from tests.support.data_sets import make_folders
 from tests.support.training import (
     PLAIN_DEIT,

@@ -20,8 +20,7 @@ from mien.data.quality import REASONS
 from mien.models.manifest import artifact_dir, default_detector_dir, load_artifact, load_detector
 from mien.training.cli import main
 from mien.training.evaluate import open_graph
-from mien.training.graphs import ExportError
-from mien.training.photo_files import canvases, compare
+from mien.training.graphs import ExportError, canvases, compare
 from tests.support import ROOT, folder_from_environment
 from tests.training.conftest import Eight
 

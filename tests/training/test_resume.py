@@ -16,8 +16,8 @@ from filelock import FileLock
 
 from mien.models.manifest import sha256_of
 from mien.training.config import RecipeError
-from mien.training.run import BEST, LAST, RECIPE, RUN_INFO, RunError, load, load_best, read_run_info, save
 from mien.training.train import train
+from mien.training.weights import BEST, LAST, RECIPE, RUN_INFO, RunError, load, load_best, read_run_info, save
 from tests.support import ROOT
 from tests.support.training import (
     TINY_CNN,

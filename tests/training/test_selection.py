@@ -7,8 +7,8 @@ import torch
 
 from mien.models.network import FaceNetwork
 from mien.training.evaluate import predict
-from mien.training.run import BEST, load, load_best, read_run_info
 from mien.training.train import train
+from mien.training.weights import BEST, load, load_best, read_run_info
 from tests.support.training import (
     TINY_DEIT,
     data_of,
@@ -84,8 +84,7 @@ def test_the_head_of_a_recipe_is_one_that_it_trains(
     run = train(recipe, tmp_path / "run")
     best, line = load(run / BEST), metric_lines(run)[-1]
     assert best["head"] == line["head"] == heads[-1]
-    logits = predict(load_best(run)[0], (valid := valid_faces(root)).crops, heads=(heads[-1],))  # type: ignore[arg-type]
-    (of_head,) = logits.values()
+    of_head = predict(load_best(run)[0], (valid := valid_faces(root)).crops, head=heads[-1])  # type: ignore[arg-type]
     assert line["valid_accuracy"] == pytest.approx((of_head.argmax(axis=1) == valid.labels).mean())
     torch.manual_seed(recipe.seed)
     initial = FaceNetwork(recipe.model).state_dict()

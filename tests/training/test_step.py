@@ -16,8 +16,9 @@ from mien.models.network import FaceNetwork
 from mien.training import distill
 from mien.training.config import Recipe, RecipeError
 from mien.training.data import mix
-from mien.training.run import LAST, TrainingDiverged, load
+from mien.training.run import TrainingDiverged
 from mien.training.train import train
+from mien.training.weights import LAST, load
 from tests.support.data_sets import make_folders
 from tests.support.training import metric_lines, small_recipe, with_runtime
 
