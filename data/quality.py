@@ -4,12 +4,11 @@
 slopes of the softening are those of the released model `fast`, measured once (docs/trust.md).
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 import cv2
 import numpy as np
@@ -29,6 +28,7 @@ USUAL_YAW: Final = 20.0
 SMOOTHED_PX: Final = 1.0  # This much removes noise.
 REBLUR_PX: Final = 2.0
 MAX_BLUR_PX: Final = 12.0
+MAX_COVERED: Final = 3.0  # Beyond it, accuracy does not fall any more.
 # Blur of a crop that was enlarged, in pixels of the crop: a constant, and a share of the size of a source pixel.
 RESAMPLED_PX: Final = (0.93, 0.212)
 # Of an average head, in millimeters: the depth of the nose before eyes and mouth, their mean width, and their distance.
@@ -41,10 +41,10 @@ _COVER_INSIDE: Final = np.s_[5:28, 2:26]
 _COVER_INSIDE_HALF: Final = np.s_[2:14, 1:13]
 LUMA: Final = (0.299, 0.587, 0.114)
 # Values beyond which a face has the reason: at them, accuracy is 5 points lower, for turned faces 16 points
-LIMITS: Final = {"small": 24.343, "blurred": 1.479, "turned": 35.0, "dark": 0.054, "covered": 1.655}
+LIMITS: Final = {"small": 24.343, "blurred": 1.479, "turned": 35.0, "dark": 0.054, "covered": 2.0}
 # Increase of the temperature per pixel of softness beyond the usual one, per pixel of blur that the size does not
 # explain, per degree of yaw beyond the usual one, and per unit of the log odds that eyes or mouth are covered
-SLOPES: Final = {"per_px": 0.8017, "per_blur_px": -0.20362, "per_degree": 0.00479, "per_covered": 0.06258}
+SLOPES: Final = {"per_px": 0.8017, "per_blur_px": -0.20362, "per_degree": 0.00479, "per_covered": 0.1}
 _MIN_PROBABILITY: Final = 1e-12
 VOTES_SOFTENING: Final = 0.353  # share of the softening of probabilities that expected votes get
 
@@ -59,7 +59,7 @@ class Quality:
         blur_px: the part of it that the size of the face does not explain.
         yaw_degrees: turn of the head; positive: to the right of the image.
         brightness: mean luminance of the crop, 0 to 1.
-        covered: how much the face looks covered, by a mask, a hand or glasses; see `LIMITS`.
+        covered: log odds that a mask, a hand, sunglasses or cloth covers a part of the face, at most `MAX_COVERED`.
     """
 
     width_px: float
@@ -88,7 +88,7 @@ def measure(crop: Array, landmarks_px: Array) -> Quality:
         blur_px=math.sqrt(max(0.0, softness**2 - resampled**2)),
         yaw_degrees=head_pose(landmarks_px)[0] or 0.0,
         brightness=cv2.mean(gray)[0] / 255,
-        covered=float(cover_features(crop) @ COVER_WEIGHTS) + COVER_BIAS,
+        covered=cover_logit(crop),
     )
 
 
@@ -182,6 +182,16 @@ def _gradient_energy(gray: Array) -> float:
     return across + cv2.norm(gray[2:], gray[:-2], cv2.NORM_L2SQR)
 
 
+def cover_logit(crop: Array) -> float:
+    """Log odds that a part of a face is covered, at most `MAX_COVERED`.
+
+    Args:
+        crop: (112, 112, 3) uint8, RGB, aligned.
+    """
+    hidden = np.maximum(cover_features(crop) @ COVER["hidden"] + COVER["hidden_bias"], 0)
+    return min(MAX_COVERED, float(hidden @ COVER["output"] + COVER["output_bias"]))
+
+
 def cover_features(crop: Array) -> Array:
     """Describe a crop, (112, 112, 3) uint8 RGB, by its luminance, its edges and its color on a coarse grid; float32."""
     small = cv2.resize(crop, (COVER_GRID, COVER_GRID), interpolation=cv2.INTER_AREA).astype(np.float32)
@@ -217,7 +227,6 @@ def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
     return round(math.degrees(yaw), 1), None if pitch is None else round(math.degrees(pitch), 1)
 
 
-# Weights and bias, fitted by benchmarks/covered.py at commit b93c4b18
-_FITTED: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("cover.json").read_text(encoding="utf-8"))
-COVER_WEIGHTS: Final = np.array(_FITTED["weights"], np.float32)
-COVER_BIAS: Final = float(_FITTED["bias"])
+# Weights of two layers, fitted by benchmarks/covered.py at commit COMMIT
+with np.load(Path(__file__).with_name("cover.npz")) as _fitted:
+    COVER: Final = {name: _fitted[name].astype(np.float32) for name in _fitted.files}

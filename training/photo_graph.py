@@ -22,7 +22,15 @@ from onnxscript.values import Opset
 
 from mien.data import quality
 from mien.data.contract import CROP_PX, TEMPLATE_PX
-from mien.data.quality import AMBIGUOUS_BELOW, FACE_SHARE, MAX_BLUR_PX, USUAL_SOFTNESS_PX, USUAL_YAW, VOTES_SOFTENING
+from mien.data.quality import (
+    AMBIGUOUS_BELOW,
+    FACE_SHARE,
+    MAX_BLUR_PX,
+    MAX_COVERED,
+    USUAL_SOFTNESS_PX,
+    USUAL_YAW,
+    VOTES_SOFTENING,
+)
 from mien.models.manifest import DETECTOR_OUTPUTS, Manifest
 
 networks: Final = Opset("mien.networks", 1)
@@ -53,8 +61,7 @@ _KERNELS: Final = np.stack([_gaussian(2, _SMOOTHED**0.5 / 2), _gaussian(5, (_SMO
 _BLURS: Final = _tensor(_KERNELS.reshape(2, 1, 1, 11))
 _BLURS_DOWN: Final = _tensor(_KERNELS.reshape(2, 1, 11, 1))
 _SLOPES: Final = _tensor(list(quality.SLOPES.values()))
-_COVER_WEIGHTS: Final = _tensor(quality.COVER_WEIGHTS.reshape(-1, 1))
-_COVER_BIAS: Final = quality.COVER_BIAS
+_HIDDEN, _HIDDEN_BIAS, _OUTPUT, _OUTPUT_BIAS = (_tensor(values, np.float16) for values in quality.COVER.values())
 _SMALL, _BLURRED, _TURNED, _DARK, _COVERED = quality.LIMITS.values()
 
 
@@ -226,7 +233,7 @@ def softness(gray: FLOAT["faces", 1, 112, 112]) -> FLOAT["faces", 1]:
 
 @script()
 def cover_logits(crops: FLOAT["faces", 3, 112, 112]) -> FLOAT["faces", 1]:
-    """Log odds that eyes or mouth are covered; see `data.quality.cover_features`."""
+    """Log odds that a part of the face is covered; see `data.quality.cover_logit`."""
     small = op.Floor(op.AveragePool(crops, kernel_shape=[4, 4], strides=[4, 4]) + 0.5)
     gray = op.Conv(small, op.Constant(value=_LUMA))
     inside = gray[:, :, 4:26, 3:25]
@@ -239,7 +246,11 @@ def cover_logits(crops: FLOAT["faces", 3, 112, 112]) -> FLOAT["faces", 1]:
     red, blue = (small[:, :1] - gray) / 16.0, (small[:, 2:] - gray) / 16.0
     coarse = op.AveragePool(op.Concat(across, down, red, blue, axis=1), kernel_shape=[2, 2], strides=[2, 2])
     features = op.Concat(op.Flatten(luminance[:, :, 5:28, 2:26]), op.Flatten(coarse[:, :, 2:14, 1:13]), axis=1)
-    return op.MatMul(features, op.Constant(value=_COVER_WEIGHTS)) + _COVER_BIAS
+    weights, bias = op.Cast(op.Constant(value=_HIDDEN), to=1), op.Cast(op.Constant(value=_HIDDEN_BIAS), to=1)
+    hidden = op.Relu(op.MatMul(features, weights) + bias)
+    output, last = op.Cast(op.Constant(value=_OUTPUT), to=1), op.Cast(op.Constant(value=_OUTPUT_BIAS), to=1)
+    logits = op.ReduceSum(hidden * output, [1]) + last
+    return op.Min(logits, MAX_COVERED)
 
 
 @script()

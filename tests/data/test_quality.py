@@ -74,7 +74,7 @@ USUAL = Quality(90.0, quality.USUAL_SOFTNESS_PX, 0.0, quality.USUAL_YAW, 0.5, 0.
         ({"softness_px": quality.USUAL_SOFTNESS_PX + 2}, 1 + 0.8017 * 2),
         ({"softness_px": quality.USUAL_SOFTNESS_PX + 2, "blur_px": 3.0}, 1 + 0.8017 * 2 - 0.20362 * 3),
         ({"yaw_degrees": -quality.USUAL_YAW - 40}, 1 + 0.00479 * 40),
-        ({"covered": 2.0}, 1 + 0.06258 * 2),
+        ({"covered": 2.0}, 1 + 0.1 * 2),
         ({"blur_px": 3.0, "covered": -2.0}, 1),
     ],
 )
@@ -93,7 +93,7 @@ def test_each_property_of_a_face_raises_its_temperature(changes: dict[str, float
         ("blurred", {"blur_px": 1.5}, {"blur_px": 1.4}),
         ("turned", {"yaw_degrees": -35.1}, {"yaw_degrees": -34.9}),
         ("dark", {"brightness": 0.05}, {"brightness": 0.06}),
-        ("covered", {"covered": 1.7}, {"covered": 1.6}),
+        ("covered", {"covered": 2.1}, {"covered": 1.9}),
     ],
 )
 def test_a_face_beyond_a_limit_has_its_reason(reason: str, changes: dict[str, float], free: dict[str, float]) -> None:

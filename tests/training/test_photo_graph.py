@@ -175,7 +175,7 @@ def test_gray_photo_is_labeled_as_in_serving(run: Run, labeler: Labeler) -> None
 def test_weights_of_three_passes_are_stored_once() -> None:
     folder, detector = artifact_dir(None), default_detector_dir()
     networks = folder / load_artifact(folder).graph("fp32").file, detector / load_detector(detector).graph.file
-    assert GRAPH.stat().st_size < sum(path.stat().st_size for path in networks) + 300_000
+    assert GRAPH.stat().st_size < sum(path.stat().st_size for path in networks) + 400_000
 
 
 def test_an_exported_run_has_a_photo_graph_for_its_own_classes(eight: Eight) -> None:
