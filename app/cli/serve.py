@@ -28,10 +28,8 @@ def serve(
             "host": host, "port": port, "workers": workers, "model": model, "device": device, "detector": detector,
             "prior": prior,
         }  # fmt: skip
-        # The processes of --workers read the environment.
-        os.environ |= {f"MIEN_{name.upper()}": str(value) for name, value in options.items() if value is not None}
         with json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
-            settings = load_settings()
+            settings = load_settings(**options)
         run(settings)
 
 

@@ -1,22 +1,19 @@
 """Metrics and log of the service: a Prometheus registry per process, and lines of text or JSON.
 
 With several worker processes (`mien serve --workers N`), each writes to the shared folder `PROMETHEUS_MULTIPROC_DIR`,
-and any of them responds for all. `process_*` metrics are available with one process only. Imports are few, because a
-worker process configures its log before it responds to the checks of uvicorn, which would replace it.
+and any of them responds for all. `process_*` metrics are available with one process only.
 """
 
 import copy
 import json
 import logging
 import os
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 from uvicorn.config import LOGGING_CONFIG
 
 # Set by the middleware for each request, and inherited by its tasks and threads.
@@ -51,22 +48,9 @@ class Metrics:
         """Render the text format for all worker processes."""
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             return generate_latest(self.registry)
-        _forget_dead_processes(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         joined = CollectorRegistry()
         MultiProcessCollector(joined)  # type: ignore[no-untyped-call]
         return generate_latest(joined)
-
-
-def _forget_dead_processes(folder: Path) -> None:
-    """Remove the gauges of killed workers, whose requests and streams would count forever."""
-    for file in folder.glob("gauge_live*.db"):
-        pid = int(file.stem.rpartition("_")[2])
-        try:
-            if os.name == "posix":  # on Windows, signal 0 is Ctrl-C
-                os.kill(pid, 0)
-        except ProcessLookupError:
-            with suppress(FileNotFoundError):  # another worker was faster
-                mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
 class RequestFilter(logging.Filter):

@@ -2,21 +2,24 @@
 
 import logging
 import logging.config
+import multiprocessing
 import os
 import signal
 import socket
 import sys
 import tempfile
 import threading
-import time
-import urllib.request
 import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
+from uvicorn.config import STARTUP_FAILURE
 
 from mien.app.cpu_count import cores, free_bytes
 from mien.app.errors import SettingsError
@@ -31,17 +34,20 @@ from mien.data.errors import MienError
 
 _KEEP_ALIVE_S: Final = 75  # longer than the 60 s of proxies, which would send a request while this end closes
 _STOP_S: Final = 30
+_CHECK_S: Final = 0.2
 _MAX_CONNECTIONS: Final = 512
 _WORKER_BYTES: Final = 1_200_000_000  # at most, with the default limits: docs/service.md, "Memory"
 _LOCAL: Final = "127.0.0.1"
 _log = logging.getLogger(__name__)
 
 
-def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, then finish accepted requests.
+def run(
+    settings: Settings, *, listener: socket.socket | None = None, opened: Callable[[], object] | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT, then finish accepted requests; `opened` is called when the models are open.
 
-    The models are opened here first, so that a setting that cannot work is an error with a message, not a traceback of
-    the server. Worker processes open their own; they read the settings from the environment.
+    They are opened here first, so that a setting that cannot work is an error with a message, not a traceback of a
+    worker process, which opens its own.
 
     Raises: StartupError and its subclasses, ArtifactError.
     """
@@ -55,24 +61,71 @@ def run(settings: Settings) -> None:
                 YUNET_FILE,
             )
         labeler = open_labeler(settings)
+        listener = listener or listen(settings)
+    _log.info("address: http://%s:%d", *listener.getsockname()[:2])
+    if opened is not None:
+        opened()
     workers = settings.workers or _workers(labeler)
-    if workers == 1:
-        # uvicorn raises the signal again after a graceful stop; the default handler would look like a crash
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        uvicorn.run(create_app(settings, labeler=labeler), **uvicorn_options(settings))
-        return
-    del labeler
-    os.environ["MIEN_WORKERS"] = str(workers)  # the processes read it, to share the cores
-    # counters of all workers, without image data; Windows cannot remove those that are still mapped
-    with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        options = uvicorn_options(settings, workers)
-        uvicorn.run("mien.app.service.app:create_app", factory=True, workers=workers, **options)
+    with listener, suppress(KeyboardInterrupt):
+        if workers == 1:
+            # uvicorn raises the signal again after a graceful stop; the default handler would look like a crash
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            serve(settings, listener, labeler)
+        else:
+            del labeler
+            _run_workers(settings.model_copy(update={"workers": workers}), listener)
 
 
 def _workers(labeler: Labeler) -> int:
     """One process per two cores, because Python's lock lets one use about two, and one on a GPU, for full batches."""
     return max(1, min(cores() // 2, free_bytes() // _WORKER_BYTES)) if labeler.classifier.provider == CPU else 1
+
+
+def serve(settings: Settings, listener: socket.socket, labeler: Labeler | None = None) -> None:
+    """Serve in this process, with models that are opened unless they are given."""
+    config = uvicorn.Config(create_app(settings, labeler=labeler), **uvicorn_options(settings))
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _work(settings: Settings, listener: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    serve(settings, listener)
+
+
+def _run_workers(settings: Settings, listener: socket.socket) -> None:
+    """Serve in several processes; one that ends, such as for lack of memory, is replaced.
+
+    uvicorn's own workers take seconds to import the program; these are forked from a process that has imported it.
+    Systems other than Linux do not fork safely.
+    """
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload(["__main__", __name__])
+    stopping, failed, processes = threading.Event(), False, list[BaseProcess]()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    # counters of all workers, without image data; Windows cannot remove those that are still mapped
+    with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        while not stopping.is_set():
+            while len(processes) < settings.workers:
+                process = context.Process(target=_work, args=(settings, listener))
+                process.start()
+                processes.append(process)
+            wait([process.sentinel for process in processes], _CHECK_S)
+            for process in [process for process in processes if not process.is_alive()]:
+                processes.remove(process)
+                mark_process_dead(process.pid)  # type: ignore[no-untyped-call]  # its open requests and streams
+                if failed := process.exitcode == STARTUP_FAILURE:
+                    stopping.set()
+                else:
+                    _log.error("worker process [%s] ended with %s: starting another", process.pid, process.exitcode)
+        listener.close()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+    if failed:
+        raise SystemExit(1)
 
 
 @contextmanager
@@ -88,13 +141,9 @@ def json_errors(log_format: str) -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-def uvicorn_options(settings: Settings, workers: int = 1) -> dict[str, Any]:
+def uvicorn_options(settings: Settings) -> dict[str, Any]:
     """Options of uvicorn for the settings."""
-    # IPv4 and IPv6: asyncio listens on both for an empty host, and the socket that workers share for ::
-    everywhere = "" if workers == 1 else "::"
     return {
-        "host": everywhere if settings.host == "*" else settings.host,
-        "port": settings.port,
         # h11 ignores every `Upgrade` but websocket and reads the body; httptools takes the body for the next request
         "http": "h11",
         "ws": "websockets-sansio",
@@ -111,38 +160,31 @@ def uvicorn_options(settings: Settings, workers: int = 1) -> dict[str, Any]:
     }
 
 
+def listen(settings: Settings, *, any_port: bool = False) -> socket.socket:
+    """A socket at the address of the settings; `any_port`: another one if theirs is in use. Raises: SettingsError."""
+    host, port = settings.host, settings.port
+    try:
+        if host == "*" and socket.has_dualstack_ipv6():
+            listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        else:
+            name = None if host == "*" else host
+            family, *_, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            listener = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        if any_port:
+            return listen(settings.model_copy(update={"port": 0}))
+        raise SettingsError(f"{host}, port {port}: {error.strerror}. Choose another port") from error
+    return listener
+
+
 def serve_page(settings: Settings, *, browser: bool) -> None:
-    """Serve the page to this machine only, and open it when it responds. Raises: StartupError and its subclasses."""
+    """Serve the page to this machine only, and open it. Raises: StartupError and its subclasses."""
     local = settings.model_copy(update={"host": _LOCAL, "workers": 1})
-    port = _port(local)
-    address = f"http://{_LOCAL}:{port}/"
-    threading.Thread(target=_open_when_ready, args=(address, browser), daemon=True).start()
-    run(local.model_copy(update={"port": port}))
+    listener = listen(local, any_port="port" not in settings.model_fields_set)
+    address = f"http://{_LOCAL}:{listener.getsockname()[1]}/"
 
+    def show() -> None:
+        opened = browser and webbrowser.open(address)
+        Console(stderr=True).out(f"The page is {'open at' if opened else 'at'} {address} (press Ctrl-C to stop)")
 
-def _port(settings: Settings) -> int:
-    """Return the configured port, or any free port if the default is in use. Raises: SettingsError."""
-    with socket.socket() as probe:
-        if os.name == "posix":  # on Windows, the option shares a port that is in use
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            if "port" in settings.model_fields_set:
-                raise SettingsError(f"port {settings.port}: {error.strerror}. Choose another port") from error
-            return _port(settings.model_copy(update={"port": 0}))
-        return int(probe.getsockname()[1])
-
-
-def _open_when_ready(address: str, browser: bool) -> None:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # http_proxy is not for this machine
-    for _ in range(1200):
-        try:
-            with direct.open(f"{address}ready", timeout=5):
-                break
-        except OSError:
-            time.sleep(0.1)
-    else:
-        return
-    opened = browser and webbrowser.open(address)
-    Console(stderr=True).out(f"The page is {'open at' if opened else 'at'} {address} (press Ctrl-C to stop)")
+    run(local, listener=listener, opened=show)

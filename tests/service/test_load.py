@@ -17,6 +17,7 @@ from PIL import Image
 from websockets.sync.client import connect
 
 from benchmarks.load import Connection, closed_loop, open_loop, percentile, request_bytes
+from benchmarks.serving import cpu_s
 from mien.app.access import key_hash
 from tests.service.conftest import Serve
 from tests.support import encoded, eventually, gradient_image, sample_photo
@@ -56,7 +57,7 @@ def test_overload_is_rejected_and_not_queued(serve: Serve, seconds: float, times
         assert recovered_s <= 5
 
 
-def test_worker_processes_count_together_and_are_replaced_when_they_are_killed(serve: Serve) -> None:
+def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_killed(serve: Serve) -> None:
     server = serve(workers=2, log_format="json")
 
     def workers() -> list[int]:
@@ -67,6 +68,7 @@ def test_worker_processes_count_together_and_are_replaced_when_they_are_killed(s
         assert server.post(PHOTOS[0]).status_code == 200
     assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
     assert all(json.loads(line)["level"] == "info" for line in server.log.read_text().splitlines())
+    assert max(map(cpu_s, workers())) < 1, "a start imports nothing, which would take more than a second"
 
     def shown() -> set[str]:
         texts = [server.get("/metrics").text for _ in range(8)]  # any worker responds
@@ -77,7 +79,7 @@ def test_worker_processes_count_together_and_are_replaced_when_they_are_killed(s
         assert shown() == {"3.0"}
         for pid in workers():
             os.kill(pid, signal.SIGKILL)
-    eventually(lambda: server.log.read_text().count("Application startup complete") == 4, timeout_s=90)
+    eventually(lambda: server.log.read_text().count("Application startup complete") == 4, timeout_s=20)
     assert shown() == {"0.0"}, "streams of killed workers are not open"
     assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
     assert server.stop() == 0

@@ -151,11 +151,6 @@ def test_pages_of_other_origins_change_nothing(connect: Connect) -> None:
         assert client.get("/docs", headers=headers | key).status_code == 200, "a link of another page"
 
 
-def test_every_host_is_ipv4_and_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts = [uvicorn_options(Settings(host="*"), workers)["host"] for workers in (1, 2)]
-    assert hosts == ["", "::"], "asyncio takes the first, a socket of workers the second"
-
-
 def test_processes_share_the_cores(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "cores", lambda: 8)
     threads = [connect(workers=workers).app.state.service.threads for workers in ("auto", 1, 4, 16)]  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from mien.app.cli.serve import serve
 from mien.app.errors import SettingsError
 from mien.app.inference import detector_files
 from mien.app.inference.classifier import CPU, CUDA
-from mien.app.service import start as server
+from mien.app.service import start
 from mien.app.settings import Settings, load_settings
 from tests.support import environment_of
 
@@ -51,23 +51,23 @@ def test_a_wrong_setting_prevents_the_start_and_is_named_as_it_was_given(
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What the server starts, with a model that is not opened, and without an effect on this process."""
-    started: list[object] = []
-    monkeypatch.setattr(server, "open_labeler", lambda _: Mock(**{"classifier.provider": CPU}))
-    monkeypatch.setattr(server.uvicorn, "run", lambda app, workers=1, **_: started.append((app, workers)))
-    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
-    monkeypatch.setattr(server.signal, "signal", lambda *_: None)
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """Settings of what the server starts, with a model that is not opened, and without an effect on this process."""
+    started: list[Settings] = []
+    monkeypatch.setattr(start, "open_labeler", lambda _: Mock(**{"classifier.provider": CPU}))
+    for name in ("serve", "_run_workers"):
+        monkeypatch.setattr(start, name, lambda settings, *_: started.append(settings))
+    monkeypatch.setattr(start.logging.config, "dictConfig", lambda _: None)
+    monkeypatch.setattr(start.signal, "signal", lambda *_: None)
     return started
 
 
-def test_options_of_the_command_line_reach_worker_processes(
-    started: list[object], environment: dict[str, str], tmp_path: Path
+def test_options_of_the_command_line_override_the_environment(
+    started: list[Settings], environment: dict[str, str], tmp_path: Path
 ) -> None:
     environment |= {"MIEN_MIN_FACE_PX": "20", "MIEN_PORT": "1"}
     serve(port=0, workers=2, model=str(tmp_path))
-    assert started == [("mien.app.service.app:create_app", 2)]
-    chosen = load_settings()
+    (chosen,) = started
     assert (chosen.port, chosen.workers, chosen.model, chosen.min_face_px) == (0, 2, str(tmp_path), 20)
 
 
@@ -84,15 +84,13 @@ def test_options_of_the_command_line_reach_worker_processes(
     ],
 )
 def test_there_is_one_process_per_two_cores_with_enough_memory_and_one_on_a_gpu(
-    started: list[object], monkeypatch: pytest.MonkeyPatch, cores: int, gigabytes: int, provider: str, workers: int
+    started: list[Settings], monkeypatch: pytest.MonkeyPatch, cores: int, gigabytes: int, provider: str, workers: int
 ) -> None:
-    monkeypatch.setattr(server, "cores", lambda: cores)
-    monkeypatch.setattr(server, "free_bytes", lambda: gigabytes * 10**9)
-    monkeypatch.setattr(server, "open_labeler", lambda _: Mock(**{"classifier.provider": provider}))
-    server.run(load_settings(workers="auto"))
-    ((_, count),) = started
-    assert count == workers
-    assert os.environ.get("MIEN_WORKERS") == (str(workers) if workers > 1 else None), "processes share the cores"
+    monkeypatch.setattr(start, "cores", lambda: cores)
+    monkeypatch.setattr(start, "free_bytes", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(start, "open_labeler", lambda _: Mock(**{"classifier.provider": provider}))
+    start.run(load_settings(port=0, workers="auto"))
+    assert (started[0].workers or 1) == workers
 
 
 @pytest.mark.usefixtures("started")
@@ -100,20 +98,23 @@ def test_a_folder_without_yunet_is_a_warning_of_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(detector_files, "cache_dir", lambda: tmp_path)
-    server.run(Settings(models_dir=tmp_path, port=0))
+    start.run(Settings(models_dir=tmp_path, port=0))
     (warning,) = (record.message for record in caplog.records if record.levelname == "WARNING")
     assert str(tmp_path) in warning
 
 
-def test_the_page_is_served_locally_and_a_used_port_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[Settings] = []
-    monkeypatch.setattr(server, "run", served.append)
-    monkeypatch.setattr(server, "_open_when_ready", lambda *_: None)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+def test_the_page_is_served_locally_and_a_used_port_is_avoided(started: list[Settings]) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:  # noqa: S104  # must not be taken over
         port = int(taken.getsockname()[1])
-        busy = Settings().model_copy(update={"port": port, "host": "0.0.0.0"})  # noqa: S104  # must not be taken over
+        busy = Settings().model_copy(update={"port": port, "host": "0.0.0.0"})  # noqa: S104
         busy.model_fields_set.discard("port")
-        server.serve_page(busy, browser=True)
-    (chosen,) = served
-    assert chosen.host == "127.0.0.1"
-    assert chosen.port not in {0, port}
+        start.serve_page(busy, browser=False)
+        with pytest.raises(SettingsError, match=f"127.0.0.1, port {port}: .*Choose another port"):
+            start.serve_page(Settings(port=port), browser=False)
+    assert [settings.host for settings in started] == ["127.0.0.1"]
+
+
+def test_every_host_is_ipv4_and_ipv6() -> None:
+    with start.listen(Settings(host="*", port=0)) as listener:
+        for host in ("127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])):
+            socket.create_connection((host, listener.getsockname()[1]), timeout=5).close()
