@@ -227,6 +227,6 @@ def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
     return round(math.degrees(yaw), 1), None if pitch is None else round(math.degrees(pitch), 1)
 
 
-# Weights of two layers, fitted by benchmarks/covered.py at commit COMMIT
+# Weights of two layers, fitted by benchmarks/covered.py at commit d5637127
 with np.load(Path(__file__).with_name("cover.npz")) as _fitted:
     COVER: Final = {name: _fitted[name].astype(np.float32) for name in _fitted.files}
