@@ -2,178 +2,172 @@
 
     python -m tests.mutations                     # 40 mutants, drawn with the date as seed
     python -m tests.mutations --draw 10 --seed 7  # others
-    python -m tests.mutations --only app/service  # of some files
+    python -m tests.mutations --only app/service  # of files that begin so; several with commas
 
-A mutant changes one comparison, operator, condition, number or truth value of the core. It is applied to a temporary
-copy of the checkout, and survives if all tests of its part pass. A survivor is equivalent, needs a test, or shows code
-that nobody needs. The exit code is 1 if one survives.
+A mutant changes one comparison, operator, condition, argument, number or truth value of the core, or leaves a call out.
+It is applied to a temporary copy of the checkout, and survives if all tests that execute its lines pass; a trace of one
+run without mutants tells which these are. A survivor is equivalent, needs a test, or shows code that nobody needs. The
+exit code is 1 if one survives.
 """
 
 import argparse
-import ast
-import copy
+import compileall
+import importlib
+import inspect
+import multiprocessing
 import os
+import py_compile
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType, ModuleType
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-# files and folders to draw from, and the tests of each
-CORE: Final = {
-    "data/contract": ("tests/data",),
-    "data/quality.py": ("tests/data/test_quality.py", "tests/inference"),
-    "models/network.py": ("tests/models", "tests/training/test_step.py"),
-    "training/train.py": ("tests/training",),
-    "training/distill.py": ("tests/training/test_step.py", "tests/training/test_options.py"),
-    "training/metrics.py": ("tests/training/test_metrics.py", "tests/training/test_calibration.py"),
-    "training/export.py": ("tests/training/test_release.py", "tests/training/test_classes.py"),
-    "app/inference": ("tests/inference", "tests/api"),
-    "app/labeling/journal.py": ("tests/labeling",),
-    "app/labeling/run.py": ("tests/labeling",),
-    "app/labeling/tables.py": ("tests/labeling/test_outputs.py", "tests/labeling/test_inputs.py"),
-    "app/service/api.py": ("tests/service",),
-    "app/access.py": ("tests/service",),
-}
+from tests.mutants import CORE, ROOT, Mutant, all_mutants
+
 _NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "node_modules", "artifacts", "out", "site", "dist"
 )
-_TIMEOUT_S = 1800  # of the tests of one mutant
-_SWAPPED: Final[dict[type[ast.AST], type[ast.AST]]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Add: ast.Sub, ast.Sub: ast.Add,
-    ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A part of a file, by offsets of its text, and what replaces it."""
-
-    file: str
-    start: int
-    end: int
-    new: str
-    tests: tuple[str, ...]
-
-    def text_in(self, text: str) -> str:
-        return text[: self.start] + self.new + text[self.end :]
-
-    def described(self, text: str) -> str:
-        line = text.count("\n", 0, self.start) + 1
-        return f"{self.file}:{line}: {' '.join(text[self.start : self.end].split())}  ->  {self.new}"
-
-
-def mutants_of(file: str, tests: tuple[str, ...]) -> list[Mutant]:
-    """All mutants of a file: one changed expression each, without messages, annotations and defaults of options."""
-    text = (ROOT / file).read_text(encoding="utf-8")
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line.encode()))
-    raw, found = text.encode(), []
-    for node in _expressions(ast.parse(text)):
-        changed = _changed(node)
-        if not changed:
-            continue
-        first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
-        start, end = len(raw[:first].decode()), len(raw[:last].decode())
-        found += [Mutant(file, start, end, f"({new})", tests) for new in changed]
-    return found
-
-
-def _expressions(node: ast.AST) -> Iterator[Any]:
-    for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list") or isinstance(value, ast.JoinedStr):
-            continue
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.Assert | ast.JoinedStr):
-                yield child
-                yield from _expressions(child)
-
-
-def _changed(node: Any) -> list[str]:
-    """Source of the changed expressions."""
-    changes: list[tuple[str, Any]]
-    match node:
-        case ast.Compare(ops=[operator]) if type(operator) in _SWAPPED:
-            changes = [("ops", [_SWAPPED[type(operator)]()])]
-        case ast.BinOp(op=operator) if type(operator) in _SWAPPED and not _has_text(node):
-            changes = [("op", _SWAPPED[type(operator)]())]
-        case ast.BoolOp(op=operator):
-            changes = [("op", _SWAPPED[type(operator)]())]
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return [ast.unparse(operand)]
-        case ast.IfExp(test=test):
-            changes = [("test", ast.UnaryOp(ast.Not(), test))]
-        case ast.Constant(value=bool(value)):
-            return [repr(not value)]
-        case ast.Constant(value=int(value) | float(value)):
-            return [repr(value + 1)]
-        case _:
-            return []
-    found = []
-    for name, replacement in changes:
-        changed = copy.deepcopy(node)
-        setattr(changed, name, replacement)
-        found.append(ast.unparse(ast.fix_missing_locations(changed)))
-    return found
-
-
-def _has_text(node: ast.BinOp) -> bool:
-    return any(isinstance(of, ast.JoinedStr) or isinstance(getattr(of, "value", None), str) for of in ast.walk(node))
-
-
-def all_mutants(only: str = "") -> list[Mutant]:
-    found = []
-    for place, tests in CORE.items():
-        path = ROOT / place
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            name = str(file.relative_to(ROOT))
-            found += mutants_of(name, tests) if name.startswith(only) else []
-    return found
+_PRELOADED = "albumentations cv2 fastapi httpx hypothesis onnx onnxruntime pytest timm torch typer"
+_NO_WARNING = "-Wignore::pytest.PytestAssertRewriteWarning"  # of plugins imported before
+_TRACE = "MUTATIONS_TRACE"  # variable with the file to which traced processes append
 
 
 @contextmanager
 def copied_tree() -> Iterator[Path]:
-    """A copy of the checkout, in which the released models are links."""
-    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        tree = Path(folder) / "tree"
+    """A copy of the checkout, in which the released models are links and all later imports and processes are."""
+    with tempfile.TemporaryDirectory(prefix="mutations-", ignore_cleanup_errors=True) as folder:
+        tree = Path(folder).resolve() / "tree"
         shutil.copytree(ROOT, tree, symlinks=True, ignore=_NOT_COPIED)
         (tree / "models/artifacts").symlink_to(ROOT / "models/artifacts")
         # of its own, because runs record their commit
         for command in ("init -q", "add .", "-c user.name=tests -c user.email=tests@localhost commit -qm copy"):
             subprocess.run(["git", *command.split()], cwd=tree, check=True)
+        # the time of a compiled file would not tell it from its mutation
+        compileall.compile_dir(tree, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+        sys.dont_write_bytecode = True
+        os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+        sys.path = [str(tree), *(path for path in sys.path if path and Path(path).resolve() != ROOT)]
+        for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+            del sys.modules[name]
+        os.chdir(tree)
         yield tree
 
 
-def run_tests(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run tests in a copy; without compiled files, which the time of a file would not tell from its mutation."""
-    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", "--no-header", *arguments]
-    return subprocess.run(
-        command, cwd=tree, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+def trace() -> None:
+    """Note from now on which lines of the core this process executes in which test."""
+    trace_file = os.open(os.environ[_TRACE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    tree = Path(os.environ[_TRACE]).with_name("tree")
+    names: dict[str, str] = {}
+    lines: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+
+    def on_call(frame: FrameType, event: str, _: object) -> Any:
+        path = frame.f_code.co_filename
+        if path not in names:
+            name = path.removeprefix(f"{tree}/").removeprefix("mien/")
+            names[path] = name if name.startswith(tuple(CORE)) else ""
+        if not (name := names[path]):
+            return None
+        # a module is imported by whatever test needs it first, but read by all
+        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        test = os.environ.get("PYTEST_CURRENT_TEST", "") if is_function else ""
+        seen = lines[test, name]
+
+        def on_line(frame: FrameType, event: str, _: object) -> Any:
+            if (line := frame.f_lineno) not in seen:
+                seen.add(line)
+                os.write(trace_file, f"{name}\t{line}\t{test}\n".encode())
+            return on_line
+
+        return on_line(frame, event, _)
+
+    threading.settrace(on_call)
+    sys.settrace(on_call)
 
 
-def is_killed(tree: Path, mutant: Mutant, failing: list[str]) -> bool:
-    """Apply a mutant, run its tests without the `failing` ones, and undo it."""
+class Trace:
+    """Seconds of each test that passes without a mutant, and the tests that execute each line of the core."""
+
+    def __init__(self, tree: Path, tests: Sequence[str]) -> None:
+        file, site = tree.with_name("trace"), tree.with_name("site")
+        site.mkdir()
+        (site / "sitecustomize.py").write_text("from tests.mutations import trace; trace()\n", encoding="utf-8")
+        os.environ |= {_TRACE: str(file), "PYTHONPATH": f"{tree}{os.pathsep}{site}"}
+        output = run_tests(tree, *tests, "-vv", "--durations=0", "--durations-min=0", timeout_s=7200, is_traced=True)[1]
+        os.environ["PYTHONPATH"] = str(tree)
+        self.seconds = dict.fromkeys(re.findall(r"^(tests/\S+::.+?) PASSED", output, re.MULTILINE), 0.0)
+        for seconds, test in re.findall(r"^([\d.]+)s (?:setup|call|teardown) +(tests/.+)", output, re.MULTILINE):
+            if test in self.seconds:
+                self.seconds[test] += float(seconds)
+        self.failing = re.findall(r"^(?:FAILED|ERROR) (tests/\S+)", output, re.MULTILINE)
+        self.by_line: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for record in file.read_text(encoding="utf-8").splitlines():
+            name, line, phase = record.split("\t", 2)
+            test, _, phase = phase.rpartition(" ")
+            # other tests may use what this one set up
+            self.by_line[name, int(line)].add(test if phase == "(call)" else test.partition("::")[0])
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """Tests that execute a mutant, those of the quickest file first."""
+        tests = set().union(*(self.by_line[mutant.file, line] for line in mutant.lines))
+        chosen = tests - {""} or (tests and set(mutant.tests))
+        by_file: defaultdict[str, list[str]] = defaultdict(list)
+        for test in self.seconds:
+            file = test.partition("::")[0]
+            if chosen & {test, file, file.rpartition("/")[0]}:
+                by_file[file].append(test)
+        by_time = sorted(by_file.values(), key=lambda tests: sum(self.seconds[test] for test in tests))
+        return list(chain.from_iterable(by_time))
+
+
+def run_tests(tree: Path, *arguments: str, timeout_s: float, is_traced: bool = False) -> tuple[int | None, str]:
+    """Run tests in a fork of this process, which has imported the large libraries. Returns exit status and output."""
+    output = tree.with_name("output")
+    process = multiprocessing.get_context("fork").Process(target=_pytest, args=(output, arguments, is_traced))
+    process.start()
+    process.join(timeout_s)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)  # and servers that a failed test leaves
+    process.join()
+    return process.exitcode, output.read_text(encoding="utf-8", errors="replace")
+
+
+def _pytest(output: Path, arguments: Sequence[str], is_traced: bool) -> None:
+    import pytest
+
+    os.setsid()
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.modules["__main__"] = ModuleType("__main__")  # which workers of tests would import
+    if is_traced:
+        trace()
+    fixed = ["-q", "-rfE", "--tb=no", "-pno:cacheprovider", _NO_WARNING, f"--basetemp={output.with_name('tests')}"]
+    sys.exit(pytest.main([*fixed, *arguments]))
+
+
+def killed_by(tree: Path, mutant: Mutant, tests: Sequence[str], timeout_s: float) -> str:
+    """Apply a mutant, run tests until one fails, and undo it. Returns the failure, or nothing."""
     path = tree / mutant.file
     text = path.read_text(encoding="utf-8")
     path.write_text(mutant.text_in(text), encoding="utf-8")
     try:
-        return run_tests(tree, "-x", *(f"--deselect={name}" for name in failing), *mutant.tests).returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+        code, output = run_tests(tree, "-x", *tests, timeout_s=timeout_s)
     finally:
         path.write_text(text, encoding="utf-8")
+    failures = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+    return "" if code == 0 else failures[0] if failures else f"exit status {code}"
 
 
 def main() -> int:
@@ -181,21 +175,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check that the tests notice small defects, drawn at random.")
     parser.add_argument("--draw", type=int, default=40, help="number of mutants")
     parser.add_argument("--seed", type=int, default=int(datetime.now(UTC).strftime("%Y%m%d")), help="default: today")
-    parser.add_argument("--only", default="", help="files that begin so, such as app/service")
+    parser.add_argument("--only", default="", help="files that begin so, such as app/service,app/access.py")
     options = parser.parse_args()
-    mutants = all_mutants(options.only)
+    mutants = all_mutants(options.only.split(","))
     drawn = random.Random(options.seed).sample(mutants, min(options.draw, len(mutants)))  # noqa: S311 (no secret)
     survivors = 0
     with copied_tree() as tree:
-        before = run_tests(tree, *sorted({test for mutant in drawn for test in mutant.tests}))
-        failing = re.findall(r"^FAILED (\S+)", before.stdout, re.MULTILINE)
-        for name in failing:
-            print(f"fails without a mutant: {name}", flush=True)
+        for name in _PRELOADED.split():
+            importlib.import_module(name)
+        traced = Trace(tree, sorted({test for mutant in drawn for test in mutant.tests}))
+        for test in traced.failing:
+            print(f"fails without a mutant: {test}", flush=True)
         for mutant in drawn:
-            killed = is_killed(tree, mutant, failing)
-            survivors += not killed
-            text = (ROOT / mutant.file).read_text(encoding="utf-8")
-            print(f"{'killed' if killed else 'SURVIVED':9} {mutant.described(text)}", flush=True)
+            text = (tree / mutant.file).read_text(encoding="utf-8")
+            tests = traced.tests_of(mutant)
+            limit_s = 30 + 5 * sum(traced.seconds[test] for test in tests)
+            failure = killed_by(tree, mutant, tests, limit_s) if tests else ""
+            survivors += not failure
+            outcome = f"killed    {mutant.described(text)}  by {failure}"
+            survived = f"SURVIVED  {mutant.described(text)}  after {len(tests)} tests"
+            print(outcome if failure else survived, flush=True)
     print(f"seed {options.seed}: {len(drawn) - survivors} of {len(drawn)} killed ({len(mutants):,} mutants in all)")
     return int(survivors > 0)
 
