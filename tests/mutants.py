@@ -24,6 +24,8 @@ CORE: Final = {
     "app/service/api.py": ("tests/service",),
     "app/access.py": ("tests/service",),
 }
+EXECUTED: Final = "_executed"  # name of the function that marked files call
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _SWAPPED: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Add: ast.Sub, ast.Sub: ast.Add,
@@ -39,13 +41,13 @@ _NO_ARGUMENTS = {"description", "examples", "title", "encoding", "strict", "name
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A part of a file, by offsets of its text, what replaces it, and the lines of its statement."""
+    """A part of a file, by offsets of its text; what replaces it; its statement, or nothing outside of functions."""
 
     file: str
     start: int
     end: int
     new: str
-    lines: range
+    statement: str
     tests: tuple[str, ...]
 
     def text_in(self, text: str) -> str:
@@ -63,30 +65,48 @@ def mutants_of(file: str, tests: tuple[str, ...]) -> list[Mutant]:
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line.encode()))
     raw, found = text.encode(), []
-    for node, field, lines in _expressions(ast.parse(text), range(0)):
+    for node, field, line in _expressions(ast.parse(text), 0):
         first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         start, end = len(raw[:first].decode()), len(raw[:last].decode())
-        found += [Mutant(file, start, end, f"({ast.unparse(new)})", lines, tests) for new in _changed(node, field)]
+        statement = f"{file}:{line}" if line else ""
+        found += [Mutant(file, start, end, f"({ast.unparse(new)})", statement, tests) for new in _changed(node, field)]
     return found
 
 
-def _expressions(node: ast.AST, lines: range) -> Iterator[tuple[Any, str, range]]:
-    """Expressions that are behavior, each with its field in its parent and the lines of its statement."""
+def marked(file: str, text: str) -> str:
+    """The text of a file whose functions report each statement before they execute it."""
+    tree = ast.parse(text)
+    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTION)]
+    for node in {node: None for function in functions for node in ast.walk(function)}:
+        for name in ("body", "orelse", "finalbody"):
+            statements = getattr(node, name, None)
+            if isinstance(statements, list):
+                docstring = [statements.pop(0)] if isinstance(node, _FUNCTION) and ast.get_docstring(node) else []
+                reports = [ast.parse(f"{EXECUTED}('{file}:{statement.lineno}')").body[0] for statement in statements]
+                pairs = zip(reports, statements, strict=True)
+                setattr(node, name, [*docstring, *(part for pair in pairs for part in pair)])
+    # processes that do not record have no such function
+    tree.body.insert(1, ast.parse(f"{EXECUTED} = getattr(__import__('builtins'), '{EXECUTED}', id)").body[0])
+    return ast.unparse(tree)
+
+
+def _expressions(node: ast.AST, line: int, inside: bool = False) -> Iterator[tuple[Any, str, int]]:
+    """Expressions that are behavior, each with its field in its parent and the line of its statement in a function."""
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or name in {"annotation", "returns", "decorator_list"}:
                 continue
             if isinstance(child, ast.Raise | ast.Assert | ast.JoinedStr) or getattr(child, "name", "") == "__repr__":
                 continue
+            is_executed = inside or (isinstance(node, _FUNCTION) and name == "body")
             if isinstance(child, ast.stmt):
-                inner = [part.lineno for part in ast.walk(child) if isinstance(part, ast.stmt | ast.pattern)]
-                if len(inner) == 1 and _NO_BEHAVIOR.search(ast.unparse(child)):
+                line = child.lineno if is_executed else 0
+                is_simple = not any(isinstance(part, ast.stmt) for part in ast.walk(child) if part is not child)
+                if is_simple and _NO_BEHAVIOR.search(ast.unparse(child)):
                     continue
-                end = min((line for line in inner if line > child.lineno), default=(child.end_lineno or 0) + 1)
-                lines = range(child.lineno, end)
             if isinstance(child, ast.expr):
-                yield child, f"{type(node).__name__}.{name}", lines
-            yield from _expressions(child, lines)
+                yield child, f"{type(node).__name__}.{name}", line
+            yield from _expressions(child, line, is_executed)
 
 
 def _changed(node: Any, field: str) -> list[ast.expr]:  # noqa: PLR0911

@@ -5,15 +5,15 @@
     python -m tests.mutations --only app/service  # of files that begin so; several with commas
 
 A mutant changes one comparison, operator, condition, argument, number or truth value of the core, or leaves a call out.
-It is applied to a temporary copy of the checkout, and survives if all tests that execute its lines pass; a trace of one
-run without mutants tells which these are. A survivor is equivalent, needs a test, or shows code that nobody needs. The
+It is applied to a temporary copy of the checkout, and survives if all tests that execute its statement pass; a run
+without mutants records which these are. A survivor is equivalent, needs a test, or shows code that nobody needs. The
 exit code is 1 if one survives.
 """
 
 import argparse
+import builtins
 import compileall
 import importlib
-import inspect
 import multiprocessing
 import os
 import py_compile
@@ -24,17 +24,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any
+from types import ModuleType
 
-from tests.mutants import CORE, ROOT, Mutant, all_mutants
+from tests.mutants import EXECUTED, ROOT, Mutant, all_mutants, marked
 
 _NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "node_modules", "artifacts", "out", "site", "dist"
@@ -65,62 +63,47 @@ def copied_tree() -> Iterator[Path]:
         yield tree
 
 
-def trace() -> None:
-    """Note from now on which lines of the core this process executes in which test."""
-    trace_file = os.open(os.environ[_TRACE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    tree = Path(os.environ[_TRACE]).with_name("tree")
-    names: dict[str, str] = {}
-    lines: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+def record() -> None:
+    """Let marked files of the core append to a file which statements this process executes in which test."""
+    file, seen = os.open(os.environ[_TRACE], os.O_WRONLY | os.O_APPEND | os.O_CREAT), set[tuple[str, str]]()
 
-    def on_call(frame: FrameType, event: str, _: object) -> Any:
-        path = frame.f_code.co_filename
-        if path not in names:
-            name = path.removeprefix(f"{tree}/").removeprefix("mien/")
-            names[path] = name if name.startswith(tuple(CORE)) else ""
-        if not (name := names[path]):
-            return None
-        # a module is imported by whatever test needs it first, but read by all
-        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        test = os.environ.get("PYTEST_CURRENT_TEST", "") if is_function else ""
-        seen = lines[test, name]
+    def executed(statement: str) -> None:
+        if (key := (os.environ.get("PYTEST_CURRENT_TEST", ""), statement)) not in seen:
+            seen.add(key)
+            os.write(file, f"{statement}\t{key[0]}\n".encode())
 
-        def on_line(frame: FrameType, event: str, _: object) -> Any:
-            if (line := frame.f_lineno) not in seen:
-                seen.add(line)
-                os.write(trace_file, f"{name}\t{line}\t{test}\n".encode())
-            return on_line
-
-        return on_line(frame, event, _)
-
-    threading.settrace(on_call)
-    sys.settrace(on_call)
+    vars(builtins)[EXECUTED] = executed
 
 
 class Trace:
-    """Seconds of each test that passes without a mutant, and the tests that execute each line of the core."""
+    """Seconds of each test that passes without a mutant, and the tests that execute each statement of the core."""
 
-    def __init__(self, tree: Path, tests: Sequence[str]) -> None:
+    def __init__(self, tree: Path, tests: Sequence[str], files: Iterable[str]) -> None:
         file, site = tree.with_name("trace"), tree.with_name("site")
         site.mkdir()
-        (site / "sitecustomize.py").write_text("from tests.mutations import trace; trace()\n", encoding="utf-8")
+        (site / "sitecustomize.py").write_text("from tests.mutations import record; record()\n", encoding="utf-8")
         os.environ |= {_TRACE: str(file), "PYTHONPATH": f"{tree}{os.pathsep}{site}"}
+        texts = {name: (tree / name).read_text(encoding="utf-8") for name in files}
+        for name, text in texts.items():
+            (tree / name).write_text(marked(name, text), encoding="utf-8")
         output = run_tests(tree, *tests, "-vv", "--durations=0", "--durations-min=0", timeout_s=7200, is_traced=True)[1]
+        for name, text in texts.items():
+            (tree / name).write_text(text, encoding="utf-8")
         os.environ["PYTHONPATH"] = str(tree)
         self.seconds = dict.fromkeys(re.findall(r"^(tests/\S+::.+?) PASSED", output, re.MULTILINE), 0.0)
         for seconds, test in re.findall(r"^([\d.]+)s (?:setup|call|teardown) +(tests/.+)", output, re.MULTILINE):
             if test in self.seconds:
                 self.seconds[test] += float(seconds)
         self.failing = re.findall(r"^(?:FAILED|ERROR) (tests/\S+)", output, re.MULTILINE)
-        self.by_line: dict[tuple[str, int], set[str]] = defaultdict(set)
-        for record in file.read_text(encoding="utf-8").splitlines():
-            name, line, phase = record.split("\t", 2)
-            test, _, phase = phase.rpartition(" ")
+        self.by_statement: dict[str, set[str]] = defaultdict(set)
+        for line in file.read_text(encoding="utf-8").splitlines():
+            statement, test, phase = re.fullmatch(r"(.*)\t(?:(.*) \((.*)\))?", line).groups()
             # other tests may use what this one set up
-            self.by_line[name, int(line)].add(test if phase == "(call)" else test.partition("::")[0])
+            self.by_statement[statement].add(test if phase == "call" else (test or "").partition("::")[0])
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """Tests that execute a mutant, those of the quickest file first."""
-        tests = set().union(*(self.by_line[mutant.file, line] for line in mutant.lines))
+        tests = self.by_statement[mutant.statement] if mutant.statement else {""}
         chosen = tests - {""} or (tests and set(mutant.tests))
         by_file: defaultdict[str, list[str]] = defaultdict(list)
         for test in self.seconds:
@@ -152,7 +135,7 @@ def _pytest(output: Path, arguments: Sequence[str], is_traced: bool) -> None:
         os.dup2(file.fileno(), 2)
     sys.modules["__main__"] = ModuleType("__main__")  # which workers of tests would import
     if is_traced:
-        trace()
+        record()
     fixed = ["-q", "-rfE", "--tb=no", "-pno:cacheprovider", _NO_WARNING, f"--basetemp={output.with_name('tests')}"]
     sys.exit(pytest.main([*fixed, *arguments]))
 
@@ -183,7 +166,8 @@ def main() -> int:
     with copied_tree() as tree:
         for name in _PRELOADED.split():
             importlib.import_module(name)
-        traced = Trace(tree, sorted({test for mutant in drawn for test in mutant.tests}))
+        tests = sorted({test for mutant in drawn for test in mutant.tests})
+        traced = Trace(tree, tests, {mutant.file for mutant in drawn})
         for test in traced.failing:
             print(f"fails without a mutant: {test}", flush=True)
         for mutant in drawn:
