@@ -32,11 +32,22 @@ _SWAPPED: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
 _SWAPPED_NAMES: Final = {"min": "max", "max": "min", "any": "all", "all": "any", "argmax": "argmin", "floor": "ceil"}
-# messages, documentation, and how long or how often a machine waits
+# messages, documentation, and how long a machine waits, and how much it does at once
 _NO_BEHAVIOR = re.compile(
-    r"\b(logger|_log|logging|print|warnings|typer|Field|__repr__|__str__|TYPE_CHECKING)\b|_S\b|TIMEOUT|timeout"
+    r"\b(logger|_log|logging|print|warnings|typer|Field|__repr__|__str__|TYPE_CHECKING)\b|_S\b|TIMEOUT|timeout|BATCH"
 )
-_NO_ARGUMENTS = {"description", "examples", "title", "encoding", "strict", "name", "stacklevel", "exc_info", "check"}
+_NO_ARGUMENTS = {
+    "description",
+    "examples",
+    "title",
+    "encoding",
+    "strict",
+    "name",
+    "stacklevel",
+    "exc_info",
+    "check",
+    "maxsize",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,8 @@ def _expressions(node: ast.AST, line: int, inside: bool = False) -> Iterator[tup
             if not isinstance(child, ast.AST) or name in {"annotation", "returns", "decorator_list"}:
                 continue
             if isinstance(child, ast.Raise | ast.Assert | ast.JoinedStr) or getattr(child, "name", "") == "__repr__":
+                continue
+            if isinstance(child, ast.keyword) and child.arg in _NO_ARGUMENTS:
                 continue
             is_executed = inside or (isinstance(node, _FUNCTION) and name == "body")
             if isinstance(child, ast.stmt):
