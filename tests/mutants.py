@@ -17,7 +17,7 @@ CORE: Final = {
     "training/distill.py": ("tests/training",),
     "training/metrics.py": ("tests/training",),
     "training/export.py": ("tests/training",),
-    "app/inference": ("tests/inference", "tests/api"),
+    "app/inference": ("tests/inference", "tests/api", "tests/page/test_core.py", "tests/service/test_expressions.py"),
     "app/labeling/journal.py": ("tests/labeling",),
     "app/labeling/run.py": ("tests/labeling",),
     "app/labeling/tables.py": ("tests/labeling",),

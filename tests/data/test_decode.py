@@ -1,5 +1,6 @@
 """Decoding of all supported formats to upright RGB pixels, and of damaged files."""
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -76,11 +77,32 @@ def test_a_rotated_image_is_decoded_upright(kind: str) -> None:
         assert (seen.width, seen.height) == (60, 40)
 
 
+def planar_tiff(bits: int) -> bytes:
+    """A TIFF of 4x4 pixels whose three colors lie one after the other."""
+    plane = 16 * bits // 8
+    tags = [(256, [4]), (257, [4]), (258, [bits] * 3), (259, [1]), (262, [2])]
+    tags += [(273, [200 + index * plane for index in range(3)]), (277, [3]), (278, [4]), (279, [plane] * 3), (284, [2])]
+    entries, values = b"", b""
+    for tag, numbers in tags:
+        at = 134 + len(values) if len(numbers) > 1 else numbers[0]
+        entries += struct.pack("<HHII", tag, 3, len(numbers), at)
+        values += struct.pack("<HHH", *numbers) if len(numbers) > 1 else b""
+    header = b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + entries + bytes(4) + values
+    return header.ljust(200, b"\0") + b"".join(bytes([level]) * plane for level in (200, 20, 90))
+
+
+def test_separate_colors_of_a_tiff_are_read_if_they_have_8_bits() -> None:
+    assert (decode(planar_tiff(8)) == (200, 20, 90)).all()
+    with pytest.raises(UnsupportedImage, match="a plane of 16 bits"):
+        decode(planar_tiff(16))
+
+
 @pytest.mark.parametrize("mode", ["L", "LA", "1"])
 def test_gray_is_repeated_in_three_channels(mode: str) -> None:
     image = Image.fromarray(ramp()).convert(mode)
     wanted = np.asarray(image.convert("L"))
     assert _worst(decode(encoded(image)), np.repeat(wanted[:, :, None], 3, axis=2)) == 0
+    assert not decode(encoded(image)).flags.writeable, "a copy may be drawn on"
 
 
 def test_transparent_pixels_lie_on_white() -> None:

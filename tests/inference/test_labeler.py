@@ -107,6 +107,10 @@ def test_every_box_becomes_a_face_in_the_order_given_aligned_by_the_landmarks_in
     assert framed.detection_score == 0 < face.detection_score
     assert np.abs(face.landmarks_px - detected.landmarks_px).max() < 0.05 * width
     assert np.array_equal(crop_of(face), align(photo, face.landmarks_px))
+    inner = Box(x + 0.2 * width, y + 0.2 * height, 0.6 * width, 0.6 * height)
+    assert (
+        np.abs(labeler.label(photo, boxes=[inner]).faces[0].landmarks_px - detected.landmarks_px).max() < 0.05 * width
+    )
     (by_box,) = finding(artifact).prepare(photo, boxes=[detected.box]).detections
     assert np.abs(by_box.landmarks_px - detected.landmarks_px).max() < 0.12 * width, "as detectors do"
     assert labeler.label(photo, boxes=[]).faces == ()

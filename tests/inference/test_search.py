@@ -102,6 +102,15 @@ def test_faces_of_all_sizes_are_found_in_tiles(side: int) -> None:
     assert tuple(face.box) == pytest.approx((340, 40, side, side), abs=max(2, side / 20))
 
 
+def test_a_part_of_a_large_face_is_no_face_in_a_tile_but_one_beside_it_is() -> None:
+    image = photo(3000, 2400, (1000, 800, 1000))
+    for x, y in ((1500, 1500), (1500, 300), (300, 1500)):
+        cv2.rectangle(image, (x - 20, y - 20), (x + 50, y + 50), (128, 128, 128), -1)
+        cv2.rectangle(image, (x, y), (x + 29, y + 29), RED, -1)
+    found = find_faces(image, MarkFinder(), SETTINGS.model_copy(update={"detection_tiles": "always"}))
+    assert [(round(face.box.x, -2), round(face.box.y, -2)) for face in found] == [(1000, 800), (300, 1500), (1500, 300)]
+
+
 def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down() -> None:
     """Scores also depend on size: near the largest size that the network sees, they say little about rotation."""
     network = MarkFinder({300: (0.95, 0.75), 700: (0.89, 0.93)})

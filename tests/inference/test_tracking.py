@@ -1,17 +1,18 @@
 """Faces of a stream keep their number, and labels do not flicker."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
 from mien.app.inference.records import Face
-from mien.app.inference.tracker import Tracker, TrackingRules, assign
-from mien.data.contract import CROP_PX, Array
-from tests.support import labeled_face
+from mien.app.inference.tracker import Tracker, TrackingRules, assign, descriptor
+from mien.data.contract import CROP_PX, LABELS, Array
+from tests.support import face_of, labeled_face
 
 FRAME_S = 1 / 15
 
@@ -88,6 +89,46 @@ def test_a_stall_or_pause_hands_no_number_to_somebody_else(pause_s: float) -> No
     before, after = (seen(1, 100), seen(2, 200)), (seen(2, 110, frame=1), seen(1, 190, frame=1))
     assert numbers(Tracker(threshold=0.3), [(0.0, before), (pause_s, after)]) == [[1, 2], [2, 1]]
     assert numbers(Tracker(threshold=0.3), [(0.0, before), (pause_s, (seen(3, 100),))]) == [[1, 2], [3]]
+
+
+def stream() -> Iterator[tuple[float, bool, dict[int, Face]]]:
+    """Time, cut and faces by person: six people walk, cross, leave and return; cuts, stalls, missed and odd faces."""
+    random, at_s = np.random.default_rng(4), 0.0
+    looks = random.uniform(40, 200, (6, 8, 8, 3))
+    places, speeds = random.uniform(0, 700, (6, 2)), random.normal(0, 90, (6, 2))
+    for number in range(300):
+        cut, step_s = number % 61 == 60, random.choice([0.07, 0.07, 0.2, 0.5]) + 3 * (number % 97 == 96)
+        at_s += step_s
+        speeds += random.normal(0, 60, (6, 2)) * step_s**0.5
+        places = random.uniform(0, 700, (6, 2)) if cut else np.clip(places + speeds * step_s, 0, 700)
+        faces = {}
+        for who, (x, y) in enumerate(places):
+            shares = random.dirichlet(np.where(np.arange(7) == (who + number // 80) % 7, 9, 1.5))
+            look = (looks[who] + random.normal(0, random.uniform(0, 50), (8, 8, 3))).clip(0, 255)
+            crop = None if random.random() < 0.1 else look.astype(np.uint8)
+            size = (60 + 10 * who, 68 + 10 * who)
+            one = face_of(dict(zip(LABELS, shares.tolist(), strict=True)), box=(x, y, *size), crop_rgb=crop)
+            if (number // 23 + who) % 4 and random.random() > 0.08:
+                faces[who] = replace(one, agreement=0.8 * float(shares.max()))
+        yield at_s, cut, faces
+
+
+def test_a_long_stream_has_the_recorded_numbers_and_labels() -> None:
+    tracker, given, shown = Tracker(threshold=0.45), defaultdict[int, str](str), list[Face]()
+    for at_s, cut, faces in stream():
+        people = {face.box: face for face in tracker.update(tuple(faces.values()), at_s, cut=cut)}
+        shown += people.values()
+        for who, face in faces.items():
+            given[who] += f"{people[face.box].person:x}" if face.box in people else "-"
+    assert ["".join(number for number, _ in groupby(given[who])) for who in range(6)] == (
+        ["5858ab5e5", "191c10101-12121212121212121212121212", "2f2", "3d3", "676", "4541-12141412124"]
+    )
+    sums = [sum(getattr(face, name) for face in shown) for name in ("uncertain", "confidence", "agreement")]
+    assert sums == pytest.approx([306, 617.7611625545782, 504.8169574431382])
+    assert sum(len(face.reasons) for face in shown) == 126
+    values = descriptor(seen(1, 0).crop_rgb)
+    assert values is not None
+    assert values @ np.arange(192) ** 2 == pytest.approx(14878.298063554545)
 
 
 def test_the_assignment_is_the_cheapest_of_all() -> None:
