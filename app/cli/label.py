@@ -206,7 +206,7 @@ def _dry_run(options: LabelOptions) -> int:
     """Find the inputs, and print their numbers, how many are labeled already, and those that cannot be read."""
     from mien.app.errors import NoJournal
     from mien.app.labeling.copies import check_out
-    from mien.app.labeling.inputs import counted, walk
+    from mien.app.labeling.inputs import counted, scan
     from mien.app.labeling.journal import open_journal
     from mien.app.labeling.tables import check_outputs
 
@@ -217,7 +217,7 @@ def _dry_run(options: LabelOptions) -> int:
         journal = None
         with suppress(NoJournal):
             journal = opened.enter_context(closing(open_journal(options.out)))
-        for item in walk(options, journal.settings.get("inputs") if journal else None):
+        for item in scan(options, journal.settings.get("inputs", {}) if journal else {}).values():
             if item.failure is not None:
                 failures[item.failure.reason] += 1
                 continue

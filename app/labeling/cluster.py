@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from mien.app.cpu_count import cores
 from mien.app.errors import LabelingError, NotReady
-from mien.app.labeling.copies import THUMBS
+from mien.app.labeling.copies import REPORT
 from mien.app.labeling.executors import Results, Setup, Task, facts_of, label_batch, open_labeler
 from mien.app.labeling.inputs import STATE_DIR, is_url
 from mien.app.labeling.journal import Result
@@ -57,18 +57,18 @@ class RayTasks:
             raise NotReady(f"--engine ray: no machine of the cluster had a free core within {_START_S:.0f} s.")
         self.facts: dict[str, str] = self._result(opened)
         # machines with other processors or without a GPU run the precision of the first worker, too
-        settings = settings.model_copy(update={"precision": self.facts["precision"]})
-        self._setup = pickle.dumps(Setup(settings, options))
+        self._setup = Setup(settings.model_copy(update={"precision": self.facts["precision"]}), options)
         self._label = ray.remote(**resources)(label_on_worker)
 
-    def run(self, tasks: Iterable[Task]) -> Results:
+    def run(self, tasks: Iterable[Task], pictures: frozenset[str]) -> Results:
         """Label tasks in order."""
+        setup = pickle.dumps(replace(self._setup, pictures=pictures))
         run_id = uuid.uuid4().hex
         (self._out / STATE_DIR / RUN_ID).write_text(run_id, encoding="ascii")
         pending = deque[tuple[Any, str]]()
         for task in tasks:
-            reference = self._label.remote(self._setup, self.facts, task, run_id)
-            pending.append((reference, f" while it labeled a batch from {task[0][0].name} on"))
+            reference = self._label.remote(setup, self.facts, task, run_id)
+            pending.append((reference, f" while it labeled a batch from {task[0].name} on"))
             if len(pending) > self._ahead:
                 yield self._result(*pending.popleft())
         while pending:
@@ -110,7 +110,7 @@ def label_on_worker(setup: bytes, facts: dict[str, str], task: Task, run_id: str
     if different := [f"{name} {own[name]} instead of {facts[name]}" for name in own if own[name] != facts[name]]:
         raise NotReady(f"machine {machine} differs: {', '.join(different)}. All machines need the same.")
     out = opened.options.out
-    if any(copies & ~THUMBS for _, copies in task) and _run_id(out) != run_id:
+    if opened.pictures - {REPORT} and _run_id(out) != run_id:
         raise NotReady(
             f"machine {machine} cannot find the output folder {out} of this run. Use a folder that all machines share, "
             "or leave out the outputs annotated and crops."

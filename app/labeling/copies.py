@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -22,15 +22,14 @@ import filelock
 from PIL import Image
 
 from mien.app.errors import DiskFull, ForeignFile, NoInput, OutputLocked, OutputRefused
-from mien.app.labeling.inputs import IMAGE_EXTENSIONS, RUN_FILE, STATE_DIR
+from mien.app.labeling.inputs import IMAGE_EXTENSIONS, RUN_FILE, STATE_DIR, is_video
 from mien.data.atomic import atomic_file
 from mien.data.contract import Array
 
-ANNOTATED: Final = 1
-CROPS: Final = 2
-THUMBS: Final = 4
-ANNOTATED_DIR: Final = "annotated"
-CROPS_DIR: Final = "crops"
+# Outputs that need pictures from labeling: two folders of the same names, and thumbnails in the journal.
+ANNOTATED: Final = "annotated"
+CROPS: Final = "crops"
+REPORT: Final = "report"
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SQLITE_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
@@ -166,7 +165,7 @@ def annotated_name(name: str, frame: int | None) -> str:
 
 def flat_crop_name(name: str, frame: int | None, face: int) -> str:
     """Name of a crop in a single folder: slashes become double underscores, with a hash if this is ambiguous."""
-    path = crop_path(name, frame, face).removeprefix(f"{CROPS_DIR}/")
+    path = crop_path(name, frame, face).removeprefix(f"{CROPS}/")
     flat = path.replace("/", "__")
     return _short(flat) if "__" not in path else _short(f"{_digest(path)}__{flat}")
 
@@ -220,37 +219,32 @@ def thumbnail(crop: Array) -> bytes:
 
 def annotated_path(name: str, frame: int | None) -> str:
     """Path of an annotated copy, relative to the output folder."""
-    return f"{ANNOTATED_DIR}/{annotated_name(name, frame)}"
+    return f"{ANNOTATED}/{annotated_name(name, frame)}"
 
 
 def crop_path(name: str, frame: int | None, face: int) -> str:
     """Path of a face crop, relative to the output folder; PNG preserves the exact input of the model."""
-    return f"{CROPS_DIR}/{annotated_name(name, frame)}.face{face}.png"
+    return f"{CROPS}/{annotated_name(name, frame)}.face{face}.png"
 
 
-def image_paths(name: str, frame: int | None, faces: int, images: int) -> Iterator[str]:
+def image_paths(name: str, frame: int | None, faces: int, pictures: Collection[str]) -> Iterator[str]:
     """Paths of the written images of an input with this number of faces."""
-    if images & ANNOTATED:
+    if ANNOTATED in pictures:
         yield annotated_path(name, frame)
-    if images & CROPS:
+    if CROPS in pictures:
         yield from (crop_path(name, frame, face) for face in range(faces))
 
 
-def remove_images(out: Path, name: str) -> None:
-    """Remove the copy and the crops of a photo, and folders that become empty."""
-    remove_crops(out, name, None, first=0)
-    for path in image_paths(name, None, 0, ANNOTATED):
-        _remove(out, path)
-
-
-def remove_frames(out: Path, name: str) -> None:
-    """Remove the copies and the crops of the frames of a video, and folders that become empty."""
-    for folder in (ANNOTATED_DIR, CROPS_DIR):
+def remove_images(out: Path, name: str, pictures: Collection[str]) -> None:
+    """Remove the copies and the crops of a photo or of the frames of a video, and folders that become empty."""
+    for folder in {ANNOTATED, CROPS}.intersection(pictures):
         path = f"{folder}/{annotated_name(name, 0).rpartition('/')[0]}"
+        if not is_video(name):
+            remove_crops(out, name, None, first=0) if folder == CROPS else _remove(out, annotated_path(name, None))
+            continue
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for entry in os.listdir(out / path):
-                if _FRAME.fullmatch(entry):
-                    _remove(out, f"{path}/{entry}")
+            for entry in filter(_FRAME.fullmatch, os.listdir(out / path)):
+                _remove(out, f"{path}/{entry}")
 
 
 def remove_crops(out: Path, name: str, frame: int | None, *, first: int) -> None:

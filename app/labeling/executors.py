@@ -33,7 +33,7 @@ from mien.app.inference.tracker import Tracker, TrackingRules
 from mien.app.labeling.copies import (
     ANNOTATED,
     CROPS,
-    THUMBS,
+    REPORT,
     annotated_path,
     crop_path,
     disk_errors,
@@ -77,16 +77,23 @@ _AHEAD: Final = 2  # tasks of a process, of which one waits
 _PART: Final = 64  # results that a process sends together
 
 S = TypeVar("S", bound=InferenceSettings)
-Task = Sequence[tuple[Item, int]]  # photos or a video, each with a bit mask of the pictures to write
+Task = Sequence[Item]  # photos, or one video
 Results = Generator[list[Result], None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a process needs to label: settings of the models, and options of the run; `threads` label one video."""
+    """What a process needs to label.
+
+    Attributes:
+        settings: of the models.
+        pictures: outputs that need pictures.
+        threads: number of those that label one video.
+    """
 
     settings: InferenceSettings
     options: LabelOptions
+    pictures: frozenset[str] = frozenset()
     threads: int = 1
 
 
@@ -95,7 +102,7 @@ class Executor(Protocol):
 
     workers: int
 
-    def run(self, tasks: Iterable[Task]) -> Results:
+    def run(self, tasks: Iterable[Task], pictures: frozenset[str]) -> Results:
         """Results as they are ready; a task is taken from the iterator when a worker will soon be free."""
         ...
 
@@ -116,19 +123,18 @@ def label_batch(setup: Setup, task: Task) -> Generator[Result, None, None]:
     Yields: results of the photos; of a video, those of its frames, and last its own.
     Raises: LabelingError, if no photo can be classified, or pictures cannot be written.
     """
-    ((item, copies), *_) = task
-    if item.is_video:
-        yield from _label_video(setup, item, copies)
+    if task[0].is_video:
+        yield from _label_video(setup, task[0])
         return
-    prepared = [_prepare(setup, Result(item.name, item.path), None, copies) for item, copies in task]
-    for (result, photo), (_, copies) in zip(_classified(setup, prepared), task, strict=True):
-        yield result if photo is None else _finished(setup, result, photo, copies)
+    prepared = [_prepare(setup, Result(item.name, item.path), None) for item in task]
+    for result, photo in _classified(setup, prepared):
+        yield result if photo is None else _finished(setup, result, photo)
 
 
 Prepared = tuple[Result, Photo | None]  # None of an image that failed, whose result says why
 
 
-def _prepare(setup: Setup, result: Result, sample: Sample | None, copies: int) -> Prepared:
+def _prepare(setup: Setup, result: Result, sample: Sample | None) -> Prepared:
     """Read a photo, or take the pixels of a frame, and find the faces; pixels are kept in the size of their copy."""
     labeler, options = open_labeler(setup.settings), setup.options
     payload, timings_ms, profile = None, dict[str, float](), b""
@@ -142,7 +148,7 @@ def _prepare(setup: Setup, result: Result, sample: Sample | None, copies: int) -
             raise sample.pixels
         else:
             source = sample.pixels
-        photo = labeler.prepare(source, whole=options.whole, keep_pixels=bool(copies & ANNOTATED))
+        photo = labeler.prepare(source, whole=options.whole, keep_pixels=ANNOTATED in setup.pictures)
         if photo.pixels is not None:
             profile = b"" if payload is None else icc_profile(payload)
             photo = replace(photo, pixels=reduced(photo.pixels, options.annotated_px), icc_profile=profile)
@@ -170,7 +176,7 @@ def _classified(setup: Setup, prepared: Sequence[Prepared]) -> list[Prepared]:
         return alone
 
 
-def _finished(setup: Setup, result: Result, photo: Photo, copies: int) -> Result:
+def _finished(setup: Setup, result: Result, photo: Photo) -> Result:
     """Write the pictures of a photo; its result, or the error of a stage that failed. Raises: LabelingError.
 
     Pictures are not synced to the disk individually, because this would take longer than labeling.
@@ -178,15 +184,15 @@ def _finished(setup: Setup, result: Result, photo: Photo, copies: int) -> Result
     out, name, frame, timings_ms = setup.options.out, result.name, result.frame, dict(photo.timings_ms)
     try:
         with timed(timings_ms, "write"), disk_errors(out):
-            if photo.pixels is not None and copies & ANNOTATED:
+            if photo.pixels is not None and ANNOTATED in setup.pictures:
                 copy = encode_jpeg(annotate(photo.pixels, photo), icc_profile=photo.icc_profile)
                 write_atomic(out / annotated_path(name, frame), copy, staging=parts_dir(out), durable=False)
-            for face in photo.faces if copies & CROPS else ():
+            for face in photo.faces if CROPS in setup.pictures else ():
                 png = encode_png(photo.crops[face.index])
                 write_atomic(out / crop_path(name, frame, face.index), png, staging=parts_dir(out), durable=False)
-            if copies & CROPS:
+            if CROPS in setup.pictures:
                 remove_crops(out, name, frame, first=len(photo.faces))
-        thumbs = [thumbnail(crop) if copies & THUMBS else b"" for crop in photo.crops]
+        thumbs = [thumbnail(crop) if REPORT in setup.pictures else b"" for crop in photo.crops]
         faces = tuple(
             replace(face, thumb=thumb, crop_rgb=None) for face, thumb in zip(photo.faces, thumbs, strict=True)
         )
@@ -198,7 +204,7 @@ def _finished(setup: Setup, result: Result, photo: Photo, copies: int) -> Result
     return replace(result, faces=faces, notes=photo.notes, timings_ms=timings_ms)
 
 
-def _label_video(setup: Setup, item: Item, copies: int) -> Iterator[Result]:
+def _label_video(setup: Setup, item: Item) -> Iterator[Result]:
     """Label the frames of a video, decoded by a thread beside this one; people keep their numbers."""
     options, video, last_s, scene = setup.options, Result(item.name, item.path), 0.0, 0
     part: dict[str, Any] = {"start_s": options.start, "end_s": options.end}
@@ -212,7 +218,7 @@ def _label_video(setup: Setup, item: Item, copies: int) -> Iterator[Result]:
                     replace(video, frame=frame.number, time_s=frame.time_s, until_s=frame.until_s, scene=frame.scene)
                     for frame in batch
                 ]
-                prepared = list(pool.map(lambda frame, sample: _prepare(setup, frame, sample, copies), frames, batch))
+                prepared = list(pool.map(lambda frame, sample: _prepare(setup, frame, sample), frames, batch))
                 for frame, photo in _classified(setup, prepared):
                     if photo is None:
                         yield frame
@@ -223,7 +229,7 @@ def _label_video(setup: Setup, item: Item, copies: int) -> Iterator[Result]:
                     tracked = tracker.update(photo.faces, time_s, cut=frame.scene != scene)
                     people = {face.index: face.person for face in tracked}
                     faces = tuple(replace(face, person=people[face.index]) for face in photo.faces)
-                    yield _finished(setup, frame, replace(photo, faces=faces), copies)
+                    yield _finished(setup, frame, replace(photo, faces=faces))
                     last_s, scene = time_s, frame.scene
         yield video
     except LabelingError:
@@ -241,19 +247,20 @@ class Here:
     def __init__(self, setup: Setup, workers: int) -> None:
         self._setup, self.workers = replace(setup, threads=workers), workers
 
-    def run(self, tasks: Iterable[Task]) -> Results:
+    def run(self, tasks: Iterable[Task], pictures: frozenset[str]) -> Results:
         """Label tasks in order."""
+        setup = replace(self._setup, pictures=pictures)
         pending = deque[Future[list[Result]]]()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="label")
         try:
             for task in tasks:
-                is_video = task[0][0].is_video
+                is_video = task[0].is_video
                 if not is_video:
-                    pending.append(pool.submit(list, label_batch(self._setup, task)))
+                    pending.append(pool.submit(list, label_batch(setup, task)))
                 while len(pending) > (0 if is_video else self.workers + 2):
                     yield pending.popleft().result()
                 if is_video:
-                    with contextlib.closing(label_batch(self._setup, task)) as labeled:
+                    with contextlib.closing(label_batch(setup, task)) as labeled:
                         while part := list(islice(labeled, _FRAMES)):
                             yield part
             while pending:
@@ -295,9 +302,9 @@ class Processes:
         self._repeated = deque[_Attempt]()
         self._running: list[_Worker] = []
 
-    def run(self, tasks: Iterable[Task]) -> Results:
+    def run(self, tasks: Iterable[Task], pictures: frozenset[str]) -> Results:
         """Label tasks; their results come as they are ready, and [] from time to time, for signals."""
-        self._tasks, is_open = iter(tasks), True
+        self._setup, self._tasks, is_open = replace(self._setup, pictures=pictures), iter(tasks), True
         self._running = [self._start() for _ in range(self.workers)]
         try:
             while is_open or self._repeated or any(worker.attempts for worker in self._running):
@@ -368,12 +375,12 @@ class Processes:
         number = current.number + 1
         again = [_Attempt(current.task, number)]
         if number == _ATTEMPTS - 1:
-            again = [_Attempt([entry], number) for entry in current.task]
+            again = [_Attempt([item], number) for item in current.task]
         elif number >= _ATTEMPTS:
             again = []
         self._repeated.extendleft(reversed([*again, *others]))
         failure = Failure("failed", f"{_ATTEMPTS} worker processes died while they labeled it (exit code {code})")
-        return [] if again else [Result(item.name, item.path).failed(failure) for item, _ in current.task]
+        return [] if again else [Result(item.name, item.path).failed(failure) for item in current.task]
 
 
 def _work(connection: Connection, setup: Setup) -> None:

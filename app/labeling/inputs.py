@@ -1,7 +1,7 @@
 """Inputs of labeling: photos and videos of folders, lists, object stores and web servers; their names and their pixels.
 
-`walk` finds them without opening files; `open_pixels` reads a labeled image again, for the review. A pipe, a device, a
-dangling link, or a file of a kind that is not read is an item with a failure. Names are unique.
+`scan` finds them without opening files; `open_pixels` reads a labeled image again, for the review. A pipe, a device, a
+dangling link, or a file of a kind that is not read is an item with a failure.
 """
 
 import codecs
@@ -16,9 +16,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -76,6 +76,7 @@ _COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 # Files that operating systems create in folders
 _LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
 _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
+_REPORTED: Final = 2_000  # Progress is reported after so many inputs.
 _HINT: Final = "If it is on an external disk, check that it is mounted."
 
 
@@ -148,21 +149,34 @@ def counted(number: int, noun: str) -> str:
 # Finding
 
 
-def walk(options: LabelOptions, prefixes: Mapping[str, str] | None = None) -> Iterator[Item]:
-    """Every input of a run, unsorted.
+def scan(
+    options: LabelOptions, prefixes: Mapping[str, str], scanned: Callable[[int], object] = lambda _: None
+) -> dict[str, Item]:
+    """Every input of a run by its name.
 
     Args:
         prefixes: what the names of the files of an input begin with, as of an earlier run, by its full path.
-    Raises: NoInput, if an input does not exist or there is nothing to label.
+        scanned: called with the number of inputs so far.
+    Raises: NoInput, if an input does not exist or there is nothing to label; LabelingError, if two have one name.
     """
-    empty = True
-    for item in _from_list(options) if options.files_from is not None else _from_arguments(options, prefixes or {}):
-        empty = False
-        yield item
-    if empty:
+    items = dict[str, Item]()
+    for item in _from_list(options) if options.files_from is not None else _from_arguments(options, prefixes):
+        if (other := items.setdefault(item.name, item)).path != item.path:  # addresses that differ in their query only
+            paths = f"{other.path!r} and {item.path!r}"
+            raise LabelingError(f"two inputs have the name {item.name}: {paths}. Use two output folders.")
+        if len(items) % _REPORTED == 0:
+            scanned(len(items))
+    if not items:
         where = options.files_from or ", ".join(map(printable, options.inputs))
         ignored = "Check --ignore. " if options.ignore else ""
         raise NoInput(f"No files found in {where}. {ignored}{_HINT}")
+    scanned(len(items))
+    for name in [name for name, item in items.items() if name.lower().endswith(LIVE_VIDEO) and not item.failure]:
+        photos = (name[: -len(LIVE_VIDEO)] + suffix for suffix in LIVE_PHOTOS)
+        if photo := next((photo for photo in photos if photo in items), None):
+            failure = Failure("live_photo", f"the video of the Live Photo {photo}", "skipped")
+            items[name] = replace(items[name], failure=failure)
+    return items
 
 
 def roots(options: LabelOptions, prefixes: Mapping[str, str]) -> dict[str, str]:

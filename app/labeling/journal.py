@@ -10,16 +10,15 @@ decision by at least `MIN_IOU`. The last line for a face is used.
 """
 
 import bisect
+import contextlib
 import dataclasses
-import itertools
 import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -27,12 +26,10 @@ from pydantic import TypeAdapter
 from mien.app.errors import InputsGone, LabelingError, NoJournal, OutputRefused
 from mien.app.inference.detector import iou
 from mien.app.inference.records import Box, Face
-from mien.app.labeling.copies import THUMBS, damaged, foreign, image_paths, remove_frames, remove_images
+from mien.app.labeling.copies import REPORT, damaged, foreign, image_paths, remove_images
 from mien.app.labeling.inputs import (
     CORRECTIONS,
     JOURNAL,
-    LIVE_PHOTOS,
-    LIVE_VIDEO,
     STATE_DIR,
     STILL,
     Failure,
@@ -46,23 +43,27 @@ from mien.app.labeling.inputs import (
 from mien.app.labeling.options import LabelOptions
 from mien.data.contract import LABELS
 
-_VERSION: Final = 5  # of the tables
-_BATCH: Final = 2_000
+_VERSION: Final = 6  # `PRAGMA user_version`, which changes with the tables
 _PAGE: Final = 512
-# frame: -1 for a photo or a video itself; result: missing until it is labeled; copies: bit mask of the pictures that
-# may exist in the output folder.
+# The frame of a photo or of a video itself is -1.
 _SCHEMA: Final = f"""
 PRAGMA user_version={_VERSION};
 CREATE TABLE IF NOT EXISTS settings(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS items(
   name TEXT NOT NULL, frame INTEGER NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL, mtime TEXT NOT NULL,
-  copies INTEGER NOT NULL, result TEXT, PRIMARY KEY(name, frame)) WITHOUT ROWID;
+  result TEXT, PRIMARY KEY(name, frame)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS thumbs(
   name TEXT NOT NULL, frame INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL,
   PRIMARY KEY(name, frame, face)) WITHOUT ROWID;
 """
-_FOUND: Final = """
-CREATE TEMP TABLE found(name TEXT PRIMARY KEY, path BLOB, size INTEGER, mtime TEXT, failure TEXT, is_folder INTEGER)
+_STATES: Final = """
+SELECT name, path, size, mtime, json_extract(result, '$.status'), json_extract(result, '$.reason') FROM items
+WHERE frame=?
+"""
+_IMAGES: Final = """
+SELECT frame, json_array_length(result, '$.faces'),
+  (SELECT COUNT(*) FROM thumbs WHERE thumbs.name=items.name AND thumbs.frame=items.frame)
+FROM items WHERE name=?
 """
 _FACES: Final = TypeAdapter(tuple[Face, ...])
 _UNSTORED: Final = ("crop_rgb", "thumb", "crop", "explanation")
@@ -112,9 +113,20 @@ class Result:
         return self.frame is not None or self.reason is not None or not is_video(self.name)
 
     @property
+    def place(self) -> tuple[str, int]:
+        """Its row in the journal: the name of its file, and the number of its frame."""
+        return self.name, STILL if self.frame is None else self.frame
+
+    @property
     def key(self) -> tuple[str, int]:
         """Identity of the image, whatever its name: the bytes of its file, and the number of its frame."""
-        return self.sha256 or "", STILL if self.frame is None else self.frame
+        return self.sha256 or "", self.place[1]
+
+    def face(self, number: int) -> Face:
+        """One of its faces. Raises: LabelingError, if it does not exist."""
+        if not 0 <= number < len(self.faces):
+            raise LabelingError(f"{self.name} has {counted(len(self.faces), 'face')}; number {number} does not exist")
+        return self.faces[number]
 
     def to_json(self) -> str:
         """Everything but its name, path, frame and pictures; numbers are not rounded."""
@@ -164,8 +176,8 @@ class Correction:
             raise ValueError(f"label {self.label!r}")
         Box(*map(float, self.box))
 
-    def overlap(self, box: Box) -> float:
-        """Share of the box that a face has in common with it."""
+    def iou(self, box: Box) -> float:
+        """Overlap of its box with that of a face."""
         return iou(Box(*self.box), box)
 
 
@@ -174,9 +186,7 @@ class Corrections:
 
     def __init__(self, out: Path) -> None:
         """Read the file. Raises: LabelingError, naming an invalid line."""
-        self.path = out / CORRECTIONS
-        self._lock = Lock()  # requests are in several threads
-        self._bytes = self._lines = 0
+        self.path, self._read = out / CORRECTIONS, (0, 0)
         self._by_image: dict[tuple[str, int], list[Correction]] = {}
         self.refresh()
 
@@ -184,42 +194,35 @@ class Corrections:
         return (correction for corrections in list(self._by_image.values()) for correction in corrections)
 
     def refresh(self) -> None:
-        """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line.
+        """Read the file if it has changed. Raises: LabelingError, naming an invalid line.
 
         The last line may lack its line feed, if an editor removed it. If it is not a JSON object, the process was
         killed while it wrote the line, and the decision was never confirmed.
         """
-        with self._lock:
-            size = self.path.stat().st_size if self.path.exists() else 0
-            if size < self._bytes:  # edited by hand
-                self._bytes = self._lines = 0
-                self._by_image = {}
-            if size == self._bytes:
-                return
-            with self.path.open("rb") as file:
-                file.seek(self._bytes)
-                for line in file:
-                    if not line.endswith(b"\n") and not is_whole(line):
-                        return
-                    try:
-                        if line.strip():  # not the line feed that an editor left out
-                            self._apply(Correction(**json.loads(line)))
-                    except (ValueError, TypeError, KeyError) as error:
-                        where = f"{self.path} line {self._lines + 1}"
-                        raise LabelingError(f"{where} cannot be used ({error}): repair or remove it.") from error
-                    self._lines += 1
-                    self._bytes += len(line)
-
-    def _apply(self, correction: Correction) -> None:
-        """Replace the earlier decision about the same face."""
-        image = correction.file_sha256, correction.frame
-        others = [other for other in self._by_image.get(image, []) if other.overlap(Box(*correction.box)) < MIN_IOU]
-        self._by_image[image] = others if correction.label == UNDONE else [*others, correction]
+        status = self.path.stat() if self.path.exists() else None
+        version = (status.st_size, status.st_mtime_ns) if status else (0, 0)
+        if version == self._read:
+            return
+        by_image: dict[tuple[str, int], list[Correction]] = {}
+        *lines, last = self.path.read_bytes().split(b"\n") if status else [b""]
+        for number, line in enumerate([*lines, last] if is_whole(last) else lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                correction = Correction(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                where = f"{self.path} line {number}"
+                raise LabelingError(f"{where} cannot be used ({error}): repair or remove it.") from error
+            # A decision replaces the earlier one about the same face.
+            others = by_image.setdefault((correction.file_sha256, correction.frame), [])
+            others[:] = [other for other in others if other.iou(Box(*correction.box)) < MIN_IOU]
+            others += [] if correction.label == UNDONE else [correction]
+        self._by_image, self._read = by_image, version
 
     def of(self, image: Result) -> dict[int, Correction]:
         """Decisions about the faces of an image, by number; each is used once, the largest overlap first."""
         corrections = self._by_image.get(image.key, [])
-        pairs = [(correction.overlap(face.box), correction, face) for correction in corrections for face in image.faces]
+        pairs = [(correction.iou(face.box), correction, face) for correction in corrections for face in image.faces]
         decided: dict[int, Correction] = {}
         for overlap, correction, face in sorted(pairs, key=lambda pair: -pair[0]):
             if overlap >= MIN_IOU and face.index not in decided and correction not in decided.values():
@@ -264,12 +267,13 @@ class Journal:
 
     def refresh(self) -> None:
         """Read the settings of the last run, if one has begun since the journal was opened."""
-        self._counts: dict[str, Any] | None = None  # of the results so far
+        self._counts: dict[str, Any] | None = None
         self.settings: dict[str, Any] = {
             key: json.loads(value) for key, value in self._db.execute("SELECT key, value FROM settings")
         }
-        # everything that the results depend on; empty before the first run
+        # Everything that the results depend on; it is empty before the first run.
         self.facts: dict[str, str] = self.settings.get("facts", {})
+        self.pictures = frozenset[str](self.settings.get("pictures", ()))
         self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
         self.precision = self.facts.get("precision", "")
         self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
@@ -284,84 +288,85 @@ class Journal:
     # Inputs
 
     def sync(
-        self,
-        items: Iterable[Item],
-        copies: int,
-        scanned: Callable[[int], object] = lambda _: None,
-        *,
-        keep: Callable[[bytes], bool] = lambda _: False,
-        replace: bool = False,
+        self, found: Mapping[str, Item], *, keep: Callable[[bytes], bool] = lambda _: False, replace: bool = False
     ) -> int:
-        """Make the journal list `items`: add new ones, reset changed ones, and forget those that are gone.
+        """Make the journal list what was found: add new inputs, reset changed ones, and forget those that are gone.
 
-        Errors of the last run are tried again, too, unless it is not finished. One transaction: if it fails or is
-        killed, the journal remains as it was.
+        An input is done if its size and time are the same and every requested picture exists. Errors of the last run
+        are tried again, too, unless it is not finished.
 
         Args:
-            copies: bit mask of the pictures that the run writes; an input that lacks one is labeled again.
-            scanned: called with the number of inputs so far.
             keep: whether an input that was not found is kept, by its path.
             replace: whether all inputs may be gone.
-        Returns: number of inputs that are gone. Raises: LabelingError, ForeignFile, OSError.
+        Returns: number of inputs that are gone. Raises: InputsGone, ForeignFile, OSError.
         """
-        retry = not self._one("SELECT EXISTS(SELECT 1 FROM items WHERE frame=? AND result IS NULL)", STILL)
-        count, iterator = 0, iter(items)
-        self._db.execute("DROP TABLE IF EXISTS temp.found")
-        self._db.execute(_FOUND)
-        self._db.execute("BEGIN IMMEDIATE")
-        with self._db:  # commits, or rolls back
-            while batch := list(itertools.islice(iterator, _BATCH)):
-                self._add_found(batch)
-                count += len(batch)
-                scanned(count)
-            self._mark_live_photos()
-            sql = "SELECT name, path, copies FROM items WHERE frame=? AND name NOT IN (SELECT name FROM found)"
-            # inputs in a folder that cannot be read are kept
-            unreadable = tuple(f"{name}/" for (name,) in self._db.execute("SELECT name FROM found WHERE is_folder"))
-            absent = self._db.execute(sql, (STILL,)).fetchall()
-            gone = [row for row in absent if not row[0].startswith(unreadable) and not keep(row[1])]
-            if gone and not replace:
-                self._check_gone([path for _, path, _ in gone], gone[0][0])
-            for name, _, mask in gone:
-                self._forget(name, mask)
-            self._update(copies, retry=retry)
+        total, done = self.progress()
+        # Inputs in a folder that cannot be read are kept.
+        unreadable = tuple(f"{item.name}/" for item in found.values() if item.is_folder)
+        known, gone = set[str](), dict[str, bytes]()
+        changed, replaced = list[Item](), list[str]()
+        for name, path, size, mtime, status, reason in self._db.execute(_STATES, (STILL,)):
+            known.add(name)
+            item = found.get(name)
+            if item is None:
+                if not (name.startswith(unreadable) or keep(path)):
+                    gone[name] = path
+                continue
+            is_same = (path, size, mtime) == (item.path, item.size, item.mtime) and item.failure is None
+            is_retried = status is None or reason == "live_photo" or (status == "error" and done == total)
+            if is_same and not is_retried and (status in ("error", "skipped") or self._has_pictures(name)):
+                continue
+            changed.append(item)
+            if item.failure is not None or (item.is_video and not is_same):  # The frames of the video may be others.
+                replaced.append(name)
+        if gone and not replace:
+            self._check_gone(found, gone, len(known))
+        new = [item for item in found.values() if item.name not in known]
+        for item in new:
+            self._check_free(item)
+        reset = [*changed, *new]
+        failures = (item.failure and Result(item.name, item.path).failed(item.failure).to_json() for item in reset)
+        rows = (
+            (item.name, STILL, item.path, item.size, item.mtime, failure)
+            for item, failure in zip(reset, failures, strict=True)
+        )
+        with self._transaction():
+            for name in (*gone, *replaced):
+                remove_images(self.out, name, self.pictures)
+                for table in ("items", "thumbs"):
+                    self._db.execute(f"DELETE FROM {table} WHERE name=?", (name,))  # noqa: S608
+            self._db.executemany("INSERT OR REPLACE INTO items VALUES(?, ?, ?, ?, ?, ?)", rows)
         return len(gone)
 
-    def _add_found(self, batch: list[Item]) -> None:
-        sql = "INSERT OR IGNORE INTO found VALUES(?, ?, ?, ?, ?, ?)"
-        failures = (item.failure and Result(item.name, item.path).failed(item.failure).to_json() for item in batch)
-        rows = [
-            (item.name, item.path, item.size, item.mtime, failure, item.is_folder)
-            for item, failure in zip(batch, failures, strict=True)
-        ]
-        if self._db.executemany(sql, rows).rowcount == len(batch):
-            return
-        for item in batch:
-            other = self._one("SELECT path FROM found WHERE name=?", item.name)
-            if other != item.path:  # such as addresses that differ in their query only
-                paths = f"{other!r} and {item.path!r}"
-                raise LabelingError(f"two inputs have the name {item.name}: {paths}. Use two output folders.")
+    def _has_pictures(self, name: str) -> bool:
+        """Return whether every requested picture of an input exists."""
+        for frame, count, thumbs in self._db.execute(_IMAGES, (name,)) if self.pictures else ():
+            faces, is_whole_video = count or 0, frame == STILL and is_video(name)
+            paths = image_paths(name, None if frame == STILL else frame, faces, self.pictures)
+            if not is_whole_video and (
+                (REPORT in self.pictures and thumbs < faces)
+                or not all(os.path.lexists(self.out / path) for path in paths)
+            ):
+                return False
+        return True
 
-    def _mark_live_photos(self) -> None:
-        videos = self._db.execute("SELECT name FROM found WHERE name LIKE ? AND failure IS NULL", (f"%{LIVE_VIDEO}",))
-        for (name,) in videos.fetchall():
-            photos = (name[: -len(LIVE_VIDEO)] + suffix for suffix in LIVE_PHOTOS)
-            photo = next((photo for photo in photos if self._one("SELECT 1 FROM found WHERE name=?", photo)), None)
-            if photo is not None:
-                failure = Failure("live_photo", f"the video of the Live Photo {photo}", "skipped")
-                result = Result(name, b"").failed(failure).to_json()
-                self._db.execute("UPDATE found SET failure=? WHERE name=?", (result, name))
+    def _check_free(self, item: Item) -> None:
+        """Check that no other program has written a file in the place of a picture. Raises: ForeignFile."""
+        for picture in image_paths(item.name, 0 if item.is_video else None, 1, self.pictures):
+            path = self.out / (os.path.dirname(picture) if item.is_video else picture)
+            if item.failure is None and os.path.lexists(path):
+                raise foreign(path)
 
-    def _check_gone(self, gone: list[bytes], name: str) -> None:
+    def _check_gone(self, found: Mapping[str, Item], gone: Mapping[str, bytes], known: int) -> None:
         """Reject inputs without those of the last run, or with a folder that became empty. Raises: InputsGone."""
-        if len(gone) == self._one("SELECT COUNT(*) FROM items WHERE frame=?", STILL):
+        if len(gone) == known:
             raise InputsGone(
                 f"{self.out} has the results of {counted(len(gone), 'file')}, none of which was found: "
-                f"{name}{', ...' if len(gone) > 1 else ''}. If a disk is not mounted, mount it. Add --add to "
-                "keep these results, --replace to remove them, or choose another --out."
+                f"{next(iter(gone))}{', ...' if len(gone) > 1 else ''}. If a disk is not mounted, mount it. Add --add "
+                "to keep these results, --replace to remove them, or choose another --out."
             )
-        folders = sorted({os.path.dirname(path) for (path,) in self._db.execute("SELECT path FROM found")})
-        for folder in sorted({os.path.dirname(path) for path in gone if not is_url(path)}):
+        folders = sorted({os.path.dirname(item.path) for item in found.values()})
+        for folder in sorted({os.path.dirname(path) for path in gone.values() if not is_url(path)}):
             position = bisect.bisect_left(folders, folder)
             has_inputs = position < len(folders) and (folders[position] + b"/").startswith(folder + b"/")
             if not has_inputs and os.path.isdir(folder):
@@ -370,52 +375,6 @@ class Journal:
                     "external disk, check that it is mounted. If it is empty on purpose, add --replace to remove its "
                     "results."
                 )
-
-    def _update(self, copies: int, *, retry: bool) -> None:
-        """Forget the results of changed inputs and of those without a picture. Raises: ForeignFile."""
-        rows = self._db.execute(
-            "SELECT f.name, f.path, f.size, f.mtime, f.failure, i.path, i.size, i.mtime, i.copies, "
-            "json_extract(i.result, '$.status'), json_extract(i.result, '$.reason'), "
-            "json_array_length(i.result, '$.faces') "
-            "FROM found f LEFT JOIN items i ON i.name=f.name AND i.frame=?",
-            (STILL,),
-        ).fetchall()
-        changed = []
-        for name, path, size, mtime, failure, *before, mask, status, reason, faces in rows:
-            is_same, on_disk = before == [path, size, mtime], mask or 0
-            if failure is not None:
-                self._forget(name, on_disk)
-                changed.append((name, STILL, path, size, mtime, 0, failure))
-                continue
-            is_done = is_same and status is not None and not (retry and status == "error") and reason != "live_photo"
-            has_pictures = is_done and on_disk & copies == copies and self._exist(name, faces, copies)
-            if is_done and (status in ("error", "skipped") or has_pictures):
-                continue
-            wanted = on_disk | copies
-            for picture in image_paths(name, 0 if is_video(name) else None, 1, wanted & ~on_disk):
-                shown = self.out / (os.path.dirname(picture) if is_video(name) else picture)
-                if os.path.lexists(shown):
-                    raise foreign(shown)
-            if is_video(name) and not is_same:  # its frames may be others
-                self._forget(name, on_disk)
-            changed.append((name, STILL, path, size, mtime, wanted, None))
-        self._db.executemany("INSERT OR REPLACE INTO items VALUES(?, ?, ?, ?, ?, ?, ?)", changed)
-
-    def _exist(self, name: str, faces: int | None, copies: int) -> bool:
-        """Return whether the pictures of an input exist."""
-        images = [(None, faces or 0)]
-        if is_video(name):
-            sql = "SELECT frame, json_array_length(result, '$.faces') FROM items WHERE name=? AND frame>=0"
-            images = [(frame, count or 0) for frame, count in self._db.execute(sql, (name,))]
-        paths = (path for frame, count in images for path in image_paths(name, frame, count, copies))
-        return all(os.path.lexists(self.out / path) for path in paths)
-
-    def _forget(self, name: str, copies: int) -> None:
-        """Remove the pictures and the results of an input."""
-        if copies & ~THUMBS:
-            (remove_frames if is_video(name) else remove_images)(self.out, name)
-        for table in ("items", "thumbs"):
-            self._db.execute(f"DELETE FROM {table} WHERE name=?", (name,))  # noqa: S608
 
     def progress(self) -> tuple[int, int]:
         """Numbers of photos and videos, and of those that are done."""
@@ -428,40 +387,40 @@ class Journal:
         sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND size=? AND mtime=? AND result IS NOT NULL"
         return self._one(sql, item.name, STILL, item.path, item.size, item.mtime) is not None
 
-    def todo(self) -> Iterator[tuple[Item, int]]:
-        """Inputs without a result, by name, and a bit mask of the pictures to write."""
+    def todo(self) -> Iterator[Item]:
+        """Inputs without a result, by name."""
         sql = (
-            "SELECT name, path, size, mtime, copies FROM items WHERE frame=? AND result IS NULL AND name > ? "
+            "SELECT name, path, size, mtime FROM items WHERE frame=? AND result IS NULL AND name > ? "
             "ORDER BY name LIMIT ?"
         )
         last = ""
         while rows := self._db.execute(sql, (STILL, last, _PAGE)).fetchall():
-            yield from ((Item(name, path, size, mtime), copies) for name, path, size, mtime, copies in rows)
+            yield from (Item(*row) for row in rows)
             last = rows[-1][0]
 
     def save(self, results: Sequence[Result]) -> None:
         """Store results in one transaction; of failed photos, earlier pictures are removed."""
         self._counts = None
-        rows: list[tuple[str, int, bytes, str]] = []
-        thumbs: list[tuple[str, int, int, bytes]] = []
-        for result in results:
-            key = result.name, STILL if result.frame is None else result.frame
-            rows.append((*key, result.path, result.to_json()))
-            thumbs += [(*key, face.index, face.thumb) for face in result.faces if face.thumb]
-        self._db.execute("BEGIN IMMEDIATE")
-        with self._db:
+        rows = [(*result.place, result.path, result.to_json()) for result in results]
+        thumbs = [(*result.place, face.index, face.thumb) for result in results for face in result.faces if face.thumb]
+        with self._transaction():
             self._db.executemany("DELETE FROM thumbs WHERE name=? AND frame=?", [row[:2] for row in rows])
             self._db.executemany(
-                "INSERT INTO items VALUES(?, ?, ?, 0, '', 0, ?) "
+                "INSERT INTO items VALUES(?, ?, ?, 0, '', ?) "
                 "ON CONFLICT(name, frame) DO UPDATE SET result=excluded.result",
                 rows,
             )
             self._db.executemany("INSERT INTO thumbs VALUES(?, ?, ?, ?)", thumbs)
-            for name in (result.name for result in results if result.reason is not None):
-                if not is_video(name):
-                    if self._one("SELECT copies FROM items WHERE name=? AND frame=?", name, STILL) & ~THUMBS:
-                        remove_images(self.out, name)
-                    self._db.execute("UPDATE items SET copies=0 WHERE name=? AND frame=?", (name, STILL))
+            for result in results:
+                if result.reason is not None and not is_video(result.name):
+                    remove_images(self.out, result.name, self.pictures)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commit what the block writes, or nothing if it fails or is killed."""
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:
+            yield
 
     # Results
 
@@ -481,7 +440,7 @@ class Journal:
     def result(self, name: str, frame: int | None) -> Result | None:
         """The result of a photo or a frame; None if there is none."""
         sql = "SELECT name, frame, path, result FROM items WHERE name=? AND frame=? AND result IS NOT NULL"
-        row = self._db.execute(sql, (name, STILL if frame is None else frame)).fetchone()
+        row = self._db.execute(sql, Result(name, b"", frame=frame).place).fetchone()
         return None if row is None else Result.from_json(*row)
 
     def videos(self) -> list[str]:

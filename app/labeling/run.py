@@ -32,10 +32,10 @@ from mien.app.labeling.executors import (
     open_labeler,
     with_limits,
 )
-from mien.app.labeling.inputs import RUN_FILE, Item, counted, is_url, quoted, roots, walk
+from mien.app.labeling.inputs import RUN_FILE, Item, counted, is_url, quoted, roots, scan
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, FRAMES_PER_S, LabelOptions, Reporter
-from mien.app.labeling.tables import check_outputs, copies_for, record_outputs, write_output
+from mien.app.labeling.tables import check_outputs, record_outputs, write_output
 from mien.app.settings import InferenceSettings
 from mien.app.video.reader import expected_samples
 from mien.data.atomic import write_atomic
@@ -99,7 +99,7 @@ def _execute(journal: Journal, setup: Setup, executor: Executor | None, run: Run
     report.start(min(total, done + (options.limit or total)), done)
     labeling_began = time.perf_counter()
     try:
-        with contextlib.closing(executor.run(_tasks(journal, options, report))) as results:
+        with contextlib.closing(executor.run(_tasks(journal, options, report), journal.pictures)) as results:
             for part in results:
                 report.check()
                 journal.save(part)
@@ -147,8 +147,8 @@ def _find(journal: Journal, options: LabelOptions, run: Run, outputs: list[str],
             )
         given = known | given
     record_outputs(outputs, journal)
-    items, replace = walk(options, known), options.replace or options.add
-    left = journal.sync(items, copies_for(outputs), report.scanned, keep=keep, replace=replace)
+    found = scan(options, known, report.scanned)
+    left = journal.sync(found, keep=keep, replace=options.replace or options.add)
     journal.put(facts=facts, options=options.recorded, inputs=given)
     run["inputs"] = list(given)
     return left
@@ -179,15 +179,15 @@ def _difference(options: LabelOptions, earlier: Mapping[str, str], facts: Mappin
 
 def _tasks(journal: Journal, options: LabelOptions, report: Reporter) -> Iterator[Task]:
     """Batches of photos, and videos, by name, until the limit is reached."""
-    batch: list[tuple[Item, int]] = []
+    batch: list[Item] = []
     said = options.every is not None or options.per_second is not None
     part: dict[str, Any] = {"start_s": options.start, "end_s": options.end}
-    for item, copies in islice(journal.todo(), options.limit):
+    for item in islice(journal.todo(), options.limit):
         if batch and (item.is_video or len(batch) == BATCH):
             yield batch
             batch = []
         if not item.is_video:
-            batch.append((item, copies))
+            batch.append(item)
             continue
         if not said:
             report.say(_SAMPLED)
@@ -196,7 +196,7 @@ def _tasks(journal: Journal, options: LabelOptions, report: Reporter) -> Iterato
             report.expect(
                 expected_samples(item.path, per_second=options.frames_per_s, every=options.every or 1, **part)
             )
-        yield [(item, copies)]
+        yield [item]
     if batch:
         yield batch
 
@@ -204,7 +204,7 @@ def _tasks(journal: Journal, options: LabelOptions, report: Reporter) -> Iterato
 def _work(journal: Journal, limit: int | None) -> tuple[int, int]:
     """Numbers of long videos and of photos to label; short videos count as a few photos."""
     videos = photos = 0
-    for item, _ in islice(journal.todo(), limit):
+    for item in islice(journal.todo(), limit):
         is_long = item.is_video and item.size > _SHORT_VIDEO_BYTES
         videos, photos = videos + is_long, photos + (0 if is_long else _SHORT_VIDEO_PHOTOS if item.is_video else 1)
     return videos, photos

@@ -11,16 +11,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from itertools import chain, islice
-from operator import or_
 from pathlib import Path
 from typing import IO, Any, Final
 
 from mien.app.errors import LabelingError
 from mien.app.inference.records import Face, flat
-from mien.app.labeling import copies
-from mien.app.labeling.copies import disk_errors, foreign, open_output, output_lock, parts_dir
+from mien.app.labeling.copies import ANNOTATED, CROPS, REPORT, disk_errors, foreign, open_output, output_lock, parts_dir
 from mien.app.labeling.journal import Journal, Result
 from mien.app.labeling.report import write_report
 from mien.app.labeling.videos import write_videos
@@ -250,7 +247,6 @@ class Output:
         help: a line for the command line.
         target: file or folder that it writes.
         write: writes it after labeling; None for pictures.
-        copies: bit mask of the pictures that it needs from labeling.
         reviewed: whether it shows decisions of the review.
         library: package that may not be installed.
     """
@@ -258,23 +254,21 @@ class Output:
     help: str
     target: str
     write: Callable[[Journal], None] | None = None
-    copies: int = 0
     reviewed: bool = False
     library: str | None = None
 
 
 OUTPUTS: Final = {
-    "annotated": Output("annotated/: copies with boxes and labels", copies.ANNOTATED_DIR, copies=copies.ANNOTATED),
+    ANNOTATED: Output("annotated/: copies with boxes and labels", ANNOTATED),
     "coco": Output("coco.json: COCO detection and keypoints", "coco.json", write_coco),
-    "crops": Output("crops/: every face, 112x112 PNG", copies.CROPS_DIR, copies=copies.CROPS),
+    CROPS: Output("crops/: every face, 112x112 PNG", CROPS),
     "csv": Output("labels.csv: one row per face", "labels.csv", write_csv_labels, reviewed=True),
     "episodes": Output("episodes.csv: when each person in a video shows what", "episodes.csv", write_episodes),
     "jsonl": Output("labels.jsonl: one JSON object per face", "labels.jsonl", write_jsonl, reviewed=True),
-    "report": Output(
+    REPORT: Output(
         "report.html: one page with counts, faces and errors",
         "report.html",
         write_report,
-        copies=copies.THUMBS,
         reviewed=True,
     ),
     "video": Output("video/: videos as MP4 with boxes, labels and sound", "video", write_videos),
@@ -298,11 +292,6 @@ def check_outputs(names: Iterable[str]) -> None:
             )
 
 
-def copies_for(names: Iterable[str]) -> int:
-    """Bit mask of the pictures that outputs need from labeling."""
-    return reduce(or_, (OUTPUTS[name].copies for name in names), 0)
-
-
 def write_output(name: str, journal: Journal) -> Path:
     """Write an output; returns its file or folder. Raises: OSError."""
     output = OUTPUTS[name]
@@ -312,8 +301,9 @@ def write_output(name: str, journal: Journal) -> Path:
 
 
 def record_outputs(names: Iterable[str], journal: Journal) -> None:
-    """Store the outputs that this folder gets, so that they are known as its own.
+    """Store the outputs that this folder gets, so that they are known as its own, and the pictures they need.
 
+    Pictures of an earlier run that still exist are kept complete.
     Raises: ForeignFile, if a file that no run has written has the name of an output.
     """
     earlier: list[str] = journal.settings.get("outputs", [])
@@ -322,7 +312,10 @@ def record_outputs(names: Iterable[str], journal: Journal) -> None:
         path = journal.out / target
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
             raise foreign(path)
-    journal.put(outputs=list(dict.fromkeys([*earlier, *names])), targets=sorted(targets | known))
+    kept = [name for name in earlier if os.path.lexists(journal.out / OUTPUTS[name].target)]
+    pictures = sorted({ANNOTATED, CROPS, REPORT}.intersection([*kept, *names]))
+    outputs = list(dict.fromkeys([*earlier, *names]))
+    journal.put(outputs=outputs, targets=sorted(targets | known), pictures=pictures)
 
 
 def update_reviewed(out: Path) -> list[Path]:

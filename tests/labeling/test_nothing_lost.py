@@ -208,7 +208,7 @@ def test_a_changed_photo_keeps_no_picture_of_what_it_was(mien: Mien, photos: Pat
     write_photos(photos, "a.jpg", first=4)
     (photos / "IMG_1").write_text("no longer an image")
     (photos / "IMG_2").write_bytes(b"")
-    write_photos(photos, "c.jpg", first=5)
+    write_photos(photos, "c.jpg", "new.jpg", first=5)
     statuses = by_file(mien.label(photos, "--write", "csv"), "status")
     assert (statuses["IMG_1"], statuses["IMG_2"]) == ("skipped", "skipped")
     mien.label(photos, "--write", PICTURES, out=tmp_path / "fresh")

@@ -37,12 +37,12 @@ def setup(settings: Settings, tmp_path: Path) -> Setup:
 
 
 def tasks_of(photos: Path, size: int = BATCH) -> list[Task]:
-    items = [(Item(path.name, os.fsencode(path), 1, "1"), 0) for path in sorted(photos.iterdir())]
+    items = [Item(path.name, os.fsencode(path), 1, "1") for path in sorted(photos.iterdir())]
     return [items[first : first + size] for first in range(0, len(items), size)]
 
 
 def run(executor: Processes, tasks: list[Task]) -> dict[str, Result]:
-    return {result.name: result for part in executor.run(tasks) for result in part}
+    return {result.name: result for part in executor.run(tasks, frozenset()) for result in part}
 
 
 @pytest.mark.usefixtures("many")
@@ -58,7 +58,7 @@ def test_processes_give_the_bytes_of_one_process(mien: Mien, photos: Path, tmp_p
 
 def test_a_killed_process_costs_a_repeat_of_its_batch(setup: Setup, photos: Path) -> None:
     executor, killed, results = Processes(setup, 2), False, {}
-    for part in executor.run(tasks_of(photos, 1)):
+    for part in executor.run(tasks_of(photos, 1), frozenset()):
         results |= {result.name: result.status for result in part}
         if part and not killed:
             ready = next(worker for worker in executor._running if worker.is_ready)
@@ -78,7 +78,7 @@ def test_a_photo_that_kills_three_processes_is_an_error_and_the_others_are_label
         nonlocal deaths
         is_open = give()
         for worker in executor._running:
-            if worker.attempts and any(item.name == "2.jpg" for item, _ in worker.attempts[0].task):
+            if worker.attempts and any(item.name == "2.jpg" for item in worker.attempts[0].task):
                 os.kill(worker.process.pid, signal.SIGKILL)
                 deaths += worker.is_ready
                 worker.process.join()

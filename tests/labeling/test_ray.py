@@ -60,9 +60,9 @@ def test_a_killed_worker_leaves_the_files_of_a_local_run(mien: Mien, tmp_path: P
 def test_a_machine_without_the_output_folder_or_with_another_precision_is_reported(
     settings: Settings, tmp_path: Path
 ) -> None:
-    setup = pickle.dumps(Setup(settings, LabelOptions(inputs=[str(tmp_path)], out=tmp_path)))
+    setup = pickle.dumps(Setup(settings, LabelOptions(inputs=[str(tmp_path)], out=tmp_path), frozenset({ANNOTATED})))
     facts = open_on_worker(setup)
-    task = [(Item("a.jpg", b"/a.jpg", 1), ANNOTATED)]
+    task = [Item("a.jpg", b"/a.jpg", 1)]
     with pytest.raises(NotReady, match=r"differs: precision fp32 instead of int8"):
         label_on_worker(setup, facts | {"precision": "int8"}, task, "this")
     with pytest.raises(NotReady, match="cannot find the output folder"):

@@ -19,9 +19,8 @@ from fastapi.testclient import TestClient
 from mien.app.inference.records import Box
 from mien.app.labeling.inputs import CORRECTIONS, Item
 from mien.app.labeling.journal import Correction, Corrections, Journal, Result
-from mien.app.labeling.review.decisions import append
 from mien.app.labeling.review.export import write_export
-from mien.app.labeling.review.server import serve_review
+from mien.app.labeling.review.server import append, serve_review
 from mien.data.contract import decode
 from tests.labeling.conftest import Labeled, decide, opened
 from tests.support.albums import label_folder, rows_of
@@ -176,7 +175,7 @@ def test_threads_that_read_a_journal_at_once_get_their_own_rows(tmp_path: Path) 
     (tmp_path / ".mien").mkdir()
     with closing(Journal(tmp_path)) as journal, ThreadPoolExecutor(4) as threads:
         names = [f"{number}.jpg" for number in range(500)]
-        journal.sync((Item(name, b"/", 1, "1") for name in names), 0)
+        journal.sync({name: Item(name, b"/", 1, "1") for name in names})
         journal.save([Result(name, b"/", "no_face", sha256=name) for name in names])
 
         def wrong_values(first: int) -> int:

@@ -47,7 +47,7 @@ def whole(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 @pytest.mark.parametrize(
-    "function", ["run.open_labeler", "run.walk", "executors.annotate", "report.render_page", "run.write_atomic"]
+    "function", ["run.open_labeler", "run.scan", "executors.annotate", "report.render_page", "run.write_atomic"]
 )
 def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_ends_in_the_same_files(
     mien: Mien, photos: Path, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch, function: str

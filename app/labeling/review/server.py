@@ -4,13 +4,17 @@ mien review out
 """
 
 import itertools
+import json
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, BinaryIO, Final, Literal
 from urllib.parse import urlencode
 
+import filelock
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
@@ -21,11 +25,10 @@ from mien.app.access import LOCAL_HOSTS, OwnPages
 from mien.app.errors import LabelingError
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.records import Face, Photo
-from mien.app.labeling.copies import encode_jpeg, thumbnail
-from mien.app.labeling.inputs import CORRECTIONS, Sources
-from mien.app.labeling.journal import UNDONE, Correction, Journal, Result, open_journal
+from mien.app.labeling.copies import disk_errors, encode_jpeg, thumbnail
+from mien.app.labeling.inputs import CORRECTIONS, STATE_DIR, Sources
+from mien.app.labeling.journal import NOT_A_FACE, UNDONE, Correction, Journal, Result, is_whole, open_journal
 from mien.app.labeling.report import card, render_page
-from mien.app.labeling.review.decisions import append, decision, face_of
 from mien.app.labeling.tables import update_reviewed
 from mien.data.contract import align
 
@@ -130,9 +133,7 @@ def create_review_app(out: Path) -> FastAPI:
         image = _image(journal, file, frame)
         with Sources() as sources:
             pixels = sources.open_pixels(image)
-        shown = Photo(
-            image.width or 1, image.height or 1, faces=image.faces if face is None else (face_of(image, face),)
-        )
+        shown = Photo(image.width or 1, image.height or 1, faces=image.faces if face is None else (image.face(face),))
         return Response(encode_jpeg(annotate(reduced(pixels, _VIEW_PX), shown), 88), media_type="image/jpeg")
 
     @app.post("/api/decisions")
@@ -145,10 +146,11 @@ def create_review_app(out: Path) -> FastAPI:
 def _decide(journal: Journal, body: Decision) -> Response:
     """Save a decision, if the page shows the face and its last decision as they are."""
     image = _image(journal, body.file, body.frame)
-    face = face_of(image, body.face)
+    face = image.face(body.face)
     if body.box not in (None, [*face.box]):
         raise HTTPException(409, "the folder was labeled again, reload the page")
-    decided = decision(image, face, body.label)
+    if body.label not in (choices := (*face.probabilities, NOT_A_FACE, UNDONE)):
+        raise LabelingError(f"label {body.label!r}: expected one of {', '.join(choices)}")
     journal.corrections.refresh()
     earlier = journal.corrections.of(image).get(body.face)
     current = earlier.label if earlier else UNDONE
@@ -156,8 +158,38 @@ def _decide(journal: Journal, body: Decision) -> Response:
         shown = "undone" if current == UNDONE else f"decided as {current.replace('_', ' ')}"
         detail = f"{body.file} was {shown} in another tab or by another person. Decide again to change it."
         return JSONResponse({"detail": detail, "decision": current}, status_code=409)
-    append(journal.out, decided)
+    sha256, frame = image.key
+    append(journal.out, Correction(image.name, frame, face.index, sha256, face.label, body.label, tuple(face.box)))
     return JSONResponse({"decision": body.label})
+
+
+def append(out: Path, correction: Correction) -> None:
+    """Append a decision and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
+    state = out / STATE_DIR
+    with disk_errors(out):
+        state.mkdir(exist_ok=True)  # not its parents: a folder that was moved would be created again
+        # without the lock, a line that another writer has written half would be taken for a truncated one
+        with filelock.FileLock(state / f"{CORRECTIONS}.lock"), (out / CORRECTIONS).open("a+b") as file:
+            _end_last_line(file)
+            file.write(json.dumps(asdict(correction), ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _end_last_line(file: BinaryIO) -> None:
+    """Add the line feed that an editor left out, or remove a truncated line, which would corrupt the next one."""
+    if not file.tell():
+        return
+    file.seek(-1, os.SEEK_END)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    lines = file.read()
+    last = lines.rpartition(b"\n")[2]
+    if is_whole(last):
+        file.write(b"\n")
+    else:
+        file.truncate(len(lines) - len(last))
 
 
 def _refused(request: Request, error: Exception) -> Response:
@@ -188,4 +220,4 @@ def _image(journal: Journal, file: str, frame: int | None) -> Result:
 def _thumb_of_source(image: Result, face: int) -> bytes:
     """A thumbnail for a run without a report, which has none."""
     with Sources() as sources:
-        return thumbnail(align(sources.open_pixels(image), face_of(image, face).landmarks_px))
+        return thumbnail(align(sources.open_pixels(image), image.face(face).landmarks_px))

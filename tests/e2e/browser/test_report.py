@@ -29,7 +29,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     thumb = encoded(gradient_image(96, 96), "JPEG", quality=85)
     (base / "out" / ".mien").mkdir(parents=True)
     with closing(Journal(base / "out")) as journal:
-        journal.sync((Item(name, bytes(base / name), 1, "1") for name in names), 0)
+        journal.sync({name: Item(name, bytes(base / name), 1, "1") for name in names})
         shares = [(LEAST + number * 7 % (MOST - LEAST + 1)) / 100 for number in range(COUNT)]
         labeled = [labeled_face(**{LABELS[number % 7]: share}) for number, share in enumerate(shares)]
         faces = [replace(face, thumb=thumb) for face in labeled]
