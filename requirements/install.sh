@@ -39,5 +39,5 @@ export PIP_USER PIP_DISABLE_PIP_VERSION_CHECK
   -r requirements/build.txt -r "requirements/$pins.txt"
 "$environment/bin/python" -m pip install --quiet --no-deps --no-build-isolation --editable .
 touch "$environment/.installed"
-# One attempt of 3 s to download the better face detector; without a network the built-in one serves.
-case $pins in serve | gpu) "$environment/bin/python" -m mien models pull --optional || true ;; esac
+# One attempt to download the better face detector; without a network the built-in one serves.
+case $pins in serve | gpu) "$environment/bin/python" -m mien models pull || true ;; esac

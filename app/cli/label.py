@@ -5,9 +5,8 @@ import logging
 import math
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields
 from functools import partial
 from pathlib import Path
@@ -114,7 +113,6 @@ def label(
     mien label photos --write xlsx,crops          other outputs
     mien label talk.mp4 --write video,episodes    the video with boxes; when each
                                                   person shows what
-    mien label photos --dry-run                   what would be labeled
 
     Writes a table, annotated copies and a report to one folder.
     If it is stopped or killed, rerun the same command to resume.
@@ -189,8 +187,6 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
 
     if unknown := [name for name in options.outputs if name not in OUTPUTS]:
         fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(OUTPUTS)}.", USAGE)
-    if options.dry_run:
-        return _dry_run(options)
     with Progress(signals, Console(stderr=True), quiet=options.quiet) as report:
         run = label_folders(options, InferenceSettings.load(**settings), report)
     if "images" not in run:  # stopped before the journal was opened
@@ -200,38 +196,6 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
     if run["stopped"]:
         return STOPPED
     return SOME_ERRORS if run["images"]["error"] else 0
-
-
-def _dry_run(options: LabelOptions) -> int:
-    """Find the inputs, and print their numbers, how many are labeled already, and those that cannot be read."""
-    from mien.app.errors import NoJournal
-    from mien.app.labeling.copies import check_out
-    from mien.app.labeling.inputs import counted, scan
-    from mien.app.labeling.journal import open_journal
-    from mien.app.labeling.tables import check_outputs
-
-    check_outputs(options.outputs)
-    check_out(options.out)
-    kinds, failures, labeled = Counter[str](), Counter[str](), 0
-    with ExitStack() as opened:
-        journal = None
-        with suppress(NoJournal):
-            journal = opened.enter_context(closing(open_journal(options.out)))
-        for item in scan(options, journal.settings.get("inputs", {}) if journal else {}).values():
-            if item.failure is not None:
-                failures[item.failure.reason] += 1
-                continue
-            kinds["video" if item.is_video else "photo"] += 1
-            labeled += journal is not None and journal.is_labeled(item)
-    for kind, count in sorted(kinds.items()):
-        number, _, noun = counted(count, kind).partition(" ")
-        typer.echo(f"{number:>12} {noun}")
-    for reason, count in sorted(failures.items()):
-        typer.echo(f"{count:>12,} unreadable: {reason}")
-    if labeled:
-        typer.echo(f"{labeled:>12,} of these {'is' if labeled == 1 else 'are'} labeled already")
-    typer.echo("Nothing was written.")
-    return 0
 
 
 # Progress and summary

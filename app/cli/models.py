@@ -15,44 +15,13 @@ def models_pull(
     to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder (default: MIEN_MODELS_DIR or the user cache).")
     ] = None,
-    optional: Annotated[
-        bool, typer.Option("--optional", help="Give up after 3 s without an error, and print the detector in use.")
-    ] = False,
 ) -> None:
     """Download YuNet, the face detector, and verify its pinned hash."""
     with printed_errors():
         from mien.app.inference.detector_files import fetch_yunet
         from mien.app.settings import load_settings
 
-        folder = to or load_settings().models_dir
-        typer.echo(_pulled_if_possible(folder) if optional else f"YuNet is at {fetch_yunet(folder)}")
-
-
-def _pulled_if_possible(folder: Path | None) -> str:
-    """One line on the detector in use, after one attempt to download YuNet where it is missing."""
-    from mien.app.errors import DownloadError
-    from mien.app.inference.detector_files import (
-        OPTIONAL_TIMEOUT_S,
-        detector_name,
-        detector_source,
-        fetch_yunet,
-        find_yunet,
-    )
-    from mien.app.settings import load_settings
-    from mien.data.errors import MienError
-
-    failed = ""
-    try:
-        if find_yunet(folder) is None:
-            try:
-                fetch_yunet(folder, timeout_s=OPTIONAL_TIMEOUT_S)
-            except DownloadError:
-                failed = "; YuNet could not be downloaded, `mien models pull` tries again and says why"
-        settings = load_settings(models_dir=folder)
-        name = detector_name(settings)
-        return f"Detector: {name} ({detector_source(name, settings)}){failed}"
-    except MienError as error:
-        return f"Detector: {error}"
+        typer.echo(f"YuNet is at {fetch_yunet(to or load_settings().models_dir)}")
 
 
 @models.command("list")

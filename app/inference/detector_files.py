@@ -25,7 +25,6 @@ YUNET_URL: Final = (
     f"https://media.githubusercontent.com/media/opencv/opencv_zoo/{_COMMIT}/models/face_detection_yunet/{YUNET_FILE}"
 )
 TIMEOUT_S: Final = 10.0
-OPTIONAL_TIMEOUT_S: Final = 3.0
 _SIZES: Final = (1, 20, 40, 80, 160, 320, 640, 400, 1600, 6400)  # declared batch, heights, widths and numbers of cells
 _DIM, _VALUE, _DENOTATION = 0x0A, 0x08, 0x1A  # protobuf tags of a dimension, of its size, and of its comment
 
@@ -136,7 +135,7 @@ def find_yunet(models_dir: Path | None) -> Path | None:
     return None
 
 
-def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s: float = TIMEOUT_S) -> Path:
+def fetch_yunet(folder: Path | None = None, *, url: str | None = None) -> Path:
     """Download YuNet to `folder` (default: the user cache) unless it exists, atomically.
 
     Raises: DownloadError.
@@ -147,7 +146,7 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
     if parent is None:
         raise DownloadError("no folder for the file, because HOME is unset: give one with --to")
     pooch.get_logger().setLevel(logging.WARNING)
-    url, loader = url or YUNET_URL, pooch.HTTPDownloader(timeout=timeout_s)
+    url, loader = url or YUNET_URL, pooch.HTTPDownloader(timeout=TIMEOUT_S)
     try:
         path = Path(pooch.retrieve(url, f"sha256:{YUNET_SHA256}", YUNET_FILE, parent, downloader=loader))
         path.chmod(0o644)  # A service may run as another user.

@@ -291,8 +291,8 @@ class _Worker:
 class Processes:
     """One process per core, each with its own models.
 
-    A process that dies is replaced, and its task is repeated; at the second death, its photos are labeled one by one,
-    and a photo or a video at which three processes died is an error.
+    A process that dies is replaced, and the photos of its task are labeled one by one; a photo or a video at which
+    three processes died is an error.
     """
 
     def __init__(self, setup: Setup, workers: int) -> None:
@@ -372,15 +372,12 @@ class Processes:
         if not worker.attempts:
             return []
         current, *others = worker.attempts
-        number = current.number + 1
-        again = [_Attempt(current.task, number)]
-        if number == _ATTEMPTS - 1:
-            again = [_Attempt([item], number) for item in current.task]
-        elif number >= _ATTEMPTS:
-            again = []
+        number, items = current.number + 1, current.task
+        is_last = number == _ATTEMPTS
+        again = [] if is_last else [_Attempt([item], number) for item in items]
         self._repeated.extendleft(reversed([*again, *others]))
         failure = Failure("failed", f"{_ATTEMPTS} worker processes died while they labeled it (exit code {code})")
-        return [] if again else [Result(item.name, item.path).failed(failure) for item in current.task]
+        return [Result(item.name, item.path).failed(failure) for item in items] if is_last else []
 
 
 def _work(connection: Connection, setup: Setup) -> None:

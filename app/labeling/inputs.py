@@ -70,8 +70,15 @@ VIDEOS: Final = frozenset(
 # A Live Photo is a photo, and a video of the same name in its folder.
 LIVE_VIDEO: Final = ".mov"
 LIVE_PHOTOS: Final = (".heic", ".HEIC", ".heif", ".HEIF", ".jpg", ".JPG", ".jpeg", ".JPEG")
-_ZIPS: Final = (".zip", ".cbz")
-_ARCHIVES: Final = (".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".cbt", ".rar", ".cbr", ".7z", ".cb7")
+# What to use for files of kinds that are not read
+_ADVICE: Final = {
+    **dict.fromkeys((".zip", ".cbz"), "an archive: unzip it first"),
+    **dict.fromkeys(
+        (".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".cbt", ".rar", ".cbr", ".7z", ".cb7"), "an archive: unpack it first"
+    ),
+    **dict.fromkeys(_RAW, "camera raw: extract its preview with exiftool, or convert it with ImageMagick"),
+    ".tga": "TGA: convert it with ImageMagick",
+}
 _COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 # Files that operating systems create in folders
 _LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
@@ -124,16 +131,12 @@ def is_video(name: str) -> bool:
 
 
 def _unread(name: str) -> Failure | None:
-    """What to use for a file of a kind that is not read, by its name; None for all others."""
+    """The failure of a file of a kind that is not read, by its name."""
     stem, suffix = os.path.splitext(name.lower())
-    inner = os.path.splitext(stem)[1]
-    if suffix in _ZIPS:
-        return Failure("unsupported", "an archive: unzip it first")
-    if suffix in _ARCHIVES or (suffix in _COMPRESSED and inner in {".tar"} | IMAGE_EXTENSIONS | VIDEOS):
-        return Failure("unsupported", "an archive or a compressed file: unpack it first")
-    if suffix in _RAW:
-        return Failure("unsupported", "camera raw: extract its preview with exiftool, or convert it with ImageMagick")
-    return Failure("unsupported", "TGA: convert it with ImageMagick") if suffix == ".tga" else None
+    advice = _ADVICE.get(suffix)
+    if suffix in _COMPRESSED and os.path.splitext(stem)[1] in {".tar"} | IMAGE_EXTENSIONS | VIDEOS:
+        advice = "a compressed file: unpack it first"
+    return None if advice is None else Failure("unsupported", advice)
 
 
 def is_url(path: str | bytes) -> bool:
@@ -251,27 +254,20 @@ def _from_list(options: LabelOptions) -> Iterator[Item]:
 def _paths(source: str, *, null: bool) -> Iterator[str]:
     """Paths from a file or standard input; on POSIX, bytes that are not UTF-8 are preserved. Raises: NoInput."""
     try:
-        stream = sys.stdin.buffer if source == "-" else Path(source).open("rb")  # noqa: SIM115  # closed below
+        payload = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         raise NoInput(f"--files-from {source}: {error.strerror}.") from error
-    ending = b"\0" if null else b"\n"
-    with stream:
-        rest = stream.read(1 << 16).removeprefix(codecs.BOM_UTF8)
-        if rest.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # `>` of PowerShell 5, Notepad
-            raise NoInput(f"--files-from {source} is UTF-16. Save the list as UTF-8.")
-        while rest:
-            if not null and b"\0" in rest:
-                raise NoInput(f"--files-from {source} contains NUL characters: add --null.")
-            *names, rest = rest.split(ending)
-            block = stream.read(1 << 16)
-            if not block:
-                names.append(rest)
-            rest = rest + block if block else b""
-            for name in filter(None, (name.removesuffix(b"\r") for name in names)):
-                try:
-                    yield os.fsdecode(name) if null else _unquoted(os.fsdecode(name))
-                except UnicodeDecodeError as error:
-                    raise NoInput(f"--files-from {source}: {name!r} is not UTF-8. Save the list as UTF-8.") from error
+    if payload.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # `>` of PowerShell 5, Notepad
+        raise NoInput(f"--files-from {source} is UTF-16. Save the list as UTF-8.")
+    if not null and b"\0" in payload:
+        raise NoInput(f"--files-from {source} contains NUL characters: add --null.")
+    for name in payload.removeprefix(codecs.BOM_UTF8).split(b"\0" if null else b"\n"):
+        try:
+            path = os.fsdecode(name.removesuffix(b"\r"))
+        except UnicodeDecodeError as error:
+            raise NoInput(f"--files-from {source}: {name!r} is not UTF-8. Save the list as UTF-8.") from error
+        if path:
+            yield path if null else _unquoted(path)
 
 
 def _unquoted(name: str) -> str:

@@ -382,11 +382,6 @@ class Journal:
         total, done = self._db.execute(sql, (STILL,)).fetchone()
         return total, done
 
-    def is_labeled(self, item: Item) -> bool:
-        """Return whether an input has a result and is unchanged."""
-        sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND size=? AND mtime=? AND result IS NOT NULL"
-        return self._one(sql, item.name, STILL, item.path, item.size, item.mtime) is not None
-
     def todo(self) -> Iterator[Item]:
         """Inputs without a result, by name."""
         sql = (

@@ -15,7 +15,7 @@ DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
 FRAMES_PER_S: Final = 2.0  # of a video, by default
 # Neither results nor outputs depend on them.
 _NOT_RECORDED: Final = (
-    "inputs", "out", "files_from", "null", "outputs", "dry_run", "add", "replace", "workers", "quiet", "engine",
+    "inputs", "out", "files_from", "null", "outputs", "add", "replace", "workers", "quiet", "engine",
     "ray_address",
 )  # fmt: skip
 
@@ -97,7 +97,6 @@ class LabelOptions:
     annotated_px: Annotated[int, _output(min=64, help="Maximum long side of annotated copies, pixels.")] = 1600
 
     limit: Annotated[int | None, _run(min=1, help="Label at most N more photos and videos.")] = None
-    dry_run: Annotated[bool, _run("--dry-run", help="Count what would be labeled and write nothing.")] = False
     add: Annotated[bool, _run("--add", help="Keep the results of other inputs in --out, and add these.")] = False
     replace: Annotated[bool, _run("--replace", help="Remove the results of inputs that are not found.")] = False
     workers: Annotated[int, _run(min=0, max=256, help="Processes; 0: one per core.")] = 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, Final
 
 from mien.app.errors import LabelingError
@@ -91,34 +92,17 @@ def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Row], *, saf
     """
     shares = [name for name in columns if name in _SHARES or name.startswith("p_")]
     file.write(BYTE_ORDER_MARK if safe else "")
-    writer = csv.writer(_LineFeeds(file))
+    # With a line feed as `lineterminator`, a name with a carriage return is not quoted, which DuckDB rejects.
+    writer = csv.writer(SimpleNamespace(write=lambda row: file.write(row.removesuffix("\r\n") + "\n")))
     writer.writerow(columns)
     for row in rows:
         texts = {name: f"{share:.6f}" for name in shares if (share := row[name]) is not None}
         texts |= {name: str(value).lower() for name, value in row.items() if value is True or value is False}
         if safe:
-            texts |= {name: without_formula(value) for name, value in row.items() if isinstance(value, str)}
+            shown = [(name, value) for name, value in row.items() if isinstance(value, str)]
+            texts |= {name: f"'{text}" for name, text in shown if text.startswith(_FORMULA)}
         cells = row | texts
         writer.writerow([cells[name] for name in columns])
-
-
-def without_formula(text: str) -> str:
-    """The text, with an apostrophe first if a spreadsheet would run it."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-class _LineFeeds:
-    """Stream that converts the line ending of a row to a line feed.
-
-    With a line feed as `lineterminator`, `csv.writer` does not quote a name with a carriage return, which
-    DuckDB rejects.
-    """
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def write(self, row: str) -> int:
-        return self._file.write(row.removesuffix("\r\n") + "\n")
 
 
 def write_jsonl(journal: Journal) -> None:
@@ -132,29 +116,21 @@ def write_xlsx(journal: Journal) -> None:
     """Write `labels.xlsx` row by row; more rows than a sheet can have continue on another one."""
     import xlsxwriter
 
-    # a text that begins like a formula, a number or a link stays a text
+    # A text that begins like a formula, a number or a link stays a text.
     texts = dict.fromkeys(("strings_to_formulas", "strings_to_numbers", "strings_to_urls"), False)
     folder = parts_dir(journal.out)
     folder.mkdir(parents=True, exist_ok=True)
     with open_output(journal.out, "labels.xlsx", "wb") as file:
         workbook = xlsxwriter.Workbook(file, texts | {"constant_memory": True, "tmpdir": str(folder)})
         workbook.set_properties({"created": datetime(2000, 1, 1, tzinfo=UTC)})  # equal runs have equal files
-        columns = columns_of(journal)
-        for title, rows in _sheets("faces", face_rows(journal)):
-            _write_sheet(workbook, title, columns, rows)
+        columns, rows = columns_of(journal), face_rows(journal)
+        _write_sheet(workbook, "faces", columns, islice(rows, MAX_ROWS - 1))
+        for number, row in enumerate(rows, start=2):
+            _write_sheet(workbook, f"faces {number}", columns, chain([row], islice(rows, MAX_ROWS - 2)))
         try:
             workbook.close()
         except xlsxwriter.exceptions.FileCreateError as error:
             raise error.args[0] from None  # the OSError, such as that of a full disk
-
-
-def _sheets(name: str, rows: Iterable[Row]) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Titles and rows of the sheets of a table; at least one."""
-    rows, number = iter(rows), 1
-    yield name, islice(rows, MAX_ROWS - 1)
-    for row in rows:
-        number += 1
-        yield f"{name} {number}", chain([row], islice(rows, MAX_ROWS - 2))
 
 
 def _write_sheet(workbook: Any, title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
@@ -162,16 +138,8 @@ def _write_sheet(workbook: Any, title: str, columns: Sequence[str], rows: Iterab
     sheet.freeze_panes(1, 1)
     sheet.write_row(0, 0, columns, workbook.add_format({"bold": True}))
     for index, row in enumerate(rows, start=1):
-        for number, name in enumerate(columns):
-            match row[name]:
-                case None:
-                    continue
-                case bool(value):
-                    sheet.write_boolean(index, number, value)
-                case str(value):
-                    sheet.write_string(index, number, value[:_MAX_CHARACTERS])
-                case value:
-                    sheet.write_number(index, number, value)
+        values = (row[name] for name in columns)
+        sheet.write_row(index, 0, [value[:_MAX_CHARACTERS] if isinstance(value, str) else value for value in values])
 
 
 def write_coco(journal: Journal) -> None:

@@ -114,14 +114,8 @@ def test_without_torch_one_line_names_the_command_to_install_it(monkeypatch: pyt
     assert "requirements/install.sh .venv-train train" in result.stderr
 
 
-def test_without_a_network_the_detector_in_the_clone_is_named_within_three_seconds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    get = Mock(side_effect=requests.ConnectTimeout("no response"))
-    monkeypatch.setattr(requests, "get", get)
-    monkeypatch.setattr(detector_files, "cache_dir", lambda: tmp_path / "cache")
-    done = mien("models", "pull", "--optional", MIEN_MODELS_DIR=None)
-    (line,) = done.output.splitlines()
-    assert (done.exit_code, line.startswith("Detector: "), "yunet" in line.split()[1]) == (0, True, False)
-    assert (get.call_args.args, get.call_args.kwargs["timeout"]) == ((detector_files.YUNET_URL,), 3.0)
-    assert mien("models", "pull", MIEN_MODELS_DIR=None).exit_code == 1
+def test_a_download_without_a_network_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(requests, "get", get := Mock(side_effect=requests.ConnectTimeout("no response")))
+    done = mien("models", "pull", "--to", tmp_path)
+    assert (done.exit_code, "the built-in detector" in done.stderr) == (1, True)
+    assert (get.call_args.args, get.call_args.kwargs["timeout"]) == ((detector_files.YUNET_URL,), 10.0)

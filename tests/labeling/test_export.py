@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.errors import ForeignFile, OutputRefused
-from mien.app.labeling.review import class_folders
+from mien.app.labeling.review import export
 from mien.app.labeling.review.export import write_export
 from mien.data.readers.base import open_reader
 from tests.labeling.conftest import Labeled, decide
@@ -45,7 +45,7 @@ def test_an_export_replaces_an_earlier_export_only(
     (tmp_path / "mine" / "manifest.csv").write_text("of,another,program\n", encoding="utf-8")
     refused(own.out / "crops", "is an output of `mien label`")
     refused(mine, r"0\.jpg is a file")
-    refused(tmp_path / "mine", "Choose a new or empty folder")
+    refused(tmp_path / "mine", "is not listed in")
     assert mine.read_bytes() == b"mine"
     disk.mkdir()
     link.symlink_to(disk)
@@ -53,7 +53,7 @@ def test_an_export_replaces_an_earlier_export_only(
         write_export(own.out, link, everything=False)
         assert (link.is_symlink(), len(open_reader("folders", disk).samples("train"))) == (True, 1)
     (disk / "mine.txt").write_text("the only copy")
-    refused(disk, r"mine\.txt was not written by an export")
+    refused(disk, r"mine\.txt is not listed in")
     (disk / "mine.txt").unlink()
     (disk / "manifest.csv").write_bytes(b"")
     refused(disk, f"delete {disk}")
@@ -91,7 +91,7 @@ def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     def killing(path: Path, other: Path) -> Path:  # the process ends before this renaming, and cleans up nothing
         calls.append(path)
         if len(calls) > step:
-            monkeypatch.setattr(class_folders, "_clean", lambda *_: None)
+            monkeypatch.setattr(export, "_clean", lambda *_: None)
             raise SystemExit
         return real(path, other)
 

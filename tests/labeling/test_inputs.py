@@ -127,19 +127,3 @@ def test_names_are_read_from_standard_input(
 def test_a_list_in_utf_16_is_rejected(mien: Mien) -> None:
     refused = mien.run("--files-from", "-", given=codecs.BOM_UTF16_LE + "a.jpg".encode("utf-16-le"))
     assert (refused.exit_code, "Save the list as UTF-8" in refused.stderr) == (1, True)
-
-
-def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path) -> None:
-    write_video(nested / "clip.avi", frames=10)
-    (nested / "photos.zip").write_bytes(b"PK")
-    command = (nested, "--every", "5", "--write", "csv")
-
-    def planned() -> list[str]:
-        done = mien.run(*command, "--dry-run")
-        assert done.exit_code == 0, done.stderr
-        return [" ".join(line.split()) for line in done.stdout.splitlines()[:-1]]
-
-    assert planned() == ["5 photos", "1 video", "1 unreadable: unsupported"]
-    assert not mien.out.exists()
-    mien.label(*command, "--limit", "2", exit_code=3)
-    assert planned()[-1] == "2 of these are labeled already"
