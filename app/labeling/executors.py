@@ -12,11 +12,11 @@ import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from multiprocessing.connection import Connection, wait
 from typing import Any, Final, Protocol, TypeVar
 
 import cv2
@@ -60,7 +60,6 @@ from mien.app.video.reader import Sample, batches_ahead, samples
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array, contract_id
 from mien.data.contract.pixels import icc_profile
-from mien.data.errors import MienError
 
 Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
 BATCH: Final = 16
@@ -71,10 +70,9 @@ _MISSED_FRAMES: Final = 2.5
 # What a process is worth starting for: it takes about as long to open its models as to label so many photos.
 _PER_PROCESS: Final = 200
 _PROCESS_BYTES: Final = 300_000_000
-_ATTEMPTS: Final = 3  # of a batch whose process dies
+_ATTEMPTS: Final = 3  # processes that may die at one photo
 _POLL_S: Final = 0.2
-_AHEAD: Final = 2  # tasks of a process, of which one waits
-_PART: Final = 64  # results that a process sends together
+_AHEAD: Final = 2  # Of the tasks of a process, one waits.
 
 S = TypeVar("S", bound=InferenceSettings)
 Task = Sequence[Item]  # photos, or one video
@@ -238,10 +236,10 @@ def _label_video(setup: Setup, item: Item) -> Iterator[Result]:
         yield video.failed(failure_of(error, item.name))
 
 
-# This process
+# This machine
 
 
-class Here:
+class Threads:
     """Threads of this process over one pipeline, for few photos, one video, or a GPU."""
 
     def __init__(self, setup: Setup, workers: int) -> None:
@@ -269,143 +267,89 @@ class Here:
             pool.shutdown(cancel_futures=True)
 
 
-# Processes of this machine
-
-
-@dataclass(eq=False, slots=True)
-class _Attempt:
-    task: Task
-    number: int = 0  # of deaths
-
-
-@dataclass(eq=False, slots=True)
-class _Worker:
-    """A process, and what it has to label: the first task now, the others next."""
-
-    process: Any
-    connection: Connection
-    attempts: deque[_Attempt]
-    is_ready: bool = False
-
-
 class Processes:
     """One process per core, each with its own models.
 
-    A process that dies is replaced, and the photos of its task are labeled one by one; a photo or a video at which
-    three processes died is an error.
+    If a process dies, what all of them were labeling is labeled again, photo by photo, by one process; a photo or a
+    video at which three processes died is an error.
     """
 
     def __init__(self, setup: Setup, workers: int) -> None:
         self._setup, self.workers = setup, workers
-        self._context = multiprocessing.get_context("spawn")
-        self._tasks: Iterator[Task] = iter(())
-        self._repeated = deque[_Attempt]()
-        self._running: list[_Worker] = []
+        self._ready: Future[object] | None = None
 
     def run(self, tasks: Iterable[Task], pictures: frozenset[str]) -> Results:
         """Label tasks; their results come as they are ready, and [] from time to time, for signals."""
-        self._setup, self._tasks, is_open = replace(self._setup, pictures=pictures), iter(tasks), True
-        self._running = [self._start() for _ in range(self.workers)]
+        self._setup, tasks = replace(self._setup, pictures=pictures), iter(tasks)
+        pending, others = dict[Future[list[Result]], Task](), multiprocessing.active_children()
         try:
-            while is_open or self._repeated or any(worker.attempts for worker in self._running):
-                is_open = self._give()
-                ready = wait([worker.connection for worker in self._running], timeout=_POLL_S)
+            pool = self._open(self.workers)
+            while True:
+                for task in islice(tasks, _AHEAD * self.workers - len(pending)):
+                    pending[pool.submit(label_all, self._setup, task)] = task
+                if not pending:
+                    return
+                done = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED).done
                 yield []
-                for worker in [worker for worker in self._running if worker.connection in ready]:
-                    yield self._receive(worker)
+                try:
+                    for future in done:
+                        yield future.result()
+                        del pending[future]
+                except BrokenProcessPool:
+                    lost = [item for task in pending.values() for item in task]
+                    pending.clear()
+                    yield from self._one_by_one(lost)
+                    pool = self._open(self.workers)
         finally:
-            for worker in self._running:
-                worker.process.terminate()
-                worker.connection.close()
-            for worker in self._running:
-                worker.process.join()
+            for process in multiprocessing.active_children():
+                if process not in others:
+                    process.terminate()
+                    process.join()
 
-    def _give(self) -> bool:
-        """Send tasks to the processes that will soon be free; returns whether more may follow."""
-        for worker in self._running:
-            while worker.is_ready and len(worker.attempts) < _AHEAD:
-                if not self._repeated:
-                    task = next(self._tasks, None)
-                    if task is None:
-                        return False
-                    self._repeated.append(_Attempt(task))
-                worker.attempts.append(self._repeated.popleft())
-                with contextlib.suppress(OSError):  # it is dead, which is noticed when it is read
-                    worker.connection.send(worker.attempts[-1].task)
-        return True
-
-    def _receive(self, worker: _Worker) -> list[Result]:
-        """Results of a process, if that is what it sends. Raises: its error."""
-        try:
-            message = worker.connection.recv()
-        except (EOFError, OSError):
-            self._running.remove(worker)
-            results = self._repeat(worker)
-            self._running.append(self._start())
-            return results
-        if isinstance(message, Exception):
-            raise message
-        if isinstance(message, list):
-            return message
-        if worker.is_ready:
-            worker.attempts.popleft()
-        worker.is_ready = True
-        return []
-
-    def _start(self) -> _Worker:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs, self._setup), daemon=True)
-        process.start()
-        theirs.close()
-        return _Worker(process, ours, deque())
-
-    def _repeat(self, worker: _Worker) -> list[Result]:
-        """Repeat the tasks of a process that died; returns errors for its photo or video at the last death."""
-        worker.connection.close()
-        worker.process.join()
-        code = worker.process.exitcode
-        if not worker.is_ready:
+    def _open(self, workers: int) -> ProcessPoolExecutor:
+        """New processes, which ignore Ctrl-C: this one ends them. Raises: NotReady, if the last ones did not start."""
+        if self._ready is not None and (not self._ready.done() or self._ready.exception() is not None):
             raise NotReady(
-                f"a worker process ended while it started (exit code {code}). A script that labels needs "
+                "a worker process ended while it started. A script that labels needs "
                 '`if __name__ == "__main__":`. --workers 1 labels without processes.'
             )
-        if not worker.attempts:
-            return []
-        current, *others = worker.attempts
-        number, items = current.number + 1, current.task
-        is_last = number == _ATTEMPTS
-        again = [] if is_last else [_Attempt([item], number) for item in items]
-        self._repeated.extendleft(reversed([*again, *others]))
-        failure = Failure("failed", f"{_ATTEMPTS} worker processes died while they labeled it (exit code {code})")
-        return [Result(item.name, item.path).failed(failure) for item in items] if is_last else []
+        context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+        pool = ProcessPoolExecutor(workers, context, initializer=signal.signal, initargs=ignored)
+        self._ready = pool.submit(is_ready, self._setup)
+        return pool
+
+    def _one_by_one(self, items: Sequence[Item]) -> Results:
+        pool = self._open(1)
+        for item in items:
+            deaths = 1
+            while deaths < _ATTEMPTS:
+                try:
+                    yield pool.submit(label_all, self._setup, [item]).result()
+                    break
+                except BrokenProcessPool:
+                    deaths, pool = deaths + 1, self._open(1)
+            else:
+                failure = Failure("failed", f"{_ATTEMPTS} worker processes died while they labeled it")
+                yield [Result(item.name, item.path).failed(failure)]
+        pool.shutdown()
 
 
-def _work(connection: Connection, setup: Setup) -> None:
-    """Label the tasks that are received, until the run ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
-    try:
-        open_labeler(setup.settings)
-        connection.send(None)  # ready
-        while True:
-            task = connection.recv()
-            results = label_batch(setup, task)
-            while part := list(islice(results, _PART)):
-                connection.send(part)
-            connection.send(None)  # done
-    except (EOFError, BrokenPipeError):
-        return  # the parent is gone
-    except Exception as error:  # noqa: BLE001  # raised by the parent
-        is_ours = isinstance(error, MienError)  # which can be pickled
-        with contextlib.suppress(OSError):
-            connection.send(error if is_ours else LabelingError(f"{type(error).__name__}: {error}"))
+def is_ready(setup: Setup) -> bool:
+    """Open the models of a process."""
+    return open_labeler(setup.settings) is not None
 
 
-def local_executor(setup: Setup, facts: dict[str, str], videos: int, photos: int) -> "Here | Processes":
+def label_all(setup: Setup, task: Task) -> list[Result]:
+    """Label a task in another process."""
+    return list(label_batch(setup, task))
+
+
+def local_executor(setup: Setup, facts: dict[str, str], videos: int, photos: int) -> Threads | Processes:
     """Processes for many photos or several videos; threads of this process for few, and on a GPU."""
     workers = setup.options.workers or min(cores(), max(1, free_bytes() // _PROCESS_BYTES))
     useful = min(workers, videos + math.ceil(photos / _PER_PROCESS))
     if useful <= 1 or facts["provider"] != CPU:
-        return Here(setup, workers)
+        return Threads(setup, workers)
     return Processes(setup, useful)
 
 

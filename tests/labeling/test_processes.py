@@ -1,5 +1,6 @@
 """Labeling in one process per core: the files of one process, and workers that die, are interrupted or lack memory."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from benchmarks.labeling import make_photos
 from mien.app.cpu_count import free_bytes
 from mien.app.inference.classifier import CPU
 from mien.app.labeling import executors
-from mien.app.labeling.executors import BATCH, Here, Processes, Setup, Task, local_executor
+from mien.app.labeling.executors import BATCH, Processes, Setup, Task, Threads, local_executor
 from mien.app.labeling.inputs import Item
 from mien.app.labeling.journal import Result
 from mien.app.labeling.options import LabelOptions
@@ -56,13 +57,19 @@ def test_processes_give_the_bytes_of_one_process(mien: Mien, photos: Path, tmp_p
     assert tree(mien.out) == tree(tmp_path / "one")
 
 
+def dying(setup: Setup, task: Task) -> list[Result]:
+    """Label a task, but end the process at photo 2.jpg."""
+    if any(item.name == "2.jpg" for item in task):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return list(executors.label_batch(setup, task))
+
+
 def test_a_killed_process_costs_a_repeat_of_its_batch(setup: Setup, photos: Path) -> None:
     executor, killed, results = Processes(setup, 2), False, {}
     for part in executor.run(tasks_of(photos, 1), frozenset()):
         results |= {result.name: result.status for result in part}
         if part and not killed:
-            ready = next(worker for worker in executor._running if worker.is_ready)
-            os.kill(ready.process.pid, signal.SIGKILL)
+            multiprocessing.active_children()[0].kill()
             killed = True
     assert results == {f"{number}.jpg": "ok" for number in range(5)}
 
@@ -70,24 +77,10 @@ def test_a_killed_process_costs_a_repeat_of_its_batch(setup: Setup, photos: Path
 def test_a_photo_that_kills_three_processes_is_an_error_and_the_others_are_labeled(
     setup: Setup, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "_AHEAD", 1)
-    executor, deaths = Processes(setup, 1), 0
-    give = executor._give
-
-    def give_and_kill() -> bool:
-        nonlocal deaths
-        is_open = give()
-        for worker in executor._running:
-            if worker.attempts and any(item.name == "2.jpg" for item in worker.attempts[0].task):
-                os.kill(worker.process.pid, signal.SIGKILL)
-                deaths += worker.is_ready
-                worker.process.join()
-        return is_open
-
-    monkeypatch.setattr(executor, "_give", give_and_kill)
-    results = run(executor, tasks_of(photos))
+    monkeypatch.setattr(executors, "label_all", dying)
+    results = run(Processes(setup, 1), tasks_of(photos))
     assert {name: result.status for name, result in results.items() if result.status != "ok"} == {"2.jpg": "error"}
-    assert (len(results), deaths) == (5, 3)
+    assert len(results) == 5
     assert "3 worker processes died" in str(results["2.jpg"].error)
 
 
@@ -161,7 +154,7 @@ def test_as_many_processes_as_cores_memory_and_work(
     monkeypatch.setattr(executors, "cores", lambda: cores)
     monkeypatch.setattr(executors, "free_bytes", lambda: gigabytes * 10**9)
     executor = local_executor(setup, {"provider": provider}, *work)
-    assert isinstance(executor, Here if processes == 1 else Processes)
+    assert isinstance(executor, Threads if processes == 1 else Processes)
     assert processes in (1, executor.workers)
 
 

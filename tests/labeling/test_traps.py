@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mien.app.labeling.executors import Here
+from mien.app.labeling.executors import Threads
 from mien.data.contract import decode
 from mien.data.contract.pixels import formats
 from tests.labeling.conftest import Mien, resize
@@ -69,14 +69,14 @@ def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
 ) -> None:
     path = photos / name
     path.write_bytes(jpeg(2))
-    real = Here.run
+    real = Threads.run
 
     def swapped(*arguments: Any) -> Any:
         path.unlink()
         os.mkfifo(path)
         return real(*arguments)
 
-    monkeypatch.setattr(Here, "run", swapped)
+    monkeypatch.setattr(Threads, "run", swapped)
     assert by_file(mien.label(photos), "status", "reason")[name] == ("skipped", "special_file")
 
 
