@@ -7,11 +7,11 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_origin
 
 import typer
 
@@ -133,10 +133,10 @@ def label(
         except MienError as error:
             fail(str(error), error.exit_code)
         except BaseException as error:
-            # not only Stopped: a native library may replace it by another exception during its import
+            # A native library may replace Stopped by another exception while it is imported.
             if signals.received is not None:
                 fail(f"stopped by {signals.received}. Rerun the same command to resume.", STOPPED)
-            if isinstance(error, OSError):  # of a full disk to which the output is redirected
+            if isinstance(error, OSError):  # The output may be redirected to a full disk.
                 fail(str(error), FAILED)
             raise
     raise typer.Exit(code)
@@ -144,20 +144,14 @@ def label(
 
 def _with_options(command: Any) -> None:
     """Give a command the options of a run before its own, which typer reads from its signature."""
-    hints = get_type_hints(LabelOptions, include_extras=True)
-    own = [part for part in inspect.signature(command).parameters.values() if part.kind is not part.VAR_KEYWORD]
     options = [
-        inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default if option.default_factory is MISSING else option.default_factory(),
-            annotation=hints[option.name],
-        )
-        for option in fields(LabelOptions)
+        option.replace(default=[]) if get_origin(option.annotation.__origin__) is list else option
+        for option in inspect.signature(LabelOptions).parameters.values()
     ]
-    own = [part.replace(kind=part.KEYWORD_ONLY) for part in own]
-    command.__signature__ = inspect.Signature([*options, *own])
-    command.__annotations__ = {part.name: part.annotation for part in (*options, *own)}
+    own = [part for part in inspect.signature(command).parameters.values() if part.kind is not part.VAR_KEYWORD]
+    parameters = [*options, *(part.replace(kind=part.KEYWORD_ONLY) for part in own)]
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {part.name: part.annotation for part in parameters}
 
 
 _with_options(label)

@@ -60,7 +60,6 @@ _NULL: Final = "Paths in --files-from are NUL-separated (find -print0)."
 _IGNORE: Final = "Skip matching paths, such as '*.tif' or 'raw/*'."
 _START: Final = "Begin videos here: seconds, or 1:02:03.5."
 _WHOLE: Final = "Images are one face each, brow to chin with a margin, such as crops."
-_SAFE: Final = "Put an apostrophe before texts that a spreadsheet would run as a formula, and mark CSV as UTF-8."
 _RAY: Final = "ray: label on the machines of a cluster (extra `ray`)."
 _ADDRESS: Final = "Existing cluster (default: start a local one)."
 
@@ -93,7 +92,6 @@ class LabelOptions:
     outputs: Annotated[
         list[str], _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs.")
     ] = field(default_factory=list)
-    spreadsheet_safe: Annotated[bool, _output("--spreadsheet-safe", help=_SAFE)] = False
     annotated_px: Annotated[int, _output(min=64, help="Maximum long side of annotated copies, pixels.")] = 1600
 
     limit: Annotated[int | None, _run(min=1, help="Label at most N more photos and videos.")] = None

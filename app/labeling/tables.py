@@ -37,11 +37,9 @@ COLUMNS: Final = (
     "roll", "sharpness", "frame", "time_s", "image_width", "image_height", "file_sha256", "yaw", "pitch", "precision",
     "p_contempt", "reasons", "corrected", "agreement", "notes", "person",
 )  # fmt: skip
-_SHARES: Final = ("confidence", "agreement")  # and probabilities: six digits in CSV
-BYTE_ORDER_MARK: Final = "\ufeff"  # without it, Excel takes UTF-8 for the code page of Windows
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of texts that spreadsheets run
-MAX_ROWS: Final = 1_048_576  # rows of a sheet, with its header
-_MAX_CHARACTERS: Final = 32_767  # characters of a cell
+_SHARES: Final = ("confidence", "agreement")  # They and the probabilities have six digits in CSV.
+_MAX_ROWS: Final = 1_048_576  # Excel has so many rows per sheet, with the header, and so many characters per cell.
+_MAX_CHARACTERS: Final = 32_767
 
 
 def columns_of(journal: Journal) -> tuple[str, ...]:
@@ -82,25 +80,18 @@ def face_rows(journal: Journal) -> Iterator[Row]:
 def write_csv_labels(journal: Journal) -> None:
     """Write `labels.csv`."""
     with open_output(journal.out, "labels.csv") as file:
-        write_csv(file, columns_of(journal), face_rows(journal), safe=journal.options.spreadsheet_safe)
+        write_csv(file, columns_of(journal), face_rows(journal))
 
 
-def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Row], *, safe: bool) -> None:
-    """Write a table with a header and line feeds as line endings.
-
-    safe: mark it as UTF-8, and texts that a spreadsheet would run as texts.
-    """
+def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Write a table with a header and line feeds as line endings."""
     shares = [name for name in columns if name in _SHARES or name.startswith("p_")]
-    file.write(BYTE_ORDER_MARK if safe else "")
     # With a line feed as `lineterminator`, a name with a carriage return is not quoted, which DuckDB rejects.
     writer = csv.writer(SimpleNamespace(write=lambda row: file.write(row.removesuffix("\r\n") + "\n")))
     writer.writerow(columns)
     for row in rows:
         texts = {name: f"{share:.6f}" for name in shares if (share := row[name]) is not None}
         texts |= {name: str(value).lower() for name, value in row.items() if value is True or value is False}
-        if safe:
-            shown = [(name, value) for name, value in row.items() if isinstance(value, str)]
-            texts |= {name: f"'{text}" for name, text in shown if text.startswith(_FORMULA)}
         cells = row | texts
         writer.writerow([cells[name] for name in columns])
 
@@ -124,9 +115,9 @@ def write_xlsx(journal: Journal) -> None:
         workbook = xlsxwriter.Workbook(file, texts | {"constant_memory": True, "tmpdir": str(folder)})
         workbook.set_properties({"created": datetime(2000, 1, 1, tzinfo=UTC)})  # equal runs have equal files
         columns, rows = columns_of(journal), face_rows(journal)
-        _write_sheet(workbook, "faces", columns, islice(rows, MAX_ROWS - 1))
+        _write_sheet(workbook, "faces", columns, islice(rows, _MAX_ROWS - 1))
         for number, row in enumerate(rows, start=2):
-            _write_sheet(workbook, f"faces {number}", columns, chain([row], islice(rows, MAX_ROWS - 2)))
+            _write_sheet(workbook, f"faces {number}", columns, chain([row], islice(rows, _MAX_ROWS - 2)))
         try:
             workbook.close()
         except xlsxwriter.exceptions.FileCreateError as error:
@@ -198,7 +189,7 @@ def write_episodes(journal: Journal) -> None:
         for episode in episodes_of(_moments(journal, name))
     )
     with open_output(journal.out, "episodes.csv") as file:
-        write_csv(file, ("file", *EPISODE_COLUMNS), rows, safe=journal.options.spreadsheet_safe)
+        write_csv(file, ("file", *EPISODE_COLUMNS), rows)
 
 
 def _moments(journal: Journal, name: str) -> Iterator[Moment]:
@@ -209,11 +200,9 @@ def _moments(journal: Journal, name: str) -> Iterator[Moment]:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output.
+    """An output, and the file or folder that it writes.
 
     Attributes:
-        help: a line for the command line.
-        target: file or folder that it writes.
         write: writes it after labeling; None for pictures.
         reviewed: whether it shows decisions of the review.
         library: package that may not be installed.
@@ -233,12 +222,7 @@ OUTPUTS: Final = {
     "csv": Output("labels.csv: one row per face", "labels.csv", write_csv_labels, reviewed=True),
     "episodes": Output("episodes.csv: when each person in a video shows what", "episodes.csv", write_episodes),
     "jsonl": Output("labels.jsonl: one JSON object per face", "labels.jsonl", write_jsonl, reviewed=True),
-    REPORT: Output(
-        "report.html: one page with counts, faces and errors",
-        "report.html",
-        write_report,
-        reviewed=True,
-    ),
+    REPORT: Output("report.html: one page with counts, faces and errors", "report.html", write_report, reviewed=True),
     "video": Output("video/: videos as MP4 with boxes, labels and sound", "video", write_videos),
     "xlsx": Output(
         "labels.xlsx: labels.csv as a workbook (extra `excel`)",
@@ -274,22 +258,20 @@ def record_outputs(names: Iterable[str], journal: Journal) -> None:
     Pictures of an earlier run that still exist are kept complete.
     Raises: ForeignFile, if a file that no run has written has the name of an output.
     """
-    earlier: list[str] = journal.settings.get("outputs", [])
     known, targets = set(journal.settings.get("targets", [])), {OUTPUTS[name].target for name in names}
     for target in sorted(targets - known):
         path = journal.out / target
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
             raise foreign(path)
-    kept = [name for name in earlier if os.path.lexists(journal.out / OUTPUTS[name].target)]
-    pictures = sorted({ANNOTATED, CROPS, REPORT}.intersection([*kept, *names]))
-    outputs = list(dict.fromkeys([*earlier, *names]))
-    journal.put(outputs=outputs, targets=sorted(targets | known), pictures=pictures)
+    kept = {target for target in known if os.path.lexists(journal.out / target)}
+    pictures = [name for name in (ANNOTATED, CROPS, REPORT) if OUTPUTS[name].target in targets | kept]
+    journal.put(targets=sorted(targets | known), pictures=pictures)
 
 
 def update_reviewed(out: Path) -> list[Path]:
     """Write the existing outputs that show decisions of the review anew; returns their files. Raises: LabelingError."""
     with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
-        names = [name for name in journal.settings.get("outputs", []) if name in OUTPUTS and OUTPUTS[name].reviewed]
-        names = [name for name in names if (out / OUTPUTS[name].target).exists()]
+        targets = [target for target in journal.settings.get("targets", []) if (out / target).exists()]
+        names = [name for name, output in OUTPUTS.items() if output.reviewed and output.target in targets]
         check_outputs(names)
         return [write_output(name, journal) for name in names]

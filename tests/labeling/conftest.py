@@ -181,7 +181,7 @@ def finished(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> La
     photos = write_photos(base / "photos", count=5)
     (photos / "none.png").write_bytes(encoded(gradient_image(), "PNG"))
     (photos / "<b>&amp;.jpg").write_bytes(b"broken")
-    (photos / "notes.txt").write_text("words")
+    (photos / "=1+1").write_text("words")
     write_video(photos / "clip.avi", frames=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(quality.LIMITS, "small", 200)

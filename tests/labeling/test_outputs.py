@@ -16,21 +16,19 @@ from rich.console import Console
 
 from mien.app.cli.label import Interrupts, Progress, print_summary
 from mien.app.inference.records import Landmarks, flat
-from mien.app.labeling.review.export import write_export
 from mien.app.labeling.tables import COLUMNS
-from mien.app.settings import Settings
 from mien.app.video.reader import Sound, Video
 from mien.data.contract import LABELS, decode
 from tests.labeling.conftest import Labeled, Mien
 from tests.support import face_of
-from tests.support.albums import by_file, face_photo, label_folder, rows_of, write_photos, write_video
+from tests.support.albums import by_file, face_photo, rows_of, write_video
 from tests.support.videos import ffmpeg
 
 
 def test_the_table_has_its_columns_and_a_row_per_face_or_image_without_one(finished: Labeled) -> None:
     rows = rows_of(finished.out)
     assert list(rows[0]) == list(COLUMNS)
-    statuses = {"none.png": "no_face", "<b>&amp;.jpg": "error", "notes.txt": "skipped"}
+    statuses = {"none.png": "no_face", "<b>&amp;.jpg": "error", "=1+1": "skipped"}
     assert by_file([row for row in rows if row["face"] == ""], "status") == statuses
     assert sum(row["face"] != "" for row in rows) == 7
     assert {row["file"] for row in rows} == {path.name for path in finished.photos.iterdir()}
@@ -141,18 +139,6 @@ def test_the_report_counts_like_the_terminal(finished: Labeled) -> None:
         assert {"name": label, "count": count}.items() <= next(
             one for one in data["labels"] if one["name"] == label
         ).items()
-
-
-def test_formulas_are_marked_as_text_on_request(settings: Settings, tmp_path: Path) -> None:
-    names = ["=1+1.jpg", "+a.jpg", "-b.jpg", "@c.jpg", "d.jpg"]
-    photos, out = write_photos(tmp_path / "photos", *names), tmp_path / "out"
-    label_folder(photos, out, settings, "csv", spreadsheet_safe=True)
-    for _ in range(2):  # class folders are compared with their earlier manifest
-        write_export(out, tmp_path / "faces", everything=True)
-    expected = {f"'{name}" for name in names[:4]} | {"d.jpg"}
-    for table in (out / "labels.csv", tmp_path / "faces" / "manifest.csv"):
-        assert table.read_bytes().startswith(b"\xef\xbb\xbf"), "Excel expects it"
-        assert {row["file"] for row in rows_of(table.parent, table.name)} == expected
 
 
 def test_each_value_has_its_column() -> None:

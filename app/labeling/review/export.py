@@ -6,9 +6,9 @@ mien review out --export faces && mien data check folders faces
 import csv
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,16 @@ MANIFEST_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "f
 _LISTED: Final = 20
 
 
+@dataclass(slots=True)
+class _Written:
+    """What an export has written, and what it could not write: decisions without a face, and photos."""
+
+    unmatched: dict[int, Correction]
+    unreadable: list[str] = field(default_factory=list)
+    faces: int = 0
+    reviewed: int = 0
+
+
 def write_export(out: Path, target: Path, *, everything: bool) -> str:
     """Write reviewed faces as class folders (all faces with `everything`, unreviewed ones by the model's label).
 
@@ -37,17 +47,16 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
         raise ForeignFile(f"{target} is an output of `mien label`. Choose another folder.")
     if Path.cwd().is_relative_to(folder):
         raise OutputRefused(f"{target} is the current folder or contains it, and would be replaced. Name a new folder.")
-    work, unreadable, numbers = folder.with_name(f".{folder.name}.mien-export"), list[str](), Counter[object]()
+    work = folder.with_name(f".{folder.name}.mien-export")
     with closing(open_journal(out)) as journal:
-        unmatched = {id(correction): correction for correction in journal.corrections}
+        written = _Written({id(correction): correction for correction in journal.corrections})
         try:
             _clean(work, folder)
             _check(folder)
             (work / "new").mkdir(parents=True)
-            rows = _rows(journal, work / "new", unmatched, unreadable, everything=everything)
+            rows = _rows(journal, work / "new", written, everything=everything)
             with (work / "new" / MANIFEST).open("w", encoding="utf-8", newline="") as file:
-                counted_rows = (numbers.update([row["reviewed"]]) or row for row in rows)
-                write_csv(file, MANIFEST_COLUMNS, counted_rows, safe=journal.options.spreadsheet_safe)
+                write_csv(file, MANIFEST_COLUMNS, rows)
             if folder.exists():
                 folder.replace(work / "old")
             (work / "new").replace(folder)
@@ -57,13 +66,13 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
             _clean(work, folder)
     without_face = [
         f"{correction.file}{'' if correction.frame < 0 else f', frame {correction.frame}'}: {correction.label}"
-        for correction in unmatched.values()
+        for correction in written.unmatched.values()
     ]
     return "\n".join(
         [
-            f"{counted(numbers.total(), 'face')} in {target}, {numbers[True]:,} of them reviewed.",
+            f"{counted(written.faces, 'face')} in {target}, {written.reviewed:,} of them reviewed.",
             *_listed("without a matching face, not exported", "correction", without_face),
-            *_listed("not exported", "photo", unreadable),
+            *_listed("not exported", "photo", written.unreadable),
             f"Check: mien data check folders {quoted(target)}",
         ]
     )
@@ -74,13 +83,10 @@ def _listed(what: str, noun: str, lines: list[str]) -> list[str]:
     return [f"{counted(len(lines), noun)} {what}:", *(f"  {line}" for line in lines[:_LISTED]), *more] if lines else []
 
 
-def _rows(
-    journal: Journal, folder: Path, unmatched: dict[int, Correction], unreadable: list[str], *, everything: bool
-) -> Iterator[Row]:
+def _rows(journal: Journal, folder: Path, written: _Written, *, everything: bool) -> Iterator[Row]:
     """Write crops to `folder`, and yield their rows of the manifest.
 
-    Crops of the run are copied; others are cut from the sources by the same function. Decisions that have a face are
-    removed from `unmatched`, and messages about photos added to `unreadable`.
+    Crops of the run are copied; others are cut from the sources by the same function.
     """
     exported = set[tuple[str | None, int | None]]()
     with Sources() as sources:
@@ -88,7 +94,7 @@ def _rows(
             name, frame = image.name, image.frame
             decided = journal.corrections.of(image)
             for correction in decided.values():
-                unmatched.pop(id(correction), None)
+                written.unmatched.pop(id(correction), None)
             if (image.sha256, frame) in exported:  # A copy of a photo would be in two splits.
                 continue
             try:
@@ -105,11 +111,12 @@ def _rows(
                     else:
                         pixels = sources.open_pixels(image) if pixels is None else pixels
                         (folder / path).write_bytes(encode_png(contract.align(pixels, face.landmarks_px)))
+                    written.faces, written.reviewed = written.faces + 1, written.reviewed + (number in decided)
                     values = (path, label, face.label, number in decided, name, frame, number, face.person)
                     yield dict(zip(MANIFEST_COLUMNS, values, strict=True))
                 exported.add((image.sha256, frame))
             except LabelingError as error:
-                unreadable.append(str(error))
+                written.unreadable.append(str(error))
 
 
 def _clean(work: Path, target: Path) -> None:
