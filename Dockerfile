@@ -47,7 +47,7 @@ COPY LICENSE face_detection_yunet_2023mar.on[n]x /opt/models/
 RUN pip install --no-deps --no-build-isolation . \
  && mien models pull --to /opt/models \
  && chmod -R a+rX /opt/models \
- && MIEN_MODELS_DIR=/opt/models mien models verify \
+ && MIEN_MODELS_DIR=/opt/models mien models list \
  && python -m compileall -q /opt/mien/lib
 
 FROM build AS build-gpu

@@ -61,8 +61,7 @@ def examine(overrides: dict[str, Any]) -> bool:
         settings = load_settings(**overrides)
     except MienError as error:
         return _line("settings", str(error), good=False)
-    checks = [("detector", _detector, settings), ("model", _model, settings), ("device", _device, settings)]
-    passed += [_check(*check) for check in checks]
+    passed += [_check(check.__name__.strip("_"), check, settings) for check in (_detector, _model, _device)]
     return all(passed)
 
 
@@ -115,54 +114,25 @@ def _device(settings: Settings) -> str:
     return text
 
 
-def list_models() -> None:
-    """Print the released artifacts, the default marked with *, and the detectors."""
-    names = _names()
-    folders = classifier_dirs(ARTIFACTS_DIR)
-    if not folders:
-        typer.echo(f"no artifacts in {ARTIFACTS_DIR}")
-    for folder in folders:
-        mark = "* " if folder.name == names.get("fast") else "  "
-        about = ", ".join([name for name, target in names.items() if target == folder.name] + [_about(folder)])
-        typer.echo(f"{mark}{folder.name:<40} {about}")
-    settings = load_settings()
-    for name in DETECTORS:
-        typer.echo(f"  {'detector ' + name:<40} {detector_source(name, settings)}")
-
-
-def _names() -> dict[str, str]:
-    """Folder of each short name in this release, such as fast."""
-    names = {}
+def list_models() -> bool:
+    """Print the released artifacts, with their short names, and the detectors; returns whether all hashes match."""
+    names: dict[str, str] = {}
     for name in POINTERS:
         with contextlib.suppress(ArtifactError):
-            names[name] = artifact_dir(name).name
-    return names
+            names[artifact_dir(name).name] = name
+    folders = classifier_dirs(ARTIFACTS_DIR)
+    passed = [_check(names.get(folder.name, "-"), _about, folder) for folder in folders]
+    if not folders:
+        passed.append(_line("artifacts", f"none in {ARTIFACTS_DIR}", good=False))
+    settings = load_settings()
+    passed += [_check(f"detector {name}", detector_source, name, settings) for name in DETECTORS]
+    return all(passed)
 
 
 def _about(folder: Path) -> str:
-    try:
-        manifest = load_artifact(folder)
-    except ArtifactError as error:
-        return str(error)
+    manifest = load_artifact(folder)
     scores = ", ".join(
         f"{score['accuracy']['value']:.1%} on {score['data']} {score['split']} ({score['prior']})"
         for score in scores_of(folder)
     )
-    return f"{', '.join(manifest.graphs)}; {scores or 'no metrics'}"
-
-
-def verify_models(folder: Path | None) -> bool:
-    """Verify one artifact, or all artifacts and detectors; returns whether all passed."""
-    folders = [folder] if folder else classifier_dirs(ARTIFACTS_DIR)
-    passed = [_check("artifact", _verified, artifact) for artifact in folders]
-    if not folders:
-        passed.append(_line("artifacts", f"none in {ARTIFACTS_DIR}", good=False))
-    if folder is None:
-        settings = load_settings()
-        passed += [_check(f"detector {name}", detector_source, name, settings) for name in DETECTORS]
-    return all(passed)
-
-
-def _verified(folder: Path) -> str:
-    manifest = load_artifact(folder)
-    return f"{manifest.name}: the hashes of {len(manifest.hashes())} files match"
+    return f"{folder.name}: {', '.join(manifest.graphs)}; {scores or 'no metrics'}"

@@ -27,7 +27,7 @@ from mien.app.cli.shared import (
     fail,
 )
 from mien.app.errors import Stopped
-from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions, Reporter
+from mien.app.labeling.options import LabelOptions, Reporter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,18 +67,6 @@ class Interrupts:
                 signal.signal(number, handler)
 
 
-def _list_outputs(requested: bool) -> None:
-    """List the outputs, one per line, with the default ones marked."""
-    if not requested:
-        return
-    from mien.app.labeling.tables import OUTPUTS
-
-    for name, output in OUTPUTS.items():
-        typer.echo(f"{'*' if name in DEFAULT_OUTPUTS else ' '} {name:<10} {output.help}")
-    typer.echo("* written by default")
-    raise typer.Exit
-
-
 _face = partial(typer.Option, rich_help_panel="Faces")
 
 
@@ -93,16 +81,6 @@ def label(
     ] = None,
     small_faces: Annotated[
         bool, _face("--small-faces", help="Search large photos at full size, which takes longer.")
-    ] = False,
-    list_outputs: Annotated[  # noqa: ARG001  # its callback acts
-        bool,
-        typer.Option(
-            "--list-outputs",
-            callback=_list_outputs,
-            is_eager=True,
-            help="List the outputs and exit.",
-            rich_help_panel="Outputs",
-        ),
     ] = False,
     **values: Any,
 ) -> None:
@@ -176,11 +154,8 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
     from rich.console import Console
 
     from mien.app.labeling.run import label as label_folders
-    from mien.app.labeling.tables import OUTPUTS
     from mien.app.settings import InferenceSettings
 
-    if unknown := [name for name in options.outputs if name not in OUTPUTS]:
-        fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(OUTPUTS)}.", USAGE)
     with Progress(signals, Console(stderr=True), quiet=options.quiet) as report:
         run = label_folders(options, InferenceSettings.load(**settings), report)
     if "images" not in run:  # stopped before the journal was opened

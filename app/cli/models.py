@@ -1,4 +1,4 @@
-"""Commands `mien models pull | list | verify`, and `mien doctor`, a check of the installation."""
+"""Commands `mien models pull | list`, and `mien doctor`, a check of the installation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 from mien.app.cli.shared import FAILED, DetectorName, Model, OnDevice, fail, printed_errors
 
-models = typer.Typer(no_args_is_help=True, help="Download, list and verify models.")
+models = typer.Typer(no_args_is_help=True, help="Download and list models.")
 
 
 @models.command("pull")
@@ -26,26 +26,11 @@ def models_pull(
 
 @models.command("list")
 def models_list() -> None:
-    """List the released artifacts and the detectors."""
+    """List the released artifacts and the detectors, and verify their hashes."""
     with printed_errors():
         from mien.app.cli.checks import list_models
 
-        list_models()
-
-
-@models.command("verify")
-def models_verify(
-    model: Annotated[
-        str | None,
-        typer.Argument(help="Artifact folder, or the name of a model (default: all released artifacts)."),
-    ] = None,
-) -> None:
-    """Verify the hashes of all artifact files and of the detector."""
-    with printed_errors():
-        from mien.app.cli.checks import verify_models
-        from mien.models.manifest import artifact_dir
-
-        passed = verify_models(None if model is None else artifact_dir(model))
+        passed = list_models()
     raise typer.Exit(0 if passed else FAILED)
 
 

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 from mien.app.cpu_count import cores
@@ -28,10 +27,9 @@ from mien.app.labeling.inputs import STATE_DIR, is_url
 from mien.app.labeling.journal import Result
 from mien.app.labeling.options import LabelOptions
 
-RUN_ID: Final = "run-id"  # file in the state folder, by which workers recognize the output folder of their run
+RUN_ID: Final = "run-id"  # Workers recognize the output folder of their run by this file in the state folder.
 _RETRIES: Final = 4
 _START_S: Final = 300.0
-_STARTS: Final = 3
 _CONNECT_S: Final = 10.0
 _LOCAL_STORE_BYTES: Final = 200 * 1024 * 1024
 
@@ -49,14 +47,14 @@ class RayTasks:
         inputs = [name if is_url(name) else os.path.abspath(name) for name in options.inputs]
         options = replace(options, out=options.out.absolute(), inputs=inputs)
         self._out = options.out
-        # max_calls: by default, a process that uses a GPU ends with its task, and the next one opens the models again
+        # By default, a process that uses a GPU ends with its task, and the next one opens the models again.
         share = self._gpu_share(settings.device)
         resources = {"num_cpus": 1, "num_gpus": share, "max_retries": _RETRIES, "max_calls": 0}
         opened = ray.remote(**resources)(open_on_worker).remote(pickle.dumps(Setup(settings, options)))
         if not ray.wait([opened], timeout=_START_S)[0]:
             raise NotReady(f"--engine ray: no machine of the cluster had a free core within {_START_S:.0f} s.")
         self.facts: dict[str, str] = self._result(opened)
-        # machines with other processors or without a GPU run the precision of the first worker, too
+        # Machines with other processors or without a GPU run the precision of the first worker, too.
         self._setup = Setup(settings.model_copy(update={"precision": self.facts["precision"]}), options)
         self._label = ray.remote(**resources)(label_on_worker)
 
@@ -110,7 +108,8 @@ def label_on_worker(setup: bytes, facts: dict[str, str], task: Task, run_id: str
     if different := [f"{name} {own[name]} instead of {facts[name]}" for name in own if own[name] != facts[name]]:
         raise NotReady(f"machine {machine} differs: {', '.join(different)}. All machines need the same.")
     out = opened.options.out
-    if opened.pictures - {REPORT} and _run_id(out) != run_id:
+    recorded = out / STATE_DIR / RUN_ID
+    if opened.pictures - {REPORT} and not (recorded.exists() and recorded.read_text(encoding="ascii") == run_id):
         raise NotReady(
             f"machine {machine} cannot find the output folder {out} of this run. Use a folder that all machines share, "
             "or leave out the outputs annotated and crops."
@@ -121,16 +120,11 @@ def label_on_worker(setup: bytes, facts: dict[str, str], task: Task, run_id: str
 @lru_cache(maxsize=1)
 def _setup(pickled: bytes) -> Setup:
     """The setup of this process. Raises: NotReady, if a machine lacks an input."""
-    setup: Setup = pickle.loads(pickled)  # noqa: S301  # of the driver
+    setup: Setup = pickle.loads(pickled)  # noqa: S301  # The driver wrote it.
     names = (name for name in setup.options.inputs if not is_url(name))
     if missing := next((name for name in names if not os.path.lexists(name)), None):
         raise NotReady(f"cannot find the input {missing}. Use a path that is the same on all machines.")
     return setup
-
-
-def _run_id(out: Path) -> str | None:
-    path = out / STATE_DIR / RUN_ID
-    return path.read_text(encoding="ascii") if path.exists() else None
 
 
 @contextlib.contextmanager
@@ -138,8 +132,8 @@ def connected(options: LabelOptions) -> Iterator[Any]:
     """Connect Ray to a cluster, or to a local one that ends with the block. Raises: NotReady."""
     if importlib.util.find_spec("ray") is None:
         raise LabelingError("--engine ray: Ray is not installed. Run `pip install ray`.")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # disable usage statistics; must be set before Ray is imported
-    os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # for a local cluster on a busy machine
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # Ray reads it when it is imported.
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # A local cluster on a busy machine needs longer.
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -151,17 +145,13 @@ def connected(options: LabelOptions) -> Iterator[Any]:
     else:
         _check_reachable(address)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    tries = 1 if address else _STARTS  # the processes of a local one may time out on a busy machine
-    for number in range(1, tries + 1):
-        try:
-            ray.init(address or "local", **chosen)
-            break
-        except Exception as error:  # Ray raises plain Exception if its processes do not start in time
-            ray.shutdown()
-            if number == tries:
-                where = f"reach the cluster at {address}" if address else "start a cluster on this machine"
-                raise NotReady(f"--engine ray: cannot {where}: {last_line(error)}") from error
-    if threading.current_thread() is threading.main_thread():  # Ray installs its own handlers when it starts
+    try:
+        ray.init(address or "local", **chosen)
+    except Exception as error:  # Ray raises plain Exception if its processes do not start in time.
+        ray.shutdown()
+        where = f"reach the cluster at {address}" if address else "start a cluster on this machine"
+        raise NotReady(f"--engine ray: cannot {where}: {last_line(error)}") from error
+    if threading.current_thread() is threading.main_thread():  # Ray installs its own handlers when it starts.
         for number, handler in handlers.items():
             signal.signal(number, handler)
     try:
@@ -175,7 +165,7 @@ def connected(options: LabelOptions) -> Iterator[Any]:
 def _check_reachable(address: str) -> None:
     """Check that a server listens at an address; Ray itself would retry for minutes. Raises: NotReady."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not (host and port.isdigit()):  # `auto`, which Ray resolves
+    if not (host and port.isdigit()):  # Ray resolves `auto`.
         return
     try:
         socket.create_connection((host, int(port)), _CONNECT_S).close()

@@ -68,7 +68,7 @@ FROM items WHERE name=?
 _FACES: Final = TypeAdapter(tuple[Face, ...])
 _UNSTORED: Final = ("crop_rgb", "thumb", "crop", "explanation")
 
-MIN_IOU: Final = 0.5  # a decision applies to a face whose box overlaps its box at least so much
+MIN_IOU: Final = 0.5  # A decision applies to a face whose box overlaps its box at least so much.
 NOT_A_FACE: Final = "not_a_face"
 UNDONE: Final = "undone"
 
@@ -251,11 +251,11 @@ class Journal:
                 raise OutputRefused(f"{out} was labeled by another version of Mien. Choose another --out.")
             if write:
                 self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
-                self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # readers find all tables, or none
+                self._db.execute("PRAGMA synchronous=NORMAL")  # A power failure loses at most the last images.
+                self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # Readers find all tables, or none.
             self.refresh()
             self.corrections = Corrections(out)
-        except (sqlite3.Error, LabelingError):  # such as a full disk; an unclosed connection keeps the folder busy
+        except (sqlite3.Error, LabelingError):  # An unclosed connection keeps the folder busy.
             self.close()
             raise
 
@@ -442,24 +442,24 @@ class Journal:
         """Names of the videos with labeled frames."""
         return [name for (name,) in self._db.execute("SELECT DISTINCT name FROM items WHERE frame>=0 ORDER BY name")]
 
-    def thumb(self, name: str, frame: int | None, face: int) -> bytes | None:
-        """JPEG thumbnail of a face, or None if there is none."""
-        key = (name, STILL if frame is None else frame, face)
-        jpeg: bytes | None = self._one("SELECT jpeg FROM thumbs WHERE name=? AND frame=? AND face=?", *key)
-        return jpeg
+    def thumb(self, image: Result, face: int) -> bytes:
+        """JPEG thumbnail of a face; empty if there is none."""
+        sql = "SELECT jpeg FROM thumbs WHERE name=? AND frame=? AND face=?"
+        row = self._db.execute(sql, (*image.place, face)).fetchone()
+        return row[0] if row else b""
 
-    def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[tuple[Result, Face]]:
+    def least_confident(self, label: str = "", reason: str = "") -> Iterator[tuple[Result, Face]]:
         """Faces with a label of the model and a reason for doubt ("" for any), least confident first."""
         sql = (
-            "SELECT i.name, i.frame, i.path, i.result, f.key FROM items i, json_each(i.result, '$.faces') f "
+            "SELECT i.name, i.frame, f.key FROM items i, json_each(i.result, '$.faces') f "
             "WHERE i.result IS NOT NULL AND :label IN ('', json_extract(f.value, '$.label')) "
             "AND (:reason='' OR EXISTS(SELECT 1 FROM json_each(f.value, '$.reasons') WHERE value=:reason)) "
-            "ORDER BY json_extract(f.value, '$.confidence'), i.name, i.frame, f.key LIMIT :limit"
+            "ORDER BY json_extract(f.value, '$.confidence'), i.name, i.frame, f.key"
         )
         label = label if label in self.expressions else ""
-        for *row, face in self._db.execute(sql, {"label": label, "reason": reason, "limit": limit}):
-            result = Result.from_json(*row)
-            yield result, result.faces[face]
+        for name, frame, face in self._db.execute(sql, {"label": label, "reason": reason}):
+            if result := self.result(name, None if frame == STILL else frame):
+                yield result, result.faces[face]
 
     def count(self) -> dict[str, Any]:
         """Numbers of images, faces and decisions, which all outputs and messages have.
@@ -493,10 +493,6 @@ class Journal:
                 counts["confidences"][str(min(9, int(10 * face.confidence)))] += 1
         self._counts = counts
         return counts
-
-    def _one(self, sql: str, *values: Any) -> Any:
-        row = self._db.execute(sql, values).fetchone()
-        return None if row is None else row[0]
 
 
 def open_journal(out: Path) -> Journal:

@@ -11,8 +11,9 @@ import typer
 
 Engine = Literal["local", "ray"]
 
+OUTPUT_NAMES: Final = ("csv", "jsonl", "xlsx", "coco", "annotated", "crops", "report", "episodes", "video")
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
-FRAMES_PER_S: Final = 2.0  # of a video, by default
+FRAMES_PER_S: Final = 2.0  # Default of --per-second
 # Neither results nor outputs depend on them.
 _NOT_RECORDED: Final = (
     "inputs", "out", "files_from", "null", "outputs", "add", "replace", "workers", "quiet", "engine",
@@ -28,9 +29,9 @@ def parse_folder(value: str) -> Path:
 
 
 def _names(values: list[str]) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for value in values for name in value.split(",") if name.strip()))
-    if values and not names:
-        raise typer.BadParameter("no output is named")
+    names = list(dict.fromkeys(name.strip() for value in values for name in value.split(",")))
+    if unknown := [name for name in names if name not in OUTPUT_NAMES]:
+        raise typer.BadParameter(f"{', '.join(unknown)}: expected one or more of {', '.join(OUTPUT_NAMES)}")
     return names
 
 
@@ -59,6 +60,7 @@ _LIST: Final = "Read paths, one per line, from FILE or stdin (-)."
 _NULL: Final = "Paths in --files-from are NUL-separated (find -print0)."
 _IGNORE: Final = "Skip matching paths, such as '*.tif' or 'raw/*'."
 _START: Final = "Begin videos here: seconds, or 1:02:03.5."
+_WRITE: Final = f"Any of {', '.join(OUTPUT_NAMES)}; by default {', '.join(DEFAULT_OUTPUTS)}."
 _WHOLE: Final = "Images are one face each, brow to chin with a margin, such as crops."
 _RAY: Final = "ray: label on the machines of a cluster (extra `ray`)."
 _ADDRESS: Final = "Existing cluster (default: start a local one)."
@@ -89,9 +91,9 @@ class LabelOptions:
 
     whole: Annotated[bool, _face("--whole", help=_WHOLE)] = False
 
-    outputs: Annotated[
-        list[str], _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs.")
-    ] = field(default_factory=list)
+    outputs: Annotated[list[str], _output("--write", "-w", metavar="NAME,...", callback=_names, help=_WRITE)] = field(
+        default_factory=list
+    )
     annotated_px: Annotated[int, _output(min=64, help="Maximum long side of annotated copies, pixels.")] = 1600
 
     limit: Annotated[int | None, _run(min=1, help="Label at most N more photos and videos.")] = None

@@ -5,8 +5,6 @@ are data of the page. Their number is limited, so the size of the file does not 
 """
 
 import base64
-import heapq
-import itertools
 import json
 import os
 import re
@@ -88,22 +86,15 @@ def render_page(journal: Journal, *, review: bool = False) -> str:
 
 def _least_certain(journal: Journal) -> list[dict[str, Any]]:
     """Cards of the faces to show: of each label, by the decisions of the review, those least certain."""
-    nearest: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    number = itertools.count()
-    for image in journal.results():
-        decided = journal.corrections.of(image)
-        for face in image.faces:
-            correction = decided.get(face.index)
-            label = face.label if correction is None else correction.label
-            if label == NOT_A_FACE:
-                continue
-            entry = (-face.confidence, -next(number), image, face, correction)
-            (heapq.heappush if len(nearest[label]) < PER_LABEL else heapq.heappushpop)(nearest[label], entry)
-    shown = sorted(itertools.chain.from_iterable(nearest.values()), reverse=True)
-    return [
-        card(journal, image, face, correction, thumb=_thumb(journal, image, face))
-        for _, _, image, face, correction in shown
-    ]
+    shown, cards = Counter[str](), []
+    for image, face in journal.least_confident():
+        correction = journal.corrections.of(image).get(face.index)
+        label = face.label if correction is None else correction.label
+        if label != NOT_A_FACE and shown[label] < PER_LABEL:
+            shown[label] += 1
+            thumb = base64.b64encode(journal.thumb(image, face.index)).decode()
+            cards.append(card(journal, image, face, correction, thumb=f"data:image/jpeg;base64,{thumb}"))
+    return cards
 
 
 def agreement_text(face: Face) -> str:
@@ -129,11 +120,6 @@ def card(journal: Journal, image: Result, face: Face, correction: Correction | N
         "decision": None if correction is None else correction.label,
         "thumb": thumb,
     }
-
-
-def _thumb(journal: Journal, image: Result, face: Face) -> str:
-    jpeg = journal.thumb(image.name, image.frame, face.index) or b""
-    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
 
 
 def _link(journal: Journal, image: Result) -> str:

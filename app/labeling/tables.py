@@ -9,12 +9,11 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from mien.app.errors import LabelingError
 from mien.app.inference.records import Face, flat
@@ -198,50 +197,31 @@ def _moments(journal: Journal, name: str) -> Iterator[Moment]:
             yield Moment(image.time_s or 0.0, image.until_s or 0.0, image.scene, image.faces)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """An output, and the file or folder that it writes.
+class Output(NamedTuple):
+    """A file or folder of a run, and what writes it after labeling, if it is not written while labeling."""
 
-    Attributes:
-        write: writes it after labeling; None for pictures.
-        reviewed: whether it shows decisions of the review.
-        library: package that may not be installed.
-    """
-
-    help: str
     target: str
     write: Callable[[Journal], None] | None = None
-    reviewed: bool = False
-    library: str | None = None
 
 
 OUTPUTS: Final = {
-    ANNOTATED: Output("annotated/: copies with boxes and labels", ANNOTATED),
-    "coco": Output("coco.json: COCO detection and keypoints", "coco.json", write_coco),
-    CROPS: Output("crops/: every face, 112x112 PNG", CROPS),
-    "csv": Output("labels.csv: one row per face", "labels.csv", write_csv_labels, reviewed=True),
-    "episodes": Output("episodes.csv: when each person in a video shows what", "episodes.csv", write_episodes),
-    "jsonl": Output("labels.jsonl: one JSON object per face", "labels.jsonl", write_jsonl, reviewed=True),
-    REPORT: Output("report.html: one page with counts, faces and errors", "report.html", write_report, reviewed=True),
-    "video": Output("video/: videos as MP4 with boxes, labels and sound", "video", write_videos),
-    "xlsx": Output(
-        "labels.xlsx: labels.csv as a workbook (extra `excel`)",
-        "labels.xlsx",
-        write_xlsx,
-        reviewed=True,
-        library="xlsxwriter",
-    ),
+    ANNOTATED: Output(ANNOTATED),
+    CROPS: Output(CROPS),
+    REPORT: Output("report.html", write_report),
+    "coco": Output("coco.json", write_coco),
+    "csv": Output("labels.csv", write_csv_labels),
+    "episodes": Output("episodes.csv", write_episodes),
+    "jsonl": Output("labels.jsonl", write_jsonl),
+    "video": Output("video", write_videos),
+    "xlsx": Output("labels.xlsx", write_xlsx),
 }
+_REVIEWED: Final = ("csv", "jsonl", "xlsx", REPORT)  # They show decisions of the review.
 
 
 def check_outputs(names: Iterable[str]) -> None:
     """Reject outputs that cannot be written. Raises: LabelingError."""
-    for name in names:
-        library = OUTPUTS[name].library
-        if library is not None and importlib.util.find_spec(library) is None:
-            raise LabelingError(
-                f"output {name}: {library} is not installed. Run `pip install {library}`, or choose csv or jsonl."
-            )
+    if "xlsx" in names and importlib.util.find_spec("xlsxwriter") is None:
+        raise LabelingError("output xlsx: run `pip install xlsxwriter`, or choose csv or jsonl.")
 
 
 def write_output(name: str, journal: Journal) -> Path:
@@ -272,6 +252,6 @@ def update_reviewed(out: Path) -> list[Path]:
     """Write the existing outputs that show decisions of the review anew; returns their files. Raises: LabelingError."""
     with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
         targets = [target for target in journal.settings.get("targets", []) if (out / target).exists()]
-        names = [name for name, output in OUTPUTS.items() if output.reviewed and output.target in targets]
+        names = [name for name in _REVIEWED if OUTPUTS[name].target in targets]
         check_outputs(names)
         return [write_output(name, journal) for name in names]

@@ -125,8 +125,12 @@ def create_review_app(out: Path) -> FastAPI:
 
     @app.get("/api/thumb")
     def thumb(file: str, face: int, frame: int | None = None) -> Response:
-        jpeg = journal.thumb(file, frame, face) or _thumb_of_source(_image(journal, file, frame), face)
-        return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
+        image = _image(journal, file, frame)
+        return Response(
+            journal.thumb(image, face) or _thumb_of_source(image, face),
+            media_type="image/jpeg",
+            headers={"Cache-Control": "no-store"},
+        )
 
     @app.get("/api/photo")
     def photo(file: str, frame: int | None = None, face: int | None = None) -> Response:
