@@ -22,7 +22,7 @@ import filelock
 from PIL import Image
 
 from mien.app.errors import DiskFull, ForeignFile, NoInput, OutputLocked, OutputRefused
-from mien.app.labeling.inputs import IMAGE_EXTENSIONS, RUN_FILE, STATE_DIR, is_video
+from mien.app.labeling.inputs import IMAGE_EXTENSIONS, STATE_DIR, is_video
 from mien.data.atomic import atomic_file
 from mien.data.contract import Array
 
@@ -51,13 +51,9 @@ def check_out(out: Path) -> None:
     """Check that an output folder is new, empty, or of an earlier run. Raises: ForeignFile, OutputRefused."""
     with disk_errors(out):
         if out.exists() and any(out.iterdir()) and not (out / STATE_DIR).is_dir():
-            if (out / RUN_FILE).exists():
-                raise ForeignFile(
-                    f"{out} has outputs of an earlier run, but its journal, the folder {STATE_DIR}, is gone. Choose a "
-                    "new folder with --out, or remove this one."
-                )
             raise ForeignFile(
-                f"{out} contains files that were not written by `mien label`. Choose a new or empty folder with --out."
+                f"{out} contains files, but no journal of `mien label`, the folder {STATE_DIR}. Choose a new or empty "
+                "folder with --out."
             )
 
 
@@ -69,7 +65,7 @@ def output_lock(out: Path) -> Iterator[None]:
     Raises: OutputLocked, naming the other process; DiskFull; OutputRefused, if the folder cannot be created.
     """
     state, is_new = out / STATE_DIR, not out.exists()
-    lock = filelock.FileLock(state / "lock", timeout=1.0)  # until its owner has written its process id
+    lock = filelock.FileLock(state / "lock", timeout=1.0)  # Its owner may not have written its process id yet.
     with disk_errors(out):
         state.mkdir(parents=True, exist_ok=True)
         try:
@@ -88,9 +84,9 @@ def output_lock(out: Path) -> Iterator[None]:
                 f"the file system of {out} has no locks, as some network drives: choose an --out on a local disk."
             ) from error
     try:
-        with contextlib.suppress(OSError):  # the process id is only for the message
+        with contextlib.suppress(OSError):  # The process id is only for the message.
             (state / "owner").write_text(str(os.getpid()), encoding="ascii")
-        shutil.rmtree(parts_dir(out), ignore_errors=True)  # temporary files of a killed run
+        shutil.rmtree(parts_dir(out), ignore_errors=True)  # A killed run leaves temporary files.
         yield
     except NoInput:
         lock.release()
@@ -112,12 +108,10 @@ def disk_errors(out: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", None)
         is_full = code in _SQLITE_FULL if code is not None else getattr(error, "errno", None) in FULL
         if is_full or (code == sqlite3.SQLITE_CANTOPEN and shutil.disk_usage(out).free == 0):
-            message = (
-                f"no space left for {out}. Committed results are kept: free some space and rerun the same command."
-            )
-            raise DiskFull(message) from error
+            kept = "Committed results are kept: free some space and rerun the same command."
+            raise DiskFull(f"no space left for {out}. {kept}") from error
         if isinstance(error, OSError):
-            target = error.filename2 or error.filename or out  # the second one of a renaming
+            target = error.filename2 or error.filename or out  # A renaming has two names.
             raise OutputRefused(f"cannot write to {target}: {error.strerror or error}.") from error
         if isinstance(error, sqlite3.OperationalError):
             raise OutputRefused(f"journal in {out / STATE_DIR}: {error}.") from error
@@ -199,7 +193,7 @@ def _digest(text: str) -> str:
 
 def encode_jpeg(image: Array, quality: int = _QUALITY, *, icc_profile: bytes = b"") -> bytes:
     """Encode (H, W, 3) uint8 RGB as JPEG."""
-    if icc_profile:  # OpenCV writes none
+    if icc_profile:  # OpenCV writes none.
         Image.fromarray(image).save(file := io.BytesIO(), "JPEG", quality=quality, icc_profile=icc_profile)
         return file.getvalue()
     _, buffer = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
@@ -217,11 +211,6 @@ def thumbnail(crop: Array) -> bytes:
     return encode_jpeg(cv2.resize(crop, (_THUMB_PX, _THUMB_PX), interpolation=cv2.INTER_AREA), 85)
 
 
-def annotated_path(name: str, frame: int | None) -> str:
-    """Path of an annotated copy, relative to the output folder."""
-    return f"{ANNOTATED}/{annotated_name(name, frame)}"
-
-
 def crop_path(name: str, frame: int | None, face: int) -> str:
     """Path of a face crop, relative to the output folder; PNG preserves the exact input of the model."""
     return f"{CROPS}/{annotated_name(name, frame)}.face{face}.png"
@@ -230,7 +219,7 @@ def crop_path(name: str, frame: int | None, face: int) -> str:
 def image_paths(name: str, frame: int | None, faces: int, pictures: Collection[str]) -> Iterator[str]:
     """Paths of the written images of an input with this number of faces."""
     if ANNOTATED in pictures:
-        yield annotated_path(name, frame)
+        yield f"{ANNOTATED}/{annotated_name(name, frame)}"
     if CROPS in pictures:
         yield from (crop_path(name, frame, face) for face in range(faces))
 
@@ -240,7 +229,10 @@ def remove_images(out: Path, name: str, pictures: Collection[str]) -> None:
     for folder in {ANNOTATED, CROPS}.intersection(pictures):
         path = f"{folder}/{annotated_name(name, 0).rpartition('/')[0]}"
         if not is_video(name):
-            remove_crops(out, name, None, first=0) if folder == CROPS else _remove(out, annotated_path(name, None))
+            if folder == CROPS:
+                remove_crops(out, name, None, first=0)
+            else:
+                _remove(out, f"{ANNOTATED}/{annotated_name(name, None)}")
             continue
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for entry in filter(_FRAME.fullmatch, os.listdir(out / path)):
@@ -259,6 +251,6 @@ def remove_crops(out: Path, name: str, frame: int | None, *, first: int) -> None
 def _remove(out: Path, path: str) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(out / path)
-    with contextlib.suppress(OSError):  # not empty, or gone
+    with contextlib.suppress(OSError):  # The folder is not empty, or gone.
         while path := os.path.dirname(path):
             os.rmdir(out / path)

@@ -34,7 +34,7 @@ from mien.app.labeling.copies import (
     ANNOTATED,
     CROPS,
     REPORT,
-    annotated_path,
+    annotated_name,
     crop_path,
     disk_errors,
     encode_jpeg,
@@ -184,7 +184,7 @@ def _finished(setup: Setup, result: Result, photo: Photo) -> Result:
         with timed(timings_ms, "write"), disk_errors(out):
             if photo.pixels is not None and ANNOTATED in setup.pictures:
                 copy = encode_jpeg(annotate(photo.pixels, photo), icc_profile=photo.icc_profile)
-                write_atomic(out / annotated_path(name, frame), copy, staging=parts_dir(out), durable=False)
+                write_atomic(out / ANNOTATED / annotated_name(name, frame), copy, staging=parts_dir(out), durable=False)
             for face in photo.faces if CROPS in setup.pictures else ():
                 png = encode_png(photo.crops[face.index])
                 write_atomic(out / crop_path(name, frame, face.index), png, staging=parts_dir(out), durable=False)

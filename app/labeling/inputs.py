@@ -1,4 +1,4 @@
-"""Inputs of labeling: photos and videos of folders, lists, object stores and web servers; their names and their pixels.
+"""Inputs of labeling: photos and videos of folders, lists and object stores; their names and their pixels.
 
 `scan` finds them without opening files; `open_pixels` reads a labeled image again, for the review. A pipe, a device, a
 dangling link, or a file of a kind that is not read is an item with a failure.
@@ -16,7 +16,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -27,7 +27,7 @@ from urllib.parse import quote
 
 from mien.app.errors import LabelingError, NoInput
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.store import check_store, download, is_web, objects
+from mien.app.labeling.store import download, objects, open_store
 from mien.app.video.reader import Skipped, Video, VideoError, VideoFrame
 from mien.data.contract import Array, DecodeError, EmptyImage, ImageTooLarge, UnsupportedImage, decode
 from mien.data.errors import MienError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mien.app.labeling.journal import Result
 
 Status = Literal["ok", "no_face", "error", "skipped"]
-STILL: Final = -1  # frame number of photos
+STILL: Final = -1  # Photos have it as the number of their frame.
 # Limits for one image of a local collection: they admit large scans, but not decompression bombs.
 MAX_BYTES: Final = 1_000_000_000
 MAX_PIXELS: Final = 250_000_000
@@ -45,7 +45,7 @@ STATE_DIR: Final = ".mien"
 JOURNAL: Final = "journal.sqlite3"
 RUN_FILE: Final = "run.json"
 CORRECTIONS: Final = "corrections.jsonl"
-_URL: Final = re.compile(rb"(s3|gs|az|https?)://[^/]+")
+_URL: Final = re.compile(rb"(s3|gs|az)://[^/]+")
 
 _RAW: Final = frozenset(
     (
@@ -140,7 +140,7 @@ def _unread(name: str) -> Failure | None:
 
 
 def is_url(path: str | bytes) -> bool:
-    """Return whether a path is an object of a store or of a web server."""
+    """Return whether a path is an object of a store."""
     return _URL.match(os.fsencode(path)) is not None
 
 
@@ -164,7 +164,9 @@ def scan(
     """
     items = dict[str, Item]()
     for item in _from_list(options) if options.files_from is not None else _from_arguments(options, prefixes):
-        if (other := items.setdefault(item.name, item)).path != item.path:  # addresses that differ in their query only
+        if _is_ignored(item.name, options.ignore):
+            continue
+        if (other := items.setdefault(item.name, item)).path != item.path:
             paths = f"{other.path!r} and {item.path!r}"
             raise LabelingError(f"two inputs have the name {item.name}: {paths}. Use two output folders.")
         if len(items) % _REPORTED == 0:
@@ -196,7 +198,7 @@ def roots(options: LabelOptions, prefixes: Mapping[str, str]) -> dict[str, str]:
         ((identity, path),) = paths.items()
         is_folder = os.path.isdir(path) or is_url(path)
         return {identity: prefixes.get(identity, "" if is_folder else printable(os.path.basename(path)))}
-    # the last part of each path if these are unique, else the part in which the paths differ
+    # Names begin with the last part of each path if these are unique, else with the part in which the paths differ.
     names = [os.path.basename(identity) for identity in paths]
     taken = {prefix for identity, prefix in prefixes.items() if identity not in paths}
     is_ambiguous = len(set(names)) < len(names) or not taken.isdisjoint(names)
@@ -205,7 +207,7 @@ def roots(options: LabelOptions, prefixes: Mapping[str, str]) -> dict[str, str]:
     elif is_ambiguous or not (taken or any(os.path.isdir(path) for path in paths)):
         names = list(paths)
         if not taken:
-            with suppress(ValueError):  # two drives of Windows
+            with suppress(ValueError):  # They may be on two drives of Windows.
                 common = os.path.commonpath([os.path.dirname(identity) for identity in paths])
                 names = [os.path.relpath(identity, common) for identity in paths]
     named = zip(paths, map(printable, names), strict=True)
@@ -219,16 +221,13 @@ def _from_arguments(options: LabelOptions, prefixes: Mapping[str, str]) -> Itera
     files = set(names).difference(folders)
     for path in folders:
         prefix = f"{names[path]}/" if names[path] else ""
-        if is_url(path):
-            found = iter([_unlisted_object(path)]) if is_web(path) else _objects(path, prefix, options)
-        else:
-            found = _folder(path, prefix, options, visited)
+        found = _objects(path, prefix, options) if is_url(path) else _folder(path, prefix, options, visited)
         for item in found:
             if files:
                 files.discard(_identity(os.fsdecode(item.path)))
             yield item
     for path in names:
-        if path in files and not _is_output(path, options.out, owned):  # in none of the folders
+        if path in files and not _is_output(path, options.out, owned):  # It is in none of the folders.
             yield _file(path, names[path])
 
 
@@ -237,17 +236,14 @@ def _from_list(options: LabelOptions) -> Iterator[Item]:
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
     for path in _paths(options.files_from or "-", null=options.null):
         if is_url(path):
-            check_store(path)
-            if not _is_ignored(path, options):
-                yield _unlisted_object(path)
+            open_store(path)
+            yield _named(printable(path), os.fsencode(path), 0, "")
             continue
         parts = [part for part in printable(path).split("/") if part not in ("", ".")]
         name = ("/" if path.startswith("/") else "") + "/".join(parts)
-        if _is_ignored(name, options) or _is_output(path, options.out, owned):
-            continue
         if os.path.isdir(path):
             yield from _folder(path, f"{name}/" if name else "", options, visited)
-        else:
+        elif not _is_output(path, options.out, owned):
             yield _file(path, name)
 
 
@@ -257,7 +253,7 @@ def _paths(source: str, *, null: bool) -> Iterator[str]:
         payload = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         raise NoInput(f"--files-from {source}: {error.strerror}.") from error
-    if payload.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # `>` of PowerShell 5, Notepad
+    if payload.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell 5 and Notepad write it.
         raise NoInput(f"--files-from {source} is UTF-16. Save the list as UTF-8.")
     if not null and b"\0" in payload:
         raise NoInput(f"--files-from {source} contains NUL characters: add --null.")
@@ -276,19 +272,13 @@ def _unquoted(name: str) -> str:
     return name[1:-1] if is_quoted and not os.path.lexists(name) else name
 
 
-def _unlisted_object(url: str) -> Item:
-    """An object without a request to its server; a query, such as a signature, is not part of its name."""
-    name = url.split("?", maxsplit=1)[0].split("#", maxsplit=1)[0] if is_web(url) else url
-    return _named(printable(name), os.fsencode(url), 0, "")
-
-
 def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Item]:
     """Objects of a store below a prefix, or one object."""
     for key, size, version in objects(url):
         name = prefix + printable(key) if key else prefix.rstrip("/") or printable(url.rsplit("/", 1)[-1])
         parts = [part for part in key.split("/") if part]
         hidden = any(_is_hidden(part, options) for part in parts) or key.endswith("/")
-        if hidden or _is_ignored(key, options) or (len(parts) > 1 and not options.recursive):
+        if hidden or (len(parts) > 1 and not options.recursive):
             continue
         yield _named(name, os.fsencode(f"{url.rstrip('/')}/{key}" if key else url), size, version)
 
@@ -311,7 +301,7 @@ def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[in
         owned = owned_names(Path(folder))
         for entry in entries:
             inner = f"{below}{entry.name}"
-            if entry.name in owned or _is_hidden(entry.name, options) or _is_ignored(printable(inner), options):
+            if entry.name in owned or _is_hidden(entry.name, options):
                 continue
             if options.recursive and _is_folder(entry, follow=False):
                 file_id = _file_id(entry.path)
@@ -357,13 +347,11 @@ def _is_hidden(name: str, options: LabelOptions) -> bool:
     return name in _LITTER or (name.startswith(".") and not options.hidden)
 
 
-def _is_ignored(name: str, options: LabelOptions) -> bool:
-    """Return whether a pattern of `--ignore` matches a path, a part of it, or one of its parent folders."""
-    if not options.ignore:
-        return False
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    parents = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    return any(fnmatchcase(path, pattern.rstrip("/")) for pattern in options.ignore for path in (*parts, *parents))
+def _is_ignored(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a pattern of `--ignore` matches a path, or a part of it, such as one of its folders."""
+    parts = name.split("/") if patterns else []
+    slices = ("/".join(parts[first:end]) for first in range(len(parts)) for end in range(first + 1, len(parts) + 1))
+    return any(fnmatchcase(part, pattern.rstrip("/")) for part in slices for pattern in patterns)
 
 
 def owned_names(folder: Path) -> set[str]:
@@ -381,7 +369,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     """Open a journal. Raises: sqlite3.Error."""
     mode = "rwc" if write else "ro"
     if not write and not os.access(path.parent, os.W_OK) and not os.path.exists(f"{path}-wal"):
-        mode = "ro&immutable=1"  # otherwise, SQLite creates files beside the journal to read it
+        mode = "ro&immutable=1"  # Otherwise, SQLite creates files beside the journal to read it.
     # `file:///home/a`, `file:///C:/a` or, on a share, `file:////nas/share/a`. `Path.as_uri` has `file://nas/share/a`,
     # which SQLite refuses.
     posix = path.absolute().as_posix()
@@ -419,7 +407,7 @@ def _real_folder(folder: str) -> str:
 def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
     try:
         return entry.is_dir(follow_symlinks=follow)
-    except OSError:  # a link to itself or through an unreadable folder: it gets its own row
+    except OSError:  # A link to itself or through an unreadable folder gets its own row.
         return False
 
 
@@ -465,7 +453,7 @@ def local_file(path: bytes) -> Iterator[bytes]:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="mien-") as folder:
-        copy = os.path.join(os.fsencode(folder), os.path.basename(path.split(b"?")[0])[-100:] or b"file")
+        copy = os.path.join(os.fsencode(folder), os.path.basename(path)[-100:] or b"file")
         with open(copy, "wb") as file:
             download(os.fsdecode(path), file)
         yield copy
@@ -493,7 +481,7 @@ def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Fai
     is_image = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS | VIDEOS
     if isinstance(error, UnsupportedImage) and not is_image:
         return Failure("not_an_image", str(error), "skipped")
-    is_image |= payload is not None and not isinstance(error, EmptyImage)  # a decoder knows its format
+    is_image |= payload is not None and not isinstance(error, EmptyImage)  # A decoder knows its format.
     return Failure(error.code, str(error), "error" if is_image else "skipped")
 
 
@@ -523,7 +511,7 @@ class Sources(ExitStack):
         try:
             pixels, sha256 = self._read(image)
         except (OSError, VideoError, DecodeError) as error:
-            reason = getattr(error, "strerror", None) or error  # an OSError also names its path, as bytes
+            reason = getattr(error, "strerror", None) or error  # An OSError also names its path, as bytes.
             raise LabelingError(f"{image.name} can no longer be read ({reason}): label the folder again.") from error
         if sha256 != image.sha256:
             raise LabelingError(f"{image.name} is not the image that was labeled: label the folder again.")

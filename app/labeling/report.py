@@ -19,7 +19,7 @@ import numpy as np
 
 from mien import app
 from mien.app.inference.records import Face
-from mien.app.labeling.copies import annotated_path, open_output
+from mien.app.labeling.copies import ANNOTATED, annotated_name, open_output
 from mien.app.labeling.inputs import is_url
 from mien.app.labeling.journal import NOT_A_FACE, Correction, Journal, Result
 from mien.data.contract import Array
@@ -126,7 +126,7 @@ def _link(journal: Journal, image: Result) -> str:
     """URL of the photo, relative to the report; otherwise of the annotated copy, if there is one."""
     if image.frame is None and (link := relative_link(image.path, journal.out)):
         return link
-    copy = annotated_path(image.name, image.frame)
+    copy = f"{ANNOTATED}/{annotated_name(image.name, image.frame)}"
     return quote(copy) if os.path.exists(journal.out / copy) else ""
 
 

@@ -1,4 +1,4 @@
-"""Photos in object stores and on web servers: S3, Google Cloud Storage, Azure (extra `store`), HTTP.
+"""Photos in object stores: S3, Google Cloud Storage, Azure (extra `store`).
 
 mien label s3://bucket/prefix --out out
 
@@ -7,31 +7,19 @@ retried with growing pauses; an object that cannot be read then is an error row.
 """
 
 import errno
-import http.client
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
 from typing import IO, Any, Final
-from urllib.parse import quote
 
 from mien.app.errors import LabelingError
 
 RETRIES: Final = 4
-RETRY_S: Final = 60.0  # no retry begins later than this after the first request
-STALLED_S: Final = 30.0  # without a byte
+RETRY_S: Final = 60.0  # No retry begins later than this after the first request.
+STALLED_S: Final = 30.0  # A request that receives nothing for so long has failed.
 _PAGE: Final = 1_000
 _BLOCK: Final = 1 << 20
-_TEMPORARY: Final = (408, 425, 429)
-_ERRORS: Final = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 410: errno.ENOENT}
-
-
-def is_web(url: str) -> bool:
-    """Return whether a URL is that of a web server, which cannot be listed."""
-    return url.startswith("http")
 
 
 def objects(url: str) -> Iterator[tuple[str, int, str]]:
@@ -41,7 +29,7 @@ def objects(url: str) -> Iterator[tuple[str, int, str]]:
     """
     import obstore
 
-    store, prefix = _open(url)
+    store, prefix = open_store(url)
     try:
         count = 0
         for page in store.list(prefix or None, chunk_size=_PAGE):
@@ -59,13 +47,20 @@ def objects(url: str) -> Iterator[tuple[str, int, str]]:
 
 def download(url: str, file: IO[bytes], most: int = sys.maxsize) -> None:
     """Write the first bytes of an object to a file. Raises: OSError, FileNotFoundError, PermissionError."""
-    (_download_page if is_web(url) else _download_object)(url, file, most)
+    import obstore
 
-
-def check_store(url: str) -> None:
-    """Check that a store can be opened. Raises: LabelingError."""
-    if not is_web(url):
-        _open(url)
+    store, path = open_store(url)
+    try:
+        for block in store.get(path).stream(min_chunk_size=_BLOCK):
+            file.write(bytes(block)[: most - file.tell()])
+            if file.tell() == most:
+                return
+    except obstore.exceptions.NotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "no such object", url) from error
+    except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
+        raise PermissionError(errno.EACCES, "access denied", url) from error
+    except obstore.exceptions.BaseError as error:
+        raise OSError(errno.EIO, _first_line(error), url) from error
 
 
 @cache
@@ -81,7 +76,7 @@ def _bucket(bucket: str) -> Any:
             "timeout": timedelta(hours=6),
             "read_timeout": stalled,
             "connect_timeout": stalled,
-            "allow_http": True,  # used only if the endpoint is set to it
+            "allow_http": True,  # It is used only if the endpoint is set to it.
         },
         retry_config={
             "max_retries": RETRIES,
@@ -91,54 +86,11 @@ def _bucket(bucket: str) -> Any:
     )
 
 
-def _open(url: str) -> tuple[Any, str]:
-    """Store of a bucket, and the path in it."""
+def open_store(url: str) -> tuple[Any, str]:
+    """Store of a bucket, and the path in it. Raises: LabelingError."""
     scheme, _, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     return _bucket(f"{scheme}://{bucket}"), path.rstrip("/")
-
-
-def _download_object(url: str, file: IO[bytes], most: int) -> None:
-    import obstore
-
-    store, path = _open(url)
-    try:
-        for block in store.get(path).stream(min_chunk_size=_BLOCK):
-            file.write(bytes(block)[: most - file.tell()])
-            if file.tell() == most:
-                return
-    except obstore.exceptions.NotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, "no such object", url) from error
-    except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
-        raise PermissionError(errno.EACCES, "access denied", url) from error
-    except obstore.exceptions.BaseError as error:
-        raise OSError(errno.EIO, _first_line(error), url) from error
-
-
-def _download_page(url: str, file: IO[bytes], most: int) -> None:
-    for attempt in range(RETRIES + 1):
-        file.seek(0)
-        file.truncate()
-        try:
-            request = urllib.request.Request(quote(url, safe="%/:=&?~#+!$,;'@()*[]"))  # noqa: S310  # `is_web`
-            with urllib.request.urlopen(request, timeout=STALLED_S) as response:  # noqa: S310
-                length = int(response.headers.get("Content-Length") or 0)
-                while file.tell() < most and (block := response.read(min(_BLOCK, most - file.tell()))):
-                    file.write(block)
-            if file.tell() < min(length, most):
-                raise http.client.IncompleteRead(b"", length - file.tell())
-        except urllib.error.HTTPError as error:
-            if (error.code < 500 and error.code not in _TEMPORARY) or attempt == RETRIES:
-                number = _ERRORS.get(error.code, errno.EIO)  # which decides the class of the error
-                raise OSError(number, f"the server replied {error.code}", url) from error
-        except ValueError as error:  # of an address such as `http://[::1/a.zip`, or a length that is not a number
-            raise OSError(errno.EINVAL, str(error), url) from error
-        except (OSError, http.client.HTTPException) as error:
-            if attempt == RETRIES:
-                raise OSError(errno.EIO, str(error), url) from error
-        else:
-            return
-        time.sleep(0.2 * 2**attempt)
 
 
 def _version(meta: Any) -> str:

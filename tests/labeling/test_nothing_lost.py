@@ -292,7 +292,7 @@ def test_a_folder_without_its_journal_and_a_disk_without_locks_are_named(
 ) -> None:
     mien.label(photos, "--write", "csv")
     shutil.rmtree(mien.out / ".mien")
-    assert "its journal, the folder .mien, is gone" in mien.run(photos).stderr.replace("\n", " ")
+    assert "no journal of `mien label`, the folder .mien" in mien.run(photos).stderr.replace("\n", " ")
     monkeypatch.setattr(filelock.FileLock, "acquire", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
     refused = mien.run(photos, out=tmp_path / "share")
     assert (refused.exit_code, "choose an --out on a local disk" in refused.stderr.replace("\n", " ")) == (1, True)

@@ -90,16 +90,3 @@ def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(remot
     s3.slow.clear()
     put(s3.upstream, "gone.jpg", photo)
     assert reasons_of(remote.label("--files-from", "-", given=given)) == dict.fromkeys(names, "")
-
-
-def test_a_list_of_web_addresses_is_labeled_and_its_signatures_are_not_written(mien: Mien) -> None:
-    with serving_in_thread(Faulty()) as web:
-        web.files = {f"/{name}": encoded(face_photo(), "JPEG") for name in ("a.jpg", "b c.jpg")}
-        web.failures |= {"/a.jpg": 2, "/c.jpg": 100}
-        addresses = [f"{web.url}/{name}" for name in ("a.jpg?signature=secret", "b c.jpg", "c.jpg", "gone.jpg")]
-        addresses += ["http://[::1/a.jpeg", "https://cdn..example.com/d.jpg"]  # no request can have these
-        rows = mien.label("--files-from", "-", *OUTPUTS, exit_code=3, given="\n".join(addresses).encode())
-    failed = dict.fromkeys(("c.jpg", "a.jpeg", "d.jpg"), "unreadable")
-    assert reasons_of(rows) == {"a.jpg": "", "b c.jpg": "", "gone.jpg": "not_found"} | failed
-    written = [path for path in mien.out.rglob("*") if path.is_file() and ".mien" not in path.parts]
-    assert not [path for path in written if b"secret" in path.read_bytes()]

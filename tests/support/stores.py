@@ -32,7 +32,6 @@ class Faulty(ThreadingHTTPServer):
     def __init__(self, upstream: str = "") -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = upstream
-        self.files: dict[str, bytes] = {}
         self.failures: Counter[str] = Counter()
         self.slow: set[str] = set()
         self.requests: Counter[str] = Counter()
@@ -57,8 +56,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(503, b"")
         elif self.server.upstream:
             self._forward()
-        elif path in self.server.files:
-            self._reply(200, self.server.files[path])
         else:
             self._reply(404, b"")
 

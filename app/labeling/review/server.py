@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import filelock
 import uvicorn
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -81,7 +81,7 @@ def serve_review(out: Path, port: int) -> None:
         raise LabelingError(f"port {port}: {error.strerror}. Choose another --port.") from error
     print(f"Review page: http://{HOST}:{listening.getsockname()[1]}/  (press Ctrl-C to stop)", flush=True)  # noqa: T201
     before = _size(out)
-    with listening, suppress(KeyboardInterrupt):  # uvicorn raises the signal again that stopped it
+    with listening, suppress(KeyboardInterrupt):  # Uvicorn raises the signal again that stopped it.
         server.run(sockets=[listening])
     written = update_reviewed(out) if _size(out) != before else []
     print("".join(f"Updated {path}\n" for path in written), end="", flush=True)  # noqa: T201
@@ -102,24 +102,21 @@ def create_review_app(out: Path) -> FastAPI:
         yield
         journal.close()
 
-    app = FastAPI(title="Mien review", lifespan=closing_journal, docs_url=None, redoc_url=None, openapi_url=None)
+    def show_last_run() -> None:
+        journal.refresh()
+        journal.corrections.refresh()
+
+    app = FastAPI(lifespan=closing_journal, dependencies=[Depends(show_last_run)], openapi_url=None)
     app.add_middleware(OwnPages)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_HOSTS, www_redirect=False)
     app.add_exception_handler(LabelingError, _refused)
 
-    @app.middleware("http")
-    async def show_last_run(request: Request, call_next: Any) -> Any:
-        journal.refresh()
-        return await call_next(request)
-
     @app.get("/")
     def page() -> HTMLResponse:
-        journal.corrections.refresh()
         return HTMLResponse(render_page(journal, review=True), headers=_POLICY)
 
     @app.get("/api/faces")
     def faces(filters: Annotated[Filters, Query()]) -> dict[str, Any]:
-        journal.corrections.refresh()
         cards = list(itertools.islice(_chosen(journal, filters), PAGE + 1))
         return {"faces": cards[:PAGE], "more": len(cards) > PAGE}
 
@@ -155,7 +152,6 @@ def _decide(journal: Journal, body: Decision) -> Response:
         raise HTTPException(409, "the folder was labeled again, reload the page")
     if body.label not in (choices := (*face.probabilities, NOT_A_FACE, UNDONE)):
         raise LabelingError(f"label {body.label!r}: expected one of {', '.join(choices)}")
-    journal.corrections.refresh()
     earlier = journal.corrections.of(image).get(body.face)
     current = earlier.label if earlier else UNDONE
     if body.before not in (None, current) and body.label != current:
@@ -205,7 +201,7 @@ def _refused(request: Request, error: Exception) -> Response:
 
 def _chosen(journal: Journal, filters: Filters) -> Iterator[dict[str, Any]]:
     """Cards, least certain first, with their number in the list without the filter by decisions."""
-    label = filters.label if filters.state == "open" else ""  # a decision may have given another one
+    label = filters.label if filters.state == "open" else ""  # A decision may have given another one.
     for index, (image, face) in enumerate(journal.least_confident(label, filters.reason)):
         correction = journal.corrections.of(image).get(face.index) if index >= filters.offset else None
         if index >= filters.offset and filters.show(face, correction):
