@@ -22,14 +22,14 @@ S = TypeVar("S", bound=BaseServer)
 
 
 class Faulty(ThreadingHTTPServer):
-    """Serves `files`, or forwards to a server of S3, with pages of two objects.
+    """Forwards to a server of S3, with pages of two objects.
 
     failures: how often a path gets status 503; slow: paths that send nothing; requests: number by path.
     """
 
     daemon_threads = True
 
-    def __init__(self, upstream: str = "") -> None:
+    def __init__(self, upstream: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = upstream
         self.failures: Counter[str] = Counter()
@@ -54,10 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.server.failures[path]:
             self.server.failures[path] -= 1
             self._reply(503, b"")
-        elif self.server.upstream:
-            self._forward()
         else:
-            self._reply(404, b"")
+            self._forward()
 
     do_HEAD = do_GET  # noqa: N815  # named by the library
 
