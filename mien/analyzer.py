@@ -1,16 +1,11 @@
 """Analyzer of photos with typed results.
 
-An analyzer works in several threads, and in processes that are forked or started with a copy of it. The threads of ONNX
-Runtime do not survive a fork: a forked process opens its own sessions when it first needs them, of the files that its
-parent has verified.
+An analyzer works in several threads, and in processes that are forked or started with a copy of it.
 """
 
-import ctypes
 import gc
 import io
 import os
-import threading
-import weakref
 from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import islice
@@ -20,8 +15,7 @@ from typing import IO, Any, Final, Self, SupportsIndex, overload
 import numpy as np
 import PIL.Image
 
-from mien.app.errors import InvalidFace, InvalidRequest, ProviderUnavailable
-from mien.app.inference.classifier import CPU
+from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference.detector import Detection
 from mien.app.inference.labeler import Labeler, detection_of
 from mien.app.inference.records import FACES, Box, Face, Photo
@@ -137,10 +131,8 @@ class Analyzer:
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
         self._settings = InferenceSettings.load(model=model, device=device, **settings).absolute()
-        self._on_gpu = self._closed = False
-        self._opened: Labeler | None = None
-        self._of_parent: Labeler | None = None  # It is set in a forked process.
-        self._labeler()
+        self._closed = False
+        self._opened: Labeler | None = Labeler.open(self._settings)
 
     def analyze(
         self,
@@ -223,24 +215,10 @@ class Analyzer:
         self.close()
 
     def _labeler(self) -> Labeler:
-        """The open labeler; the first call in a process opens it."""
-        if (labeler := self._opened) is None:
-            with _opening:
-                labeler = self._opened = self._opened or self._open()
-        return labeler
-
-    def _open(self) -> Labeler:
         if self._closed:
             raise InvalidRequest("this Analyzer is closed. Create another one, or use it inside its `with` block.")
-        if self._on_gpu:
-            raise ProviderUnavailable(
-                "this process was forked from one that uses the GPU, and CUDA does not work after a fork. Create the "
-                "Analyzer in each process, or start processes with the method `spawn`."
-            )
-        labeler = Labeler.open(self._settings) if self._of_parent is None else self._of_parent.reopened()
-        self._on_gpu = labeler.classifier.provider != CPU
-        _analyzers.add(self)
-        return labeler
+        self._opened = self._opened or Labeler.open(self._settings)
+        return self._opened
 
     def _read(self, image: object) -> bytes | Array:
         """Bytes of an image file, or pixels (H, W, 3) uint8 RGB."""
@@ -256,8 +234,7 @@ class Analyzer:
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings only: a process that receives an analyzer opens its own sessions."""
-        own = {"_settings": self._settings, "_closed": self._closed}
-        return own | {"_on_gpu": False, "_opened": None, "_of_parent": None}
+        return {"_settings": self._settings, "_closed": self._closed, "_opened": None}
 
 
 def _box_or_face(index: int, values: Box | Sequence[float] | Array) -> Box | Detection:
@@ -312,26 +289,3 @@ def _read_file(file: object, size: int) -> bytes:
     while len(payload) < size and (more := file.read(size - len(payload))):  # A pipe returns what has arrived.
         payload += more
     return payload
-
-
-# Held while an analyzer opens its sessions; a fork waits for that.
-_opening: Final = threading.RLock()
-_analyzers: Final = weakref.WeakSet[Analyzer]()
-
-
-def _leave_to_parent() -> None:
-    """In a forked process, give up the sessions of its parent.
-
-    Their destructor would wait for threads that do not exist here, at the latest when the process ends: they are kept,
-    also those of analyzers that are garbage in reference cycles, which a collection would destroy at any moment.
-    """
-    gc.freeze()
-    for analyzer in _analyzers:
-        if analyzer._opened is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(analyzer._opened))
-            analyzer._of_parent, analyzer._opened = analyzer._opened, None
-    _opening.release()
-
-
-if hasattr(os, "register_at_fork"):  # Windows cannot fork.
-    os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_leave_to_parent)

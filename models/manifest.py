@@ -169,7 +169,7 @@ def difference(path: Path, sha256: str) -> str:
         return f"cannot read {path} ({error.strerror})"
     if actual == sha256:
         return ""
-    return f"{path} has sha256 {actual[:12]}..., expected {sha256[:12]}.... The file is damaged or another version"
+    return f"{path} has sha256 {actual[:12]}..., expected {sha256[:12]}.... The file is damaged or was replaced"
 
 
 def artifact_dir(model: str | os.PathLike[str] | None) -> Path:

@@ -8,15 +8,18 @@ session is therefore run once and checked for the provider that its nodes were a
 
 import contextlib
 import ctypes
+import gc
 import io
 import logging
+import os
 import platform
 import sys
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Self
@@ -52,6 +55,10 @@ _REMEDY: Final = (
     "Install the GPU libraries (`pip install 'onnxruntime-gpu[cuda,cudnn]'`) and an NVIDIA driver, or choose "
     "MIEN_DEVICE=auto or cpu."
 )
+_FORKED: Final = (
+    "this process was forked from one that uses the GPU, and CUDA does not work after a fork. Create the Analyzer in "
+    "each process, or start processes with the method `spawn`."
+)
 
 _log = logging.getLogger(__name__)
 # Without a GPU, ONNX Runtime warns about every missing device file.
@@ -81,17 +88,7 @@ class Classifier:
         self.on_batch: Callable[[int], None] | None = None
         self._threads = settings.threads
         session, self.precision = self._open_first(settings)
-        self._use(session)
-
-    def reopened(self) -> Self:
-        """A copy with its own session on the CPU, for a forked process: nothing is verified again."""
-        other = copy(self)
-        other._use(other._open(self.precision, "cpu"))
-        return other
-
-    def _use(self, session: "Session") -> None:
-        self.provider, self.max_batch = session.provider, CPU_BATCH
-        self._run_graph = session.inference.run
+        self.provider, self.max_batch, self._run_graph = session.provider, CPU_BATCH, session.run
         self._infer: Callable[[Array], Array] = self._logits
         if self.provider == CUDA:
             batches = FixedBatches(
@@ -176,10 +173,10 @@ class FixedBatches:
         Args:
             first: runs one input.
         """
-        self._sessions, self.max_batch = {1: first.inference}, 1
+        self._sessions, self.max_batch = {1: first}, 1
         for size in larger:
             try:
-                self._sessions[size], self.max_batch = open_at(size).inference, size
+                self._sessions[size], self.max_batch = open_at(size), size
             except ProviderUnavailable as error:
                 _log.warning("at most %d inputs per inference: %s", self.max_batch, error)
                 break
@@ -189,8 +186,7 @@ class FixedBatches:
         ((name, batch),) = feed.items()
         size = next(size for size in self._sessions if size >= len(batch))
         padding = [(0, size - len(batch)), *[(0, 0)] * (batch.ndim - 1)]
-        results: list[Array] = self._sessions[size].run(outputs, {name: np.pad(batch, padding)})
-        return results
+        return self._sessions[size].run(outputs, {name: np.pad(batch, padding)})
 
 
 def has_int8_instructions(cpu_info: Path = _CPU_INFO) -> bool:
@@ -203,12 +199,54 @@ def has_int8_instructions(cpu_info: Path = _CPU_INFO) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Session:
-    """An inference session, and the provider that runs most of its nodes."""
+    """An inference session, whose threads do not survive a fork: a forked process opens its own when it needs it.
 
-    inference: onnxruntime.InferenceSession
+    Attributes:
+        inference: None in a forked process until then.
+        provider: which runs most of its nodes.
+        reopen: opens the verified graph on the CPU.
+    """
+
+    inference: Any
     provider: str
+    reopen: Callable[[], Self] | None = None
+
+    def __post_init__(self) -> None:
+        _sessions.add(self)
+
+    def run(self, outputs: list[str], feed: dict[str, Array]) -> list[Array]:
+        """Run the graph on named inputs. Raises: ProviderUnavailable, in a process forked from one that uses a GPU."""
+        if self.inference is None:
+            with _opening:
+                if self.provider != CPU or self.reopen is None:
+                    raise ProviderUnavailable(_FORKED)
+                self.inference = self.inference or self.reopen().inference
+        results: list[Array] = self.inference.run(outputs, feed)
+        return results
+
+
+# Held while a session is opened; a fork waits for that.
+_opening: Final = threading.RLock()
+_sessions: Final = weakref.WeakSet[Session]()
+
+
+def _leave_to_parent() -> None:
+    """In a forked process, give up the sessions of its parent.
+
+    Their destructor would wait for threads that do not exist here, at the latest when the process ends: they are kept,
+    also those that are garbage in reference cycles, which a collection would destroy at any moment.
+    """
+    gc.freeze()
+    for session in _sessions:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(session.inference))
+        session.inference = None
+    _opening.release()
+
+
+if hasattr(os, "register_at_fork"):  # Windows cannot fork.
+    os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_leave_to_parent)
 
 
 def open_session(graph: Path | bytes, device: Device, *, threads: int, warm_up: dict[str, Any]) -> Session:
@@ -260,17 +298,19 @@ def _open(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     source = graph if isinstance(graph, bytes) else str(graph)
     try:
-        session = onnxruntime.InferenceSession(source, options, providers=providers)
-        session.disable_fallback()  # Otherwise, a failed run is silently repeated on the CPU.
-        with _cudnn_messages_hidden() if provider == CUDA else contextlib.nullcontext():
-            session.run(None, warm_up)
+        with _opening:
+            session = onnxruntime.InferenceSession(source, options, providers=providers)
+            session.disable_fallback()  # Otherwise, a failed run is silently repeated on the CPU.
+            with _cudnn_messages_hidden() if provider == CUDA else contextlib.nullcontext():
+                session.run(None, warm_up)
     except Exception as error:  # ONNX Runtime's exceptions share no base class.
         raise ProviderUnavailable(f"device {device}: the model does not run ({error})") from error
     nodes = _nodes(session)
     if not nodes.get(provider):
         ran = ", ".join(f"{count} on {name}" for name, count in sorted(nodes.items()))
         raise ProviderUnavailable(f"device {device}: runs none of the model's nodes ({ran})")
-    return Session(session, max(nodes, key=lambda name: nodes[name]))
+    reopen = partial(_open, graph, [(CPU, {})], threads, warm_up)
+    return Session(session, max(nodes, key=lambda name: nodes[name]), reopen)
 
 
 @contextlib.contextmanager

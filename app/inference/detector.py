@@ -15,10 +15,9 @@ images are padded to a few fixed sizes, and those of all threads that wait share
 
 import math
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 import cv2
 import numpy as np
@@ -33,7 +32,7 @@ from mien.models.manifest import DETECTOR_OUTPUTS, DETECTOR_STRIDES
 # (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that image
 Network = Callable[[Array], Array]
 
-GRID_PX: Final = 32
+GRID_PX: Final = 32  # cells of the coarsest grid, of which the sides of an input are multiples
 NMS_IOU: Final = 0.3
 TOP_K: Final = 5000
 SCORE_THRESHOLD: Final = "score_threshold"  # Grids below this optional input compute no boxes.
@@ -117,10 +116,6 @@ class Detector(Protocol):
         """Find faces in (H, W, 3) uint8 RGB, largest first; empty if there are none."""
         ...
 
-    def reopened(self) -> Self:
-        """A copy with its own session on the CPU, for a forked process."""
-        ...
-
 
 class NetworkDetector:
     """Detector with one network; thread-safe.
@@ -143,18 +138,9 @@ class NetworkDetector:
         """Open a verified graph. Raises: ProviderUnavailable."""
         self.name, self.sha256, self.threshold = name, sha256, threshold
         self._graph, self._settings = graph, settings
-        self._open(device)
-
-    def reopened(self) -> Self:
-        """See `Detector`."""
-        other = copy(self)
-        other._open("cpu")
-        return other
-
-    def _open(self, device: Device) -> None:
         first_px, *larger_px = _CANVASES_PX
         session = self._session(device, 1, first_px)
-        self._run, self._canvases = session.inference.run, dict[int, Batcher[list[tuple[Array, ...]]]]()
+        self._run, self._canvases = session.run, dict[int, Batcher[list[tuple[Array, ...]]]]()
         optional = {value.name for value in session.inference.get_overridable_initializers()}
         # YuNet's graph does not have this input.
         self._limits = {SCORE_THRESHOLD: np.array(self.threshold, np.float32)} if SCORE_THRESHOLD in optional else {}
@@ -198,14 +184,10 @@ class NetworkDetector:
             blob = to_blob(bgr, (px, px))
             (grids,) = self._canvases[px](blob)
         else:
-            blob = to_blob(bgr, (_padded_px(image.shape[0]), _padded_px(image.shape[1])))
+            rows, columns = (math.ceil(side / GRID_PX) * GRID_PX for side in image.shape[:2])
+            blob = to_blob(bgr, (rows, columns))
             grids = tuple(grid[0] for grid in self._run(list(DETECTOR_OUTPUTS), {"input": blob} | self._limits))
         return decode_grids(grids, width=blob.shape[3], threshold=self.threshold)
-
-
-def _padded_px(side: int) -> int:
-    """The next multiple of the coarsest grid's cells."""
-    return -(-side // GRID_PX) * GRID_PX
 
 
 def to_blob(image: Array, size: tuple[int, int]) -> Array:

@@ -102,10 +102,6 @@ class Labeler:
         device = "cpu" if classifier.provider == CPU else settings.device
         return cls(create_detector(settings, device), classifier, settings)
 
-    def reopened(self) -> Self:
-        """A copy with its own sessions on the CPU, for a forked process: nothing is read or verified again."""
-        return type(self)(self.detector.reopened(), self.classifier.reopened(), self.settings)
-
     def label(self, image: bytes | Array, *, threshold: float | None = None, **options: Any) -> Photo:
         """Label every face of one image. Arguments and errors: see `prepare` and `classify`."""
         (photo,) = self.classify([self.prepare(image, **options)], threshold=threshold)

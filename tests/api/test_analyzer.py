@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 
 from mien import Analyzer, BatchError, Image, MienError
-from mien.app.inference.classifier import Classifier
+from mien.app.inference.classifier import CUDA, Classifier, _sessions
 from mien.app.inference.drawing import annotate
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
@@ -123,8 +123,9 @@ def test_after_a_fork_a_gpu_is_an_error_and_not_silently_replaced_by_the_cpu(
     artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forked = Analyzer(model=artifact, device="cpu", detector="builtin")
-    monkeypatch.setattr(forked, "_on_gpu", True)
-    monkeypatch.setattr(forked, "_opened", None)  # as in the new process
+    for session in [*_sessions]:  # as in the new process
+        monkeypatch.setattr(session, "inference", None)
+        monkeypatch.setattr(session, "provider", CUDA)
     with pytest.raises(MienError, match=r"CUDA does not work after a fork\. Create the Analyzer in each process"):
         forked.analyze(sample_photo())
 
