@@ -8,7 +8,7 @@ next one, for itself and the others. An idle batcher starts immediately. Running
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -16,19 +16,7 @@ import numpy as np
 from mien.data.contract import Array
 
 Rows = TypeVar("Rows", bound=Sequence[Any] | Array)  # one item per input
-
-
-@dataclass(slots=True, eq=False)
-class _Job(Generic[Rows]):
-    """The inputs of one caller, and then their rows or the error."""
-
-    inputs: Array
-    rows: Rows | None = None
-    error: Exception | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.rows is not None or self.error is not None
+_Job = tuple[Array, Future[Rows]]  # the inputs of one caller, and then their rows or the error
 
 
 class Batcher(Generic[Rows]):
@@ -43,49 +31,45 @@ class Batcher(Generic[Rows]):
 
     def __call__(self, inputs: Array) -> Rows:
         """Rows of (N, ...) inputs. Raises: the error of `infer` for these inputs."""
-        job = _Job[Rows](inputs)
+        own = Future[Rows]()
         with self._changed:
-            self._jobs.append(job)
+            self._jobs.append((inputs, own))
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: job.done or not self._running)
-                if job.done:
-                    break
+                self._changed.wait_for(lambda: own.done() or not self._running)
+                if own.done():
+                    return own.result()
                 self._running = True
                 jobs = self._next_jobs()
             try:
                 self._run(jobs)
             finally:
                 with self._changed:
-                    for unfinished in (other for other in jobs if not other.done):  # Ctrl-C ended the run.
-                        unfinished.error = InterruptedError("the inference was interrupted")
+                    for unfinished in (rows for _, rows in jobs if not rows.done()):  # Ctrl-C ended the run.
+                        unfinished.set_exception(InterruptedError("the inference was interrupted"))
                     self._running = False
                     self._changed.notify_all()
-        if job.rows is None:
-            assert job.error is not None  # noqa: S101  # for the type checker
-            raise job.error
-        return job.rows
 
-    def _next_jobs(self) -> list[_Job[Rows]]:
+    def _next_jobs(self) -> "list[_Job[Rows]]":
         """Whole jobs, in order, up to the batch size; at least one."""
         jobs = [self._jobs.popleft()]
-        items = len(jobs[0].inputs)
-        while self._jobs and items + len(self._jobs[0].inputs) <= self._max_items:
+        items = len(jobs[0][0])
+        while self._jobs and items + len(self._jobs[0][0]) <= self._max_items:
             jobs.append(self._jobs.popleft())
-            items += len(jobs[-1].inputs)
+            items += len(jobs[-1][0])
         return jobs
 
-    def _run(self, jobs: list[_Job[Rows]]) -> None:
+    def _run(self, jobs: "list[_Job[Rows]]") -> None:
         try:
-            rows = self._infer(np.concatenate([job.inputs for job in jobs]) if len(jobs) > 1 else jobs[0].inputs)
+            rows = self._infer(np.concatenate([inputs for inputs, _ in jobs]) if len(jobs) > 1 else jobs[0][0])
         except Exception as error:  # noqa: BLE001  # It is raised in the thread of the caller.
             if len(jobs) == 1:
-                jobs[0].error = error
+                jobs[0][1].set_exception(error)
                 return
             for job in jobs:  # Only the job that caused the failure fails.
                 self._run([job])
             return
         start = 0
-        for job in jobs:
-            job.rows = rows[start : start + len(job.inputs)]  # type: ignore[assignment]  # a slice has the same type
-            start += len(job.inputs)
+        for inputs, own in jobs:
+            own.set_result(rows[start : start + len(inputs)])  # type: ignore[arg-type]  # a slice has the same type
+            start += len(inputs)

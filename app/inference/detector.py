@@ -210,33 +210,28 @@ def decode_grids(grids: Sequence[Array], *, width: int, threshold: float) -> Arr
     Returns: (N, 15) float32, best first: x, y, width, height, five landmarks (x, y), score.
     Source: OpenCV 4.14, modules/objdetect/src/face_detect.cpp.
     """
-    rows: Array = np.concatenate(
-        [
-            _cells(*grids[index :: len(DETECTOR_STRIDES)], stride=stride, columns=width // stride, threshold=threshold)
-            for index, stride in enumerate(DETECTOR_STRIDES)
-        ]
-    )
+    parts = [np.empty((0, 15), np.float32)]
+    for index, stride in enumerate(DETECTOR_STRIDES):
+        cls, obj, bbox, kps = grids[index :: len(DETECTOR_STRIDES)]
+        likely = np.flatnonzero(cls[:, 0] * obj[:, 0] >= 0.999 * threshold**2)  # the few cells that have scores
+        if not len(likely):  # This holds for most grids of most images.
+            continue
+        scores = np.sqrt(np.clip(cls[likely, 0], 0, 1) * np.clip(obj[likely, 0], 0, 1))
+        chosen, scores = likely[scores >= threshold], scores[scores >= threshold]
+        columns = width // stride
+        origin = np.stack([chosen % columns, chosen // columns], axis=1).astype(np.float32)
+        sizes = np.exp(bbox[chosen, 2:]) * stride
+        corners = (origin + bbox[chosen, :2]) * stride - sizes / 2
+        landmarks = (kps[chosen].reshape(-1, 5, 2) + origin[:, None]) * stride
+        fields = [corners, sizes, landmarks.reshape(-1, 10), scores[:, None]]
+        parts.append(np.concatenate(fields, axis=1).astype(np.float32))
+    rows: Array = np.concatenate(parts)
     if len(rows) == 0:
         return rows
     # With whole pixels, the boxes are those of OpenCV.
     boxes, scores = rows[:, :4].astype(np.int32).tolist(), rows[:, 14].tolist()
     kept = cv2.dnn.NMSBoxes(boxes, scores, threshold, NMS_IOU, top_k=TOP_K)
     return rows[np.asarray(kept, dtype=np.intp).ravel()]
-
-
-def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, columns: int, threshold: float) -> Array:
-    """Faces of one grid above the threshold, (N, 15) float32."""
-    likely = np.flatnonzero(cls[:, 0] * obj[:, 0] >= 0.999 * threshold**2)  # Scores are computed of these few cells.
-    if not len(likely):  # This holds for most grids of most images.
-        return np.empty((0, 15), np.float32)
-    scores = np.sqrt(np.clip(cls[likely, 0], 0, 1) * np.clip(obj[likely, 0], 0, 1))
-    chosen, scores = likely[scores >= threshold], scores[scores >= threshold]
-    origin = np.stack([chosen % columns, chosen // columns], axis=1).astype(np.float32)
-    sizes = np.exp(bbox[chosen, 2:]) * stride
-    corners = (origin + bbox[chosen, :2]) * stride - sizes / 2
-    landmarks = (kps[chosen].reshape(-1, 5, 2) + origin[:, None]) * stride
-    fields = [corners, sizes, landmarks.reshape(-1, 10), scores[:, None]]
-    return np.concatenate(fields, axis=1).astype(np.float32)
 
 
 def find_faces(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:

@@ -165,7 +165,7 @@ class Sample:
     time_s: float
     until_s: float
     scene: int
-    pixels: "Array | VideoError"
+    pixels: Array | VideoError
 
 
 def samples(
@@ -259,7 +259,7 @@ def _open_file(path: bytes) -> "Video":
         raise VideoError(f"video {error}") from error
 
 
-def _pixels_or_error(frame: VideoFrame) -> "Array | VideoError":
+def _pixels_or_error(frame: VideoFrame) -> Array | VideoError:
     try:
         return frame.pixels()
     except VideoError as error:
