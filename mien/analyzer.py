@@ -201,7 +201,9 @@ class Analyzer:
         labeler = self._labeler()
         labeled = labeler.classify([photo for photo, _, _ in photos])
         model = labeler.classifier.manifest.name
-        return [Faces(photo, model, *origin) for photo, (_, *origin) in zip(labeled, photos, strict=True)]
+        return [
+            Faces(photo, model, detector, source) for photo, (_, detector, source) in zip(labeled, photos, strict=True)
+        ]
 
     def close(self) -> None:
         """Release the memory of the detector and the model; the analyzer cannot be used afterwards."""

@@ -218,7 +218,7 @@ class Session:
 
     def run(self, outputs: list[str], feed: dict[str, Array]) -> list[Array]:
         """Run the graph on named inputs. Raises: ProviderUnavailable, in a process forked from one that uses a GPU."""
-        if self.inference is None:
+        if not self.inference:
             with _opening:
                 if self.provider != CPU or self.reopen is None:
                     raise ProviderUnavailable(_FORKED)
