@@ -53,17 +53,6 @@ def check_weights(key: str, *paths: Path | None) -> None:
             raise RecipeError(f"{key} {path}: not found. A relative path starts at the current folder, {Path.cwd()}")
 
 
-def default_root(name: str) -> Path:
-    """Folder of a data set in $MIEN_DATA_DIR. Raises: RecipeError, if it is not set."""
-    folder = os.environ.get(DATA_DIR_VARIABLE)
-    if not folder:
-        raise RecipeError(
-            f"data set {name}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set. "
-            f"Set {DATA_DIR_VARIABLE} to the folder with {name}/; data/README.md describes how to get it."
-        )
-    return Path(folder) / name
-
-
 class FoldConfig(StrictModel):
     """A part of a split for cross-validation: one fold, or all others."""
 
@@ -86,23 +75,21 @@ class DataSource(StrictModel):
     split: str
     root: LocalPath | None = Field(None, description=f"folder or zip; default: ${DATA_DIR_VARIABLE}/<kind>")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the reader")
-    target: Literal["votes", "label", "teacher"] = Field(
-        "label", description="target of the loss: vote shares, one class, or only the output of the teacher"
-    )
-    fraction: float = Field(
-        1.0, gt=0, le=1, description="share of each class; smaller shares are subsets of larger ones"
-    )
-    share: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="share of the faces in each epoch, in training; default: in proportion to its size",
-    )
+    # Target of the loss: vote shares, one class, or only the output of the teacher.
+    target: Literal["votes", "label", "teacher"] = "label"
+    fraction: float = Field(1.0, gt=0, le=1, description="share of each class; smaller ones are subsets of larger ones")
+    share: float | None = Field(None, gt=0, lt=1, description="of the faces in each epoch; default: by its size")
     fold: FoldConfig | None = Field(None, description="part of the split for cross-validation")
 
     def resolved_root(self) -> Path:
         """Folder of the set. Raises: RecipeError, if there is neither a root nor the environment variable."""
-        return self.root or default_root(self.kind)
+        folder = os.environ.get(DATA_DIR_VARIABLE)
+        if self.root is None and not folder:
+            raise RecipeError(
+                f"data set {self.kind}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set. Set "
+                f"{DATA_DIR_VARIABLE} to the folder with {self.kind}/; data/README.md describes how to get it."
+            )
+        return self.root or Path(str(folder)) / self.kind
 
 
 class DataConfig(StrictModel):
@@ -114,13 +101,8 @@ class DataConfig(StrictModel):
     train: tuple[DataSource, ...] = Field(min_length=1)
     valid: DataSource | None = None
     cache_dir: LocalPath = Path("cache")
-    sampler: Sampler = Field(
-        "instance",
-        description="instance: every face once per epoch; class: as many faces of each class (Kang et al. 2020)",
-    )
-    classes: tuple[str, ...] | None = Field(
-        None, description="names of the classes, in order; other faces are left out. Default: the seven expressions"
-    )
+    sampler: Sampler = Field("instance", description="class: as many faces of each class (Kang et al. 2020)")
+    classes: tuple[str, ...] | None = Field(None, description="names, in order; default: the seven expressions")
     allow_missing_classes: bool = Field(False, description="train even if a class has no faces")
 
     @property
@@ -158,12 +140,8 @@ class DataConfig(StrictModel):
 class ModelConfig(BackboneConfig):
     """Configuration of the network and of its initial weights."""
 
-    arch: str | None = Field(
-        None, pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name; default: name"
-    )
-    init_from: WeightsPath | None = Field(
-        None, description="initial weights: a run folder, an artifact's folder, or the name of a released one"
-    )
+    arch: str | None = Field(None, pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name")
+    init_from: WeightsPath | None = Field(None, description="folder of a run or artifact, or a released name")
 
     @model_validator(mode="before")
     @classmethod
@@ -198,33 +176,21 @@ class OptimConfig(StrictModel):
     learning_rate: float = Field(1e-3, gt=0)
     min_learning_rate: float = Field(1e-5, ge=0)
     weight_decay: float = Field(0.05, ge=0)
-    warmup_epochs: float | None = Field(
-        None, ge=0, description="default: one epoch, or a tenth of a training of less than ten"
-    )
+    warmup_epochs: float | None = Field(None, ge=0, description="default: one epoch, but at most a tenth of all")
     clip_grad_norm: float | None = Field(1.0, gt=0)
-    sam_rho: float | None = Field(
-        None,
-        gt=0,
-        description="radius of sharpness-aware minimization (Foret et al. 2021), e.g. 0.05; doubles the time per step",
-    )
-    ema_decay: float | None = Field(
-        0.998,
-        ge=0,
-        lt=1,
-        description="decay of the moving average of the weights, at step t at most 1 - t^(-2/3); null: no average",
-    )
-    layer_decay: float | None = Field(
-        None, gt=0, le=1, description="factor of the learning rate of each layer relative to the next one"
-    )
+    # Radius of sharpness-aware minimization (Foret et al. 2021); it doubles the time per step.
+    sam_rho: float | None = Field(None, gt=0, description="such as 0.05")
+    # At step t, the decay is at most 1 - t^(-2/3).
+    ema_decay: float | None = Field(0.998, ge=0, lt=1, description="of the average of the weights; null: no average")
+    layer_decay: float | None = Field(None, gt=0, le=1, description="learning rate of a layer over that of the next")
 
 
 class RuntimeConfig(StrictModel):
     """Device and speed; the result changes only by rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="auto: bf16 where the device computes it, else fp16 on a GPU, else fp32"
-    )
+    # auto: bf16 where the device computes it, else fp16 on a GPU, else fp32
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: bool = Field(False, description="torch.compile: slow start, faster steps; requires a C compiler")
     workers: int = Field(1, ge=0)
     threads: int | None = Field(None, ge=1)
@@ -237,11 +203,8 @@ class DistillationConfig(StrictModel):
     """Distillation as in DeiT (Touvron et al. 2021, section 4)."""
 
     mode: DistillationMode = "none"
-    teachers: tuple[WeightsPath, ...] = Field(
-        (),
-        description="folders of runs or artifacts, or names of released ones; several form an ensemble by mean "
-        "probability",
-    )
+    # Folders of runs or artifacts, or names of released ones; several form an ensemble by mean probability.
+    teachers: tuple[WeightsPath, ...] = ()
     weight: float = Field(0.5, ge=0, le=1, description="lambda, weight of the distillation loss")
     temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
 
@@ -300,9 +263,8 @@ class Recipe(StrictModel):
     distillation: DistillationConfig = DistillationConfig()
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
-    select: Literal["accuracy", "mean_class_accuracy", "negative_log_likelihood", "last"] = Field(
-        "accuracy", description="metric on validation that selects the epoch; last: the last epoch"
-    )
+    # Metric on validation that selects the epoch.
+    select: Literal["accuracy", "mean_class_accuracy", "negative_log_likelihood", "last"] = "accuracy"
 
     @model_validator(mode="after")
     def _check_parts_together(self) -> Self:
@@ -312,22 +274,16 @@ class Recipe(StrictModel):
                 "its warm-up. Reduce optim.warmup_epochs."
             )
         distillation, unlabeled = self.distillation, any(source.target == "teacher" for source in self.data.train)
-        contradictions = {
-            f"select {self.select} needs data.valid; set it, or select: last": (
-                self.data.valid is None and self.select != "last"
-            ),
-            f"augment.color_jitter changes colors, and model.color is {self.model.color}: leave it out": (
-                self.augment.color_jitter > 0 and self.model.color != "RGB"
-            ),
-            "data.sampler and loss.logit_adjustment both correct for rare classes: choose one": (
-                self.data.sampler != "instance" and self.loss.logit_adjustment > 0
-            ),
-            "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels": (
-                unlabeled and (distillation.mode == "none" or self.loss.label_smoothing > 0)
-            ),
-        }
-        if found := [message for message, is_true in contradictions.items() if is_true]:
-            raise ValueError("; ".join(found))
+        if self.data.valid is None and self.select != "last":
+            raise ValueError(f"select {self.select} needs data.valid; set it, or select: last")
+        if self.augment.color_jitter > 0 and self.model.color != "RGB":
+            raise ValueError(f"augment.color_jitter changes colors, model.color is {self.model.color}: leave it out")
+        if self.data.sampler != "instance" and self.loss.logit_adjustment > 0:
+            raise ValueError("data.sampler and loss.logit_adjustment both correct for rare classes: choose one")
+        if unlabeled and (distillation.mode == "none" or self.loss.label_smoothing > 0):
+            raise ValueError(
+                "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels"
+            )
         return self
 
 
@@ -371,11 +327,9 @@ class _Yaml12(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
-        seen = set()
-        for key, _ in node.value:
-            if str(key.value) in seen:
-                raise yaml.MarkedYAMLError(problem=f"found {key.value} twice", problem_mark=key.start_mark)
-            seen.add(str(key.value))
+        keys = [str(key.value) for key, _ in node.value]
+        if repeated := [key for key in keys if keys.count(key) > 1]:
+            raise yaml.MarkedYAMLError(problem=f"found {repeated[0]} twice", problem_mark=node.start_mark)
         return node
 
 
@@ -397,6 +351,23 @@ def read_as(schema: type[S], path: Path, overrides: Sequence[str] = ()) -> S:
     return parse_as(schema, values, origin=str(path))
 
 
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Apply a `key.sub=value` override in place; in a list, a key is an index. Raises: RecipeError."""
+    key, _, text = override.partition("=")
+    if not (key and text):
+        raise RecipeError(f"override {override!r}: expected key=value, such as optim.learning_rate=3e-4; null for none")
+    *parents, last = key.split(".")
+    try:
+        parent: Any = values
+        for part in parents:
+            parent = parent[int(part)] if isinstance(parent, list) else parent.setdefault(part, {})
+        parent[int(last) if isinstance(parent, list) else last] = yaml.load(text, _Yaml12)  # noqa: S506 (a SafeLoader)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise RecipeError(f"override {override!r}: the recipe has no {key} ({error})") from error
+    except yaml.YAMLError as error:
+        raise RecipeError(f"override {override!r}: {text!r} is not a YAML value") from error
+
+
 def parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
     """Validate a recipe. Raises: RecipeError; for an unknown key, it suggests a known one."""
     try:
@@ -409,55 +380,22 @@ def parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
         raise RecipeError(f"recipe {origin}: " + "; ".join(lines)) from error
 
 
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Apply a `key.sub=value` override in place. Raises: RecipeError."""
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise RecipeError(f"override {override!r}: expected key=value, for example optim.learning_rate=3e-4")
-    if not text:
-        raise RecipeError(f"override {override!r}: no value after the equals sign; use null for none")
-    *parents, last = key.split(".")
-    place: Any = values
-    for parent in parents:
-        place = place[_index(place, parent, override)] if isinstance(place, list) else place.setdefault(parent, {})
-        if not isinstance(place, dict | list):
-            raise RecipeError(f"override {override!r}: {parent} is {place!r} in the recipe and has no {last}")
-    try:
-        value = yaml.load(text, _Yaml12)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"override {override!r}: {text!r} is not a YAML value") from error
-    place[_index(place, last, override) if isinstance(place, list) else last] = value
-
-
-def _index(items: list[Any], text: str, override: str) -> int:
-    if text.isdecimal() and int(text) < len(items):
-        return int(text)
-    raise RecipeError(f"override {override!r}: {text!r} is not an index of this list, expected 0 to {len(items) - 1}")
-
-
 def _explain(schema: type[BaseModel], problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] != "extra_forbidden":
         return ": ".join(filter(None, (where, problem["msg"].removeprefix("Value error, "))))
-    *parents, name = map(str, problem["loc"])
-    place: Any = schema
-    for part in parents:
-        if not part.isdecimal():  # A number is the index of an item.
-            annotation = place.model_fields[part].annotation
-            place = next(iter(get_args(annotation)), annotation)
-    known, elsewhere, meant = sorted(place.model_fields), _keys(schema), _SYNONYMS.get(name, name)
-    nearest = difflib.get_close_matches(meant, known, n=1, cutoff=0.4)
-    if meant not in known and meant in elsewhere:
-        nearest = [elsewhere[meant]]
+    *parents, name = [part for part in problem["loc"] if isinstance(part, str)]
+    known = _keys(schema)
+    nearest = difflib.get_close_matches(".".join([*parents, _SYNONYMS.get(name, name)]), known, n=1)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
     return f"unknown key {where!r}: {hint}"
 
 
-def _keys(schema: type[BaseModel], parent: str = "") -> dict[str, str]:
-    """Dotted keys of the parts of a schema, by their last name."""
-    found: dict[str, str] = {}
+def _keys(schema: type[BaseModel], parent: str = "") -> list[str]:
+    """Dotted keys of a schema and its parts."""
+    keys = []
     for name, field in schema.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found = _keys(field.annotation, f"{parent}{name}.") | found
-        found[name] = f"{parent}{name}"
-    return found
+        part = next(iter(get_args(field.annotation)), field.annotation)  # of an item of a list, or of what may be null
+        is_model = isinstance(part, type) and issubclass(part, BaseModel)
+        keys += [f"{parent}{name}", *(_keys(part, f"{parent}{name}.") if is_model else ())]
+    return keys
