@@ -28,7 +28,7 @@ from mien.app.settings import load_settings
 from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir
 from mien.training import metrics
-from mien.training.metrics import ResultFiles, interval, markdown_table
+from mien.training.metrics import interval, markdown_table, write_results
 
 LABELS_FILE: Final = "labels.csv"
 _MAX_DISTANCE: Final = 1.0  # of the point from the center of a box, in its longer sides
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> None:
             programs[name] = predicted_faces(Path(file.name))
     results = measure(read_labels(options.photos), programs)
     print(table(results))
-    ResultFiles(options.json).write((), (), results)
+    write_results(results, json_file=options.json)
 
 
 if __name__ == "__main__":

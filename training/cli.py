@@ -11,7 +11,7 @@ import typer
 from rich.logging import RichHandler
 
 from mien.data.atomic import write_atomic
-from mien.data.errors import MienError
+from mien.data.errors import DatasetError, MienError
 from mien.data.folds import Grouping
 from mien.data.readers.base import parse_options
 from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Precision, Prior, artifact_dir
@@ -140,19 +140,40 @@ def evaluate(
     corruptions: Annotated[bool, typer.Option("--corruptions", help="Also measure corrupted faces.")] = False,
     faces: Annotated[int | None, typer.Option(min=1, help="Random faces to corrupt, by default all.")] = None,
 ) -> None:
-    """Evaluate a released artifact or a run."""
+    """Evaluate a released artifact or a run; of several runs, such as seeds, print the first lines only."""
     if not corruptions and faces:
         raise typer.BadParameter("--faces is an option of --corruptions")
-    from mien.training.evaluate import ResultFiles, run
+    from mien.training.data import read_split
+    from mien.training.evaluate import headline, open_model, predictions_table, scores_of_model
+    from mien.training.metrics import interval, print_table, scores_table, write_results
 
-    run(
-        [artifact_dir(name) for name in model],
-        _source(data, option, split),
-        precision=precision,
-        corrupted=(faces or sys.maxsize) if corruptions else None,
-        predictions=predictions,
-        files=ResultFiles(json_file, table),
-    )
+    models = [open_model(artifact_dir(name), precision) for name in model]
+    first = models[0]
+    read = read_split(_source(data, option, split), classes=first.labels, of=first.name)
+    if others := [other.name for other in models if other.labels != first.labels]:
+        raise DatasetError(f"{', '.join(others)}: other classes than {first.name}")
+    logits = [each.logits(read.crops) for each in models]
+    scores = [scores_of_model(each, read, of_model) for each, of_model in zip(models, logits, strict=True)]
+    found = headline(models, read, [by_prior[0] for by_prior in scores])
+    results: dict[str, Any] = {"headline": found}
+    if len(models) > 1:
+        results |= {"models": [each.name for each in models]}
+        columns = [map(interval, figures) for figures in found.values()]
+        heads, rows = ["model", *found], [[*row] for row in zip(results["models"], *columns, strict=True)]
+    else:
+        results |= {"model": first.name, "labels": first.labels, "scores": scores[0]}
+        heads, rows = scores_table({f"{of['prior']}, {of['faces']:,} faces": of for of in scores[0]})
+        title = f"{first.name} on {read.kind} {read.name}"
+        print_table(heads, rows, title=title)
+        if predictions:
+            of_faces = predictions_table(read, first.probabilities(logits[0], read.crops, first.priors[-1]))
+            write_results(None, json_file=None, table=predictions, heads=of_faces[0], rows=of_faces[1])
+        if corruptions:
+            from mien.training import robustness
+
+            results["corruptions"] = robustness.measure(first, read.sample(faces or len(read)), title=title)
+        results |= {"warning": warning} if (warning := first.warn(read)) else {}
+    write_results(results, json_file=json_file, table=table, heads=heads, rows=rows)
 
 
 @_command("compare")
@@ -167,10 +188,34 @@ def compare(
     table: Table = None,
 ) -> None:
     """Compare two artifacts or runs."""
-    from mien.training.evaluate import ResultFiles, run_compare
+    from mien.training.data import in_order, read_split, with_classes
+    from mien.training.evaluate import compare, gain_cells, open_model
+    from mien.training.metrics import print_table, write_results
 
-    files = ResultFiles(json_file, table)
-    run_compare(artifact_dir(before), artifact_dir(after), _source(data, option, split), prior=prior, files=files)
+    models, faces = (
+        [open_model(artifact_dir(name)) for name in (before, after)],
+        read_split(_source(data, option, split)),
+    )
+    for model in models:
+        with_classes(faces, model.labels, of=model.name)  # both know the classes of all faces
+    classes = tuple(dict.fromkeys(label for model in models for label in model.labels))
+    faces = with_classes(faces, classes, of="both")
+    names = {
+        side: f"{model.name}, {prior}" if model.manifest else model.name
+        for side, model in zip(("before", "after"), models, strict=True)
+    }
+    print("\n".join(f"{side}: {name}" for side, name in names.items()))
+    sides = [
+        in_order(model.probabilities(model.logits(faces.crops), faces.crops, prior), model.labels, classes)
+        for model in models
+    ]
+    gains = compare(*sides, faces.labels, classes)
+    heads, rows = ("metric", "before", "after", "gain (95 % interval)"), [gain_cells(gain) for gain in gains]
+    print_table(heads, rows, title=faces.title)
+    results = names | {"faces": len(faces), "gains": gains}
+    write_results(results, json_file=json_file, table=table, heads=heads, rows=rows)
+    for model in models:
+        model.warn(faces)
 
 
 @_command("cross-validate", log_level=logging.INFO)
@@ -185,10 +230,16 @@ def cross_validate(
 ) -> None:
     """Cross-validate a recipe."""
     from mien.training import config, experiment
+    from mien.training.metrics import percent, print_table, scores_table, write_results
 
     read = config.read_as(config.Recipe, recipe, overrides)
-    files = experiment.ResultFiles(json_file, table)
-    experiment.cross_validate(read, folds=folds, group_by=group_by, runs=runs, files=files)
+    found = experiment.cross_validate(read, folds=folds, group_by=group_by, runs=runs)
+    heads, rows = scores_table({f"{found['faces']:,} faces": found})
+    print_table(heads, rows, title=f"{read.name}, {folds} folds")
+    by_fold = [percent(share, 2) for share in found["accuracy_by_fold"]]
+    print(f"accuracy by fold, %: {', '.join(by_fold)}")
+    rows += [[f"accuracy, fold {fold}", share] for fold, share in enumerate(by_fold)]
+    write_results(found, json_file=json_file, table=table, heads=heads, rows=rows)
 
 
 @_command("experiment", log_level=logging.INFO)
@@ -205,10 +256,14 @@ def experiment(
     table: Table = None,
 ) -> None:
     """Train rows and compare them."""
-    from mien.training.experiment import ResultFiles, recipes_of, run
+    from mien.training.experiment import as_table, recipes_of, run
+    from mien.training.metrics import markdown_table, write_results
 
     recipes = recipes_of(file, runs=runs, seeds=None if seeds is None else range(seeds))
-    run(recipes, runs, split=split, files=ResultFiles(json_file, table))
+    results = run(recipes, runs, split=split)
+    heads, rows = as_table(results)
+    print(markdown_table(heads, rows))
+    write_results(results, json_file=json_file, table=table, heads=heads, rows=rows)
 
 
 @_command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines

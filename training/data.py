@@ -9,7 +9,7 @@ import hashlib
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from torchvision.transforms import v2
 
 from mien.data.atomic import atomic_file
 from mien.data.augment import Augment
-from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id
+from mien.data.contract import CROP_PX, Array, contract_id
 from mien.data.errors import DatasetError
 from mien.data.folds import folds_of
 from mien.data.readers.base import Reader, Sample, index_sha256, open_reader
@@ -34,7 +34,6 @@ from mien.models.backbones import Color
 from mien.training.config import DataSource, MixConfig, Recipe, RecipeError, Sampler
 
 logger = logging.getLogger(__name__)
-TEST: Final = "test"
 HASHES_DIR: Final = user_cache_path("mien") / "data"  # hashes of files, where no other cache is given
 
 
@@ -204,41 +203,30 @@ def read_split(
     kind, name = source.kind, source.split
     reader = open_reader(kind, source.resolved_root(), **source.options)
     reader.cache_dir = cache_dir or HASHES_DIR
-    wanted = source.target != "teacher"
-    all_samples = [sample for sample in reader.samples(name) if not wanted or sample.label in reader.labels]
-    kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
-    chosen = np.flatnonzero([sample.key in kept for sample in all_samples])
-    if source.fold is not None and len(chosen):
-        fold, drawn = source.fold, [all_samples[index] for index in chosen]
-        is_in_fold = folds_of(reader, drawn, folds=fold.of, group_by=fold.group_by) == fold.index
-        chosen = chosen[is_in_fold == (fold.take == "fold")]
-    samples = [all_samples[index] for index in chosen]
+    needs_label = source.target != "teacher"
+    all_samples = [sample for sample in reader.samples(name) if not needs_label or sample.label in reader.labels]
     if not all_samples:
-        hint = ". Choose another split, or target: teacher for faces without labels." if wanted else ""
-        labels = f" labeled {', '.join(reader.labels)}" if wanted else ""
+        hint = ". Choose another split, or target: teacher for faces without labels." if needs_label else ""
+        labels = f" labeled {', '.join(reader.labels)}" if needs_label else ""
         raise DatasetError(f"{kind}: split {name!r} has no faces{labels}{hint}")
+    kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
+    samples, index = [sample for sample in all_samples if sample.key in kept], index_sha256(reader, name)
+    if source.fold is not None and samples:
+        fold = source.fold
+        is_in_fold = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
+        samples = [samples[number] for number in np.flatnonzero(is_in_fold == (fold.take == "fold"))]
+        index = _sha256(index, *(sample.key for sample in samples))  # The index has no groups, such as persons.
     if not samples:
         raise DatasetError(
             f"{kind}: no faces of split {name!r} are left of {len(all_samples)}: "
             f"fraction {source.fraction:g}, fold {source.fold}. Increase the fraction, or add faces."
         )
-    index = index_sha256(reader, name)
-    if source.fold is not None:  # The index has no groups, such as persons.
-        index = hashlib.sha256("\n".join([index, *(sample.key for sample in samples)]).encode()).hexdigest()
-    decoded = _decoded(reader, samples, color)
     number_of = {label: number for number, label in enumerate(reader.labels)}
     shares = [sample.distribution for sample in samples]
-    if cache_dir is None:
-        crops: Array = np.stack([*decoded])
-    else:
-        path = cache_dir / _cache_name(source, index, color, reader.labels, len(samples))
-        if not path.exists():
-            _write_cache(path, decoded, len(samples), channels=1 if color == "luminance" else 3)
-        crops = np.load(path, mmap_mode="r")
     read = Split(
         kind=kind,
         name=name,
-        crops=crops,
+        crops=_decoded(reader, samples, color, index, cache_dir),
         labels=np.array([number_of.get(str(sample.label), -1) for sample in samples], dtype=np.int64),
         targets=np.stack([_target(sample, source, reader.labels) for sample in samples]),
         votes=None if any(share is None for share in shares) else np.array(shares, dtype=np.float64),
@@ -247,6 +235,44 @@ def read_split(
         index_sha256=index,
     )
     return read if classes is None else with_classes(read, classes, of=of)
+
+
+def _sha256(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _decoded(reader: Reader, samples: Sequence[Sample], color: Color, index: str, cache_dir: Path | None) -> Array:
+    """Crops (N, 112, 112, C) uint8, decoded on all cores; a memory map with a cache folder.
+
+    Raises: DatasetError, also if the disk is full.
+    """
+
+    def crop(sample: Sample) -> Array:
+        face = reader.crop(sample)
+        return cv2.cvtColor(face, cv2.COLOR_RGB2GRAY)[..., None] if color == "luminance" else face
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # OpenCV releases Python's lock.
+        if cache_dir is None:
+            return np.stack([*pool.map(crop, samples)])
+        name = _sha256(index, contract_id(), color, *(sample.key for sample in samples))[:16]
+        path = cache_dir / f"{reader.kind}-{samples[0].split}-{name}.npy"
+        shape = (len(samples), CROP_PX, CROP_PX, 1 if color == "luminance" else 3)
+        if not path.exists():
+            logger.info("decoding %d faces into %s", len(samples), path)
+            # A memory map would end the process with a bus error on a full disk.
+            try:
+                with atomic_file(path) as file:
+                    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                    np.lib.format.write_array_header_1_0(file, header)
+                    for face in pool.map(crop, samples):
+                        file.write(np.ascontiguousarray(face).tobytes())
+            except OSError as error:
+                raise DatasetError(
+                    f"{path}: cannot write decoded faces, {math.prod(shape) / 1e6:,.0f} MB ({error.strerror}). Choose "
+                    "another data.cache_dir."
+                ) from error
+    crops: Array = np.load(path, mmap_mode="r")
+    return crops
 
 
 def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
@@ -267,14 +293,11 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     names: list[str] = []
     for source in data.sources:
         name = f"{source.kind}/{source.split}"
-        repeated = sum(other == name or other.startswith(f"{name} (") for other in names)
+        repeated = sum(other.split(" ")[0] == name for other in names)
         names.append(f"{name} ({repeated + 1})" if repeated else name)
     hashes = {name: part.index_sha256 for name, part in zip(names, parts, strict=True)}
-    run_info: dict[str, Any] = {
-        "data": hashes,
-        "faces": {name: len(part) for name, part in zip(names, parts, strict=True)},
-        "learned_from": {name: hashes[name] for name in names[:count]},
-    }
+    numbers = {name: len(part) for name, part in zip(names, parts, strict=True)}
+    run_info = {"data": hashes, "faces": numbers, "learned_from": {name: hashes[name] for name in names[:count]}}
     return faces, valid, run_info
 
 
@@ -314,17 +337,6 @@ def _check_classes(faces: Split, valid: Split | None, recipe: Recipe) -> None:
         )
 
 
-def _decoded(reader: Reader, samples: Sequence[Sample], color: Color) -> Iterator[Array]:
-    """Crops in order, decoded on all cores; OpenCV releases Python's lock."""
-
-    def crop(sample: Sample) -> Array:
-        face = reader.crop(sample)
-        return cv2.cvtColor(face, cv2.COLOR_RGB2GRAY)[..., None] if color == "luminance" else face
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(crop, samples)
-
-
 def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
     """Class shares, (K,) float32. Raises: DatasetError, unless vote shares are one per label and sum to 1."""
     if source.target == "teacher" or sample.label not in labels:  # cross entropy with zeros is zero
@@ -339,32 +351,6 @@ def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Arra
             f"the order {', '.join(labels)}. Use target: label."
         )
     return shares
-
-
-def _cache_name(source: DataSource, index: str, color: Color, labels: Sequence[str], count: int) -> str:
-    part = "" if source.fraction == 1 else f" {source.fraction:g}"
-    part += "" if source.fold is None else f" {source.fold.model_dump_json()}"
-    part += "" if labels in (LABELS, EIGHT_LABELS) else f" {' '.join(labels)}"
-    name = hashlib.sha256(f"{index} {contract_id()} {color} {count}{part}".encode()).hexdigest()[:16]
-    return f"{source.kind}-{source.split}-{name}.npy"
-
-
-def _write_cache(path: Path, crops: Iterator[Array], count: int, *, channels: int) -> None:
-    """Write crops as one .npy file. Raises: DatasetError, also if the disk is full."""
-    logger.info("decoding %d faces into %s", count, path)
-    shape = (count, CROP_PX, CROP_PX, channels)
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    # A memory map would end the process with a bus error on a full disk.
-    try:
-        with atomic_file(path) as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for crop in crops:
-                file.write(np.ascontiguousarray(crop).tobytes())
-    except OSError as error:
-        raise DatasetError(
-            f"{path}: cannot write decoded faces, {math.prod(shape) / 1e6:,.0f} MB ({error.strerror}). Choose another "
-            "data.cache_dir."
-        ) from error
 
 
 class FaceBatch(NamedTuple):

@@ -61,28 +61,22 @@ def cross_entropy(logits: Tensor, targets: Tensor, config: LossConfig) -> Tensor
 SUPERVISED: Final[Mapping[str, Callable[[Tensor, Tensor, LossConfig], Tensor]]] = {"cross_entropy": cross_entropy}
 
 
-def soft_distillation(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:
-    """tau^2 KL(teacher || student) at temperature tau, (B, 7) each. Source: Hinton et al. 2015; DeiT eq. 2."""
+def distillation_loss(heads: Heads, teacher_logits: Tensor, config: DistillationConfig) -> Tensor:
+    """Loss of the student against the logits of the teacher, (B, 7); token modes use the head of that token.
+
+    Soft: tau^2 KL(teacher || student) at temperature tau (Hinton et al. 2015; DeiT eq. 2). Hard: cross entropy with
+    the teacher's prediction as the label (DeiT eq. 3).
+    """
+    student_logits = select_head(heads, "distillation" if config.mode.startswith("token-") else "class")
+    if config.mode.endswith("hard"):
+        return functional.cross_entropy(student_logits, teacher_logits.argmax(dim=-1))
     # batchmean: DeiT's published code divides by numel, which is 7x smaller at 7 classes
-    return temperature**2 * functional.kl_div(
-        functional.log_softmax(student_logits.float() / temperature, dim=-1),
-        functional.log_softmax(teacher_logits.float() / temperature, dim=-1),
+    return config.temperature**2 * functional.kl_div(
+        functional.log_softmax(student_logits / config.temperature, dim=-1),
+        functional.log_softmax(teacher_logits.float() / config.temperature, dim=-1),
         reduction="batchmean",
         log_target=True,
     )
-
-
-def hard_distillation(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """Cross entropy with the teacher's prediction as the label, (B, 7) each. Source: DeiT eq. 3."""
-    return functional.cross_entropy(student_logits.float(), teacher_logits.argmax(dim=-1))
-
-
-def distillation_loss(heads: Heads, teacher_logits: Tensor, config: DistillationConfig) -> Tensor:
-    """Loss of the student against the logits of the teacher, (B, 7); token modes use the head of that token."""
-    student_logits = select_head(heads, "distillation" if config.mode.startswith("token-") else "class")
-    if config.mode.endswith("soft"):
-        return soft_distillation(student_logits, teacher_logits, temperature=config.temperature)
-    return hard_distillation(student_logits, teacher_logits)
 
 
 class Teachers(nn.Module):

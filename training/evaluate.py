@@ -21,14 +21,12 @@ import torch
 from torch import nn
 
 from mien.data.contract import LABELS, TEMPLATE_PX, Array
-from mien.data.errors import DatasetError
 from mien.data.quality import measure, soften, softmax
 from mien.models.manifest import MANIFEST_NAME, Manifest, Precision, Prior, load_artifact, read_report
 from mien.models.network import Head, select_head
 from mien.training import metrics
-from mien.training.config import DataSource
-from mien.training.data import Split, in_order, read_split, with_classes
-from mien.training.metrics import ResultFiles, interval, percent, print_table, scores_table
+from mien.training.data import Split
+from mien.training.metrics import interval, percent
 from mien.training.weights import load_best, read_run_info
 
 _BATCH: Final = 128
@@ -230,76 +228,11 @@ def headline(models: Sequence[Model], faces: Split, natural: Sequence[Mapping[st
     return found
 
 
-def run(
-    folders: Sequence[Path],
-    source: DataSource,
-    *,
-    precision: Precision = "fp32",
-    corrupted: int | None = None,
-    predictions: Path | None = None,
-    files: ResultFiles,
-) -> None:
-    """Print the metrics of an artifact or a run on a split; of several runs, such as seeds, the first lines only.
-
-    Args:
-        corrupted: random faces to measure corruptions on, too.
-        predictions: CSV file with the label and the probabilities of each face.
-    """
-    models = [open_model(folder, precision) for folder in folders]
-    model = models[0]
-    faces = read_split(source, classes=model.labels, of=model.name)
-    if others := [other.name for other in models if other.labels != model.labels]:
-        raise DatasetError(f"{', '.join(others)}: other classes than {model.name}")
-    logits = [each.logits(faces.crops) for each in models]
-    found = [scores_of_model(each, faces, of_model) for each, of_model in zip(models, logits, strict=True)]
-    first = headline(models, faces, [by_prior[0] for by_prior in found])
-    if len(models) > 1:
-        cells = [
-            (each.name, *(interval(by_prior[0][name]) for name in first))
-            for each, by_prior in zip(models, found, strict=True)
-        ]
-        files.write(("model", *first), cells, {"models": [each.name for each in models], "headline": first})
-        return
-    table = scores_table({f"{of['prior']}, {of['faces']:,} faces": of for of in found[0]})
-    title = f"{model.name} on {faces.kind} {faces.name}"
-    print_table(*table, title=title)
-    results: dict[str, object] = {"model": model.name, "labels": model.labels, "headline": first, "scores": found[0]}
-    if predictions:
-        write_predictions(predictions, faces, model.probabilities(logits[0], faces.crops, model.priors[-1]))
-    if corrupted:
-        from mien.training import robustness
-
-        results["corruptions"] = robustness.measure(model, faces.sample(corrupted), title=title)
-    results |= {"warning": warning} if (warning := model.warn(faces)) else {}
-    files.write(*table, results)
-
-
-def write_predictions(path: Path, faces: Split, probabilities: Array) -> None:
-    """Write a row per face: its key, its label, the predicted one, and the probability of each class."""
+def predictions_table(faces: Split, probabilities: Array) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a row per face: its key, its label, the predicted one, and the probability of each class."""
     heads = ["face", "label", "predicted", *(f"p_{name}" for name in faces.classes)]
     rows = [
-        (key, faces.classes[label], faces.classes[row.argmax()], *(f"{share:.6f}" for share in row))
+        [key, faces.classes[label], faces.classes[row.argmax()], *(f"{share:.6f}" for share in row)]
         for key, label, row in zip(faces.keys, faces.labels, probabilities, strict=True)
     ]
-    ResultFiles(table=path).write(heads, rows, None)
-
-
-def run_compare(before_dir: Path, after_dir: Path, source: DataSource, *, prior: Prior, files: ResultFiles) -> None:
-    """Print the gains of one artifact or run over another on a split."""
-    models, faces = (open_model(before_dir), open_model(after_dir)), read_split(source)
-    for model in models:
-        with_classes(faces, model.labels, of=model.name)  # both know the classes of all faces
-    classes = tuple(dict.fromkeys(label for model in models for label in model.labels))
-    faces = with_classes(faces, classes, of="both")
-    before, after = (f"{model.name}, {prior}" if model.manifest else model.name for model in models)
-    print(f"before: {before}\nafter: {after}")
-    sides = [
-        in_order(model.probabilities(model.logits(faces.crops), faces.crops, prior), model.labels, classes)
-        for model in models
-    ]
-    gains = compare(sides[0], sides[1], faces.labels, classes)
-    heads, rows = ("metric", "before", "after", "gain (95 % interval)"), [gain_cells(gain) for gain in gains]
-    print_table(heads, rows, title=faces.title)
-    files.write(heads, rows, {"before": before, "after": after, "faces": len(faces), "gains": gains})
-    for model in models:
-        model.warn(faces)
+    return heads, rows

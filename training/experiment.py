@@ -12,9 +12,7 @@ weights of the last epoch are evaluated, so nothing is selected on the evaluated
 """
 
 import itertools
-import json
 import logging
-import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,7 +28,7 @@ from mien.training import metrics
 from mien.training.config import DataConfig, DataSource, FoldConfig, Recipe, parse_as, read_as
 from mien.training.data import Split, join, read_split
 from mien.training.evaluate import open_model, scores
-from mien.training.metrics import ResultFiles, interval, markdown_table, percent, print_table, scores_table
+from mien.training.metrics import interval, percent
 from mien.training.train import train
 from mien.training.weights import provenance, read_run_info
 
@@ -40,36 +38,13 @@ Overrides = tuple[str, ...]
 
 
 class Experiment(StrictModel):
-    """Rows to compare; the first is the baseline. `{seed}` and `{runs}` in an override are the row's own.
-
-    `grid` instead of `rows` makes a row of each combination of the values of some keys of the recipe.
-    """
+    """Rows to compare; the first is the baseline. `{seed}` and `{runs}` in an override are the row's own."""
 
     base: Path = Field(description="recipe to vary, relative to the file of the experiment")
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     common: Overrides = Field((), description="overrides for every row")
     matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
-    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict, description="values by key of the recipe")
     rows: dict[str, Overrides] = Field(min_length=2)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rows_of_the_grid(cls, values: Any) -> Any:
-        grid = values.get("grid") if isinstance(values, dict) else None
-        if not isinstance(grid, dict) or not all(isinstance(choices, list) for choices in grid.values()):
-            return values
-        if "rows" in values:
-            raise ValueError("grid and rows: choose one")
-        rows: dict[str, list[str]] = {}
-        for combination in itertools.product(*grid.values()):
-            named = dict(zip(grid, combination, strict=True))
-            name = "_".join(f"{key.split('.')[-1]}_{value}" for key, value in named.items())
-            changes = [f"{key}={json.dumps(value)}" for key, value in named.items()]
-            row = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-            if row in rows:
-                raise ValueError(f"grid: two combinations would be row {row}; give them their own names in rows")
-            rows[row] = changes
-        return values | {"rows": rows}
 
     @model_validator(mode="after")
     def _names_are_rows(self) -> Self:
@@ -110,35 +85,36 @@ def _source(recipe: Recipe, split: str | None) -> DataSource:
 
 
 def _evaluate(recipe: Recipe, source: DataSource, folder: Path) -> tuple[Split, Array]:
-    """Faces of a split, and the probabilities of a run for them. Raises: RunError, DatasetError."""
-    model = open_model(folder)
+    """Train a run, unless it is finished; faces of a split, and its probabilities for them, (N, K)."""
+    model = open_model(train(recipe, folder))
     data, color = recipe.data, recipe.model.color
     faces = read_split(source, color=color, cache_dir=data.cache_dir, classes=model.labels, of=model.name)
     return faces, model.probabilities(model.logits(faces.crops), faces.crops, "natural")
 
 
-def compare(recipes: dict[str, list[Recipe]], runs: Path, *, split: str | None = None) -> list[dict[str, Any]]:
-    """Evaluate all rows on a split, by default the validation split. Raises: RunError, DatasetError.
+def run(recipes: dict[str, list[Recipe]], runs: Path, *, split: str | None = None) -> list[dict[str, Any]]:
+    """Train all rows in `runs`, and evaluate them on a split, by default the validation split.
 
-    Returns: of each row `row`, `parameters`, `scores` by seed; means over the seeds, with their intervals:
+    Returns: of each row `row`, `parameters`, and `scores` by seed; means over the seeds, with their intervals:
         `accuracy`, `mean_class_accuracy`, and `gain` of accuracy over the first row, paired by face; None for other
         faces.
     """
-    found, baseline = list[dict[str, Any]](), tuple[Split, Array]()
+    sources = {recipe.name: _source(recipe, split) for of_seeds in recipes.values() for recipe in of_seeds}
+    found, first = list[dict[str, Any]](), None
     for row, of_seeds in recipes.items():
-        evaluated = [_evaluate(recipe, _source(recipe, split), runs / recipe.name) for recipe in of_seeds]
+        evaluated = [_evaluate(recipe, sources[recipe.name], runs / recipe.name) for recipe in of_seeds]
         faces = evaluated[0][0]
         # (N,) share of the seeds with a correct prediction
         correct = np.mean([shares.argmax(axis=1) == faces.labels for _, shares in evaluated], axis=0)
-        baseline = baseline or (faces, correct)
-        same = (baseline[0].index_sha256, baseline[0].keys) == (faces.index_sha256, faces.keys)
+        first = first or (faces, correct)
+        same = (first[0].index_sha256, first[0].keys) == (faces.index_sha256, faces.keys)
         found.append({
             "row": row,
             "parameters": read_run_info(runs / of_seeds[0].name)["parameters"],
             "scores": [scores(faces, shares) for _, shares in evaluated],
             "accuracy": metrics.bootstrap(np.mean, correct)[0],
             "mean_class_accuracy": metrics.bootstrap(_mean_class_accuracy, correct, faces.labels)[0],
-            "gain": metrics.bootstrap(np.mean, correct - baseline[1])[0] if same else None,
+            "gain": metrics.bootstrap(np.mean, correct - first[1])[0] if same else None,
         })  # fmt: skip
     return found
 
@@ -153,9 +129,8 @@ def as_table(results: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple
     def cell(result: dict[str, Any], metric: str) -> str:
         value, bounds = interval(result[metric], 1).split(" ", 1)
         by_seed = [of_seed[metric].value for of_seed in result["scores"]]
-        return (
-            f"{value} ± {percent(float(np.std(by_seed, ddof=1)))} {bounds}" if len(by_seed) > 1 else f"{value} {bounds}"
-        )
+        deviation = f" ± {percent(float(np.std(by_seed, ddof=1)))}" if len(by_seed) > 1 else ""
+        return f"{value}{deviation} {bounds}"
 
     rows = [
         (
@@ -168,25 +143,8 @@ def as_table(results: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple
     return ("row", "parameters", "seeds", "accuracy", "mean class accuracy", "gain over the first row"), rows
 
 
-def run(recipes: dict[str, list[Recipe]], runs: Path, *, split: str | None = None, files: ResultFiles) -> None:
-    """Train the rows of `recipes_of` in `runs`, print their table, and write table and results.
-
-    Args:
-        split: to evaluate on, by default the validation split of each recipe.
-    """
-    all_recipes = [recipe for of_seeds in recipes.values() for recipe in of_seeds]
-    for recipe in all_recipes:
-        _source(recipe, split)  # It raises its error before the training.
-    for recipe in all_recipes:
-        train(recipe, runs / recipe.name)
-    results = compare(recipes, runs, split=split)
-    headings, cells = as_table(results)
-    print(markdown_table(headings, cells))
-    files.write(headings, cells, results)
-
-
-def cross_validate(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path, files: ResultFiles) -> None:
-    """Train the folds, and print the metrics of all held-out faces together and the accuracy of each fold.
+def cross_validate(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path) -> dict[str, Any]:
+    """Train the folds, and return the scores of all held-out faces together, and `accuracy_by_fold`.
 
     The first training source is split, the others are used completely.
     Raises: RecipeError, if the first source has no labels.
@@ -208,11 +166,7 @@ def cross_validate(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path
         data = parse_as(DataConfig, dict(recipe.data) | {"train": (rest, *others), "valid": held}, origin=recipe.name)
         changes = {"name": f"{recipe.name}_fold_{index}", "data": data, "select": "last"}
         recipes.append(recipe.model_copy(update=changes))
-    held_out = [_evaluate(fold, fold.data.held_out, train(fold, runs / fold.name)) for fold in recipes]
+    held_out = [_evaluate(fold, fold.data.held_out, runs / fold.name) for fold in recipes]
     found = scores(join([faces for faces, _ in held_out]), np.concatenate([shares for _, shares in held_out]))
-    table = scores_table({f"{found['faces']:,} faces": found})
-    print_table(*table, title=f"{recipe.name}, {folds} folds")
     by_fold = [float((shares.argmax(axis=1) == faces.labels).mean()) for faces, shares in held_out]
-    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in by_fold))
-    rows = [*table[1], *([f"accuracy, fold {fold}", percent(share, 2)] for fold, share in enumerate(by_fold))]
-    files.write(table[0], rows, {**found, "accuracy_by_fold": by_fold})
+    return found | {"accuracy_by_fold": by_fold}

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from pydantic_core import to_jsonable_python
@@ -257,17 +257,14 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-class ResultFiles(NamedTuple):
-    """Files for the results of a command: all as JSON, and the table as .csv or .md."""
-
-    json: Path | None = None
-    table: Path | None = None
-
-    def write(self, heads: Sequence[str], rows: Sequence[Sequence[str]], results: object) -> None:
-        if self.table:
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows([heads, *rows])
-            is_csv = self.table.suffix == ".csv"
-            write_atomic(self.table, text.getvalue() if is_csv else markdown_table(heads, rows) + "\n")
-        if self.json:
-            write_atomic(self.json, json.dumps(results, indent=2, default=to_jsonable_python) + "\n")
+def write_results(
+    results: object, *, json_file: Path | None, table: Path | None = None, heads: Sequence[str] = (), rows: Any = ()
+) -> None:
+    """Write the results of a command, if wanted: all as JSON, and the table as .csv or .md."""
+    if json_file:
+        write_atomic(json_file, json.dumps(results, indent=2, default=to_jsonable_python) + "\n")
+    if table:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([heads, *rows])
+        is_csv = table.suffix == ".csv"
+        write_atomic(table, text.getvalue() if is_csv else markdown_table(heads, rows) + "\n")

@@ -93,10 +93,11 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
     onnx.checker.check_model(str(target), full_check=True)
 
 
-def _source(recipe: dict[str, Any], kind: str, root: Path, split: str) -> DataSource:
+def _source(report: dict[str, Any], kind: str, root: Path, split: str) -> DataSource:
     """A split with its options in the recipe, or else those of its training set, to hold out the same faces."""
-    sources = [source for source in (recipe["data"]["valid"], *recipe["data"]["train"]) if source]
-    options = {source["split"]: source["options"] for source in sources[::-1] if source["kind"] == kind}
+    data = report["recipe"]["data"]
+    sources = [source for source in (*data["train"][::-1], data["valid"]) if source and source["kind"] == kind]
+    options = {source["split"]: source["options"] for source in sources}
     return DataSource(kind=kind, root=root, split=split, options=options.get(split, options.get("train", {})))
 
 
@@ -108,27 +109,25 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
     manifest, report = load_artifact(artifact), read_report(artifact)
     if out and "int8" in manifest.graphs:
         raise QuantizationError(f"{manifest.name} already has an int8 graph, and artifacts are never overwritten")
-    source, train = (_source(report["recipe"], kind, root, split) for split in ("valid", "train"))
-    faces = read_split(source, classes=manifest.labels, of=manifest.name)
+    faces = read_split(_source(report, kind, root, "valid"), classes=manifest.labels, of=manifest.name)
     if problem := faces.changed_since(report["data"]):
         raise QuantizationError(f"{root}: {problem} Restore the data.")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / artifact.resolve().name
         shutil.copytree(artifact, folder)
-        quantize(folder / manifest.graph("fp32").file, folder / GRAPH_NAME, _drawn_crops(train))
+        crops = _drawn_crops(_source(report, kind, root, "train"))
+        quantize(folder / manifest.graph("fp32").file, folder / GRAPH_NAME, crops)
         entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(folder / GRAPH_NAME))
         name = (out or artifact).resolve().name
         manifest = manifest.model_copy(update={"name": name, "graphs": {**manifest.graphs, "int8": entry}})
-        models = [open_released(folder, manifest, precision) for precision in ("fp32", "int8")]
-        logits = [model.logits(faces.crops) for model in models]
-        scores = [scores_of_model(model, faces, of_model) for model, of_model in zip(models, logits, strict=True)]
-        for fp32, int8 in zip(*scores, strict=True):
-            title = f"{name} on {kind} valid, {fp32['prior']}, {len(faces):,} faces"
-            print_table(*scores_table({"fp32": fp32, "int8": int8}), title=title)
-        served = [
-            model.probabilities(of_model, faces.crops, "balanced")
-            for model, of_model in zip(models, logits, strict=True)
-        ]
+        columns, served = {}, []
+        for precision in ("fp32", "int8"):
+            model = open_released(folder, manifest, precision)
+            logits = model.logits(faces.crops)
+            scores = scores_of_model(model, faces, logits)  # The last ones are those of int8.
+            columns |= {f"{precision}, {of['prior']}": of for of in scores}
+            served.append(model.probabilities(logits, faces.crops, "balanced"))
+        print_table(*scores_table(columns), title=f"{name} on {kind} valid, {len(faces):,} faces")
         losses = [metrics.negative_log_likelihood(probabilities, faces.labels) for probabilities in served]
         rise = metrics.mean(losses[1] - losses[0])
         same = float((served[0].argmax(axis=1) == served[1].argmax(axis=1)).mean())
@@ -145,5 +144,5 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
                 shutil.copytree(artifact, out)
             for graph in (GRAPH_NAME, *PHOTO_GRAPHS.values()):
                 shutil.copyfile(folder / graph, out / graph)
-            finish(out, manifest, report | {"scores": report["scores"] | {"int8": scores[1]}})
+            finish(out, manifest, report | {"scores": report["scores"] | {"int8": scores}})
             print(f"wrote {out}")

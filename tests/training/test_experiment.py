@@ -12,7 +12,7 @@ from mien.models.manifest import artifact_dir, load_artifact
 from mien.training import evaluate
 from mien.training.cli import main
 from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
-from mien.training.experiment import compare, recipes_of
+from mien.training.experiment import recipes_of, run
 from mien.training.export import export
 from mien.training.graphs import ExportError
 from mien.training.weights import read_run_info
@@ -39,7 +39,7 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     lines = (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()
     assert [line["row"] for line in csv.DictReader(lines)] == ["deep", "shallow"]
     assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))[1]["scores"]) == 2
-    deep, shallow = compare(recipes_of(experiment, seeds=range(2), runs=runs), runs)
+    deep, shallow = run(recipes_of(experiment, seeds=range(2), runs=runs), runs)
     logged = metric_lines(runs / "depth_shallow_0")[-1]
     assert shallow["scores"][0]["accuracy"].value == pytest.approx(logged["valid_accuracy"])
     assert deep["gain"].value == deep["gain"].high == 0
