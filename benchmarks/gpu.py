@@ -4,7 +4,8 @@
 
 For fp16 and fp32: batches from host memory to calibrated probabilities in host memory, the median of 100; 32 clients
 that wait for the probabilities of one face before they send the next one; and the largest difference of a probability
-from fp32 on the CPU. Exits with status 1 if the GPU runs no node of the model. Requires `mien[gpu]`.
+from fp32 on the CPU. Exits with status 1 if the GPU runs no node of the model. Requires the
+packages of requirements/gpu.txt.
 """
 
 import statistics

@@ -65,8 +65,7 @@ def _command(name: str) -> Callable[[typer.Context], None]:
         if missing:
             typer.echo(
                 f"mien {name}: {', '.join(missing)} not installed. Install the training packages: "
-                "pip install 'mien[train]'; or, in a clone, sh requirements/install.sh .venv-train train, then "
-                ".venv-train/bin/mien",
+                "sh requirements/install.sh .venv-train train, in a clone, then .venv-train/bin/mien",
                 err=True,
             )
             raise typer.Exit(FAILED)
