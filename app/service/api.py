@@ -45,7 +45,7 @@ from mien.app.service.schema import (
     problems,
     text,
 )
-from mien.app.service.uploads import Admission, LabelOptions, Reservation, Upload, read_uploads
+from mien.app.service.uploads import Admission, LabelOptions, Reserve, Upload, read_uploads
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
 from mien.models.manifest import scores_of
@@ -157,9 +157,9 @@ async def _check_unique(connection: HTTPConnection) -> None:
         raise InvalidRequest(f"option {', '.join(repeated)[:200]}: given more than once")
 
 
-async def _admitted(service: TheService) -> AsyncIterator[Reservation]:
-    with service.admission.admit() as reservation:
-        yield reservation  # FastAPI continues here when the client has read the response
+async def _admitted(service: TheService) -> AsyncIterator[Reserve]:
+    with service.admission.admit() as reserve:
+        yield reserve  # FastAPI continues here when the client has read the response
 
 
 # Rejects an option that is given twice: which one counts would be a guess
@@ -254,7 +254,7 @@ async def expressions(
     request: Request,
     options: Annotated[LabelOptions, Query()],
     service: TheService,
-    reservation: Annotated[Reservation, Depends(_admitted)],
+    reserve: Annotated[Reserve, Depends(_admitted)],
 ) -> Response:
     """Label the faces of one or more images.
 
@@ -266,9 +266,9 @@ async def expressions(
         raise InvalidRequest(f"explain: model {service.running['model']} has no attention map; request without explain")
     timings_ms: dict[str, float] = {}
     with timed(timings_ms, "receive"):
-        uploads = await read_uploads(request.headers, request.stream(), service.settings, reservation.buffer)
+        uploads = await read_uploads(request.headers, request.stream(), service.settings, reserve)
     try:
-        images = await _until_gone(request, _label(service, uploads, options, reservation, timings_ms))
+        images = await _until_gone(request, _label(service, uploads, options, reserve, timings_ms))
     finally:
         uploads.clear()  # the traceback of an error would keep them until the next full garbage collection
     result = ExpressionsResponse(
@@ -293,7 +293,7 @@ async def _label(
     service: Service,
     uploads: list[Upload],
     options: LabelOptions,
-    reservation: Reservation,
+    reserve: Reserve,
     timings_ms: dict[str, float],
 ) -> list[ImageResult]:
     """Wait for a slot, and label the images of a request, as many at once as there are threads.
@@ -313,7 +313,7 @@ async def _label(
         async with threads:
             try:
                 result = await service.label_image(upload.payload, options, render, boxes=upload.boxes)
-                reservation.buffer(_RESPONSE_COPIES * _bytes_of_images(result))
+                reserve(_RESPONSE_COPIES * _bytes_of_images(result))
                 return result
             except _IMAGE_ERRORS as error:
                 return error.with_traceback(None)

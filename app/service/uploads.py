@@ -1,24 +1,26 @@
 """Requests: their options, their admission, and their images, streamed to memory with limits enforced while reading.
 
-Flow: `Admission.admit` (room in the queue) -> `read_uploads` (`Reservation.buffer` for each chunk) -> `Admission.slot`.
+Flow: `Admission.admit` (room in the queue) -> `read_uploads` (reserves the bytes of each chunk) -> `Admission.slot`.
 A fixed number of requests has a slot; the others wait in the order of their arrival. Uploads that have not arrived are
-not in the queue. Images must not be written to disk, so the form parser gets an in-memory spool.
+not in the queue.
 """
 
 import asyncio
 import base64
 import io
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, BinaryIO, Final, cast
+from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
-from python_multipart.multipart import parse_options_header
-from starlette.datastructures import FormData, Headers, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import Field as FormField
+from python_multipart.multipart import File, FormParser, parse_options_header
+from starlette.datastructures import Headers
 
 from mien.app.errors import InvalidRequest, PayloadTooLarge, QueueFull, TooManyImages, UnsupportedContent
 from mien.app.inference.records import Box
@@ -37,6 +39,7 @@ _MAX_NAME: Final = 255
 _DATA_URL: Final = re.compile(r"^data:[\w/+.-]{0,100};base64,")
 _MAX_LENGTH_DIGITS: Final = 18
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Reserve = Callable[[int], None]
 
 
 class KnownFields(BaseModel):
@@ -119,28 +122,6 @@ class Upload:
     boxes: list[Box] | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Reservation:
-    """One admitted request; its bytes of the shared buffer are released when it ends."""
-
-    _admission: "Admission"
-    buffered_bytes: int = 0
-
-    def buffer(self, count: int) -> None:
-        """Reserve bytes of the shared buffer, for bodies, and for images of responses until the client has read them.
-
-        Raises: QueueFull, if others fill the buffer; PayloadTooLarge, if an empty buffer has not enough for this
-            request.
-        """
-        limit = _JSON_COPIES * self._admission.settings.max_body_bytes
-        if self.buffered_bytes + count > limit:
-            raise PayloadTooLarge(f"more than {limit} bytes for one request: send or ask for less at once")
-        if self._admission.buffered_bytes + count > limit:
-            raise QueueFull("the buffer for bodies is full: try again in a moment")
-        self._admission.buffered_bytes += count
-        self.buffered_bytes += count
-
-
 class Admission:
     """Limits on what is held and worked on at once. Belongs to one event loop, so it needs no lock."""
 
@@ -150,14 +131,29 @@ class Admission:
         self._slots = asyncio.Semaphore(slots)
 
     @contextmanager
-    def admit(self) -> Iterator[Reservation]:
-        """Admit or reject a request by its headers. Raises: QueueFull."""
+    def admit(self) -> Iterator[Reserve]:
+        """Admit or reject a request by its headers. Raises: QueueFull.
+
+        Yields a function that reserves bytes of the shared buffer until the request ends: for its body, and for images
+        of its response until the client has read them. It raises QueueFull, if others fill the buffer, and
+        PayloadTooLarge, if an empty buffer has not enough for this request.
+        """
         self._check_queue()
-        reservation = Reservation(self)
+        limit, reserved = _JSON_COPIES * self.settings.max_body_bytes, 0
+
+        def reserve(count: int) -> None:
+            nonlocal reserved
+            if reserved + count > limit:
+                raise PayloadTooLarge(f"more than {limit} bytes for one request: send or ask for less at once")
+            if self.buffered_bytes + count > limit:
+                raise QueueFull("the buffer for bodies is full: try again in a moment")
+            self.buffered_bytes += count
+            reserved += count
+
         try:
-            yield reservation
+            yield reserve
         finally:
-            self.buffered_bytes -= reservation.buffered_bytes
+            self.buffered_bytes -= reserved
 
     @contextmanager
     def stream(self) -> Iterator[None]:
@@ -196,7 +192,7 @@ class Admission:
 
 
 async def read_uploads(
-    headers: Headers, stream: AsyncIterator[bytes], settings: Settings, reserve: Callable[[int], None]
+    headers: Headers, stream: AsyncIterator[bytes], settings: Settings, reserve: Reserve
 ) -> list[Upload]:
     """Collect the images of a body, within the limits.
 
@@ -220,10 +216,7 @@ async def read_uploads(
         return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), settings)
     chunks = _bounded(stream, settings.max_body_bytes, reserve)
     if media_type == _MULTIPART:
-        parser = _ImageParser(headers, chunks, settings.max_images)
-        await parser.parse()
-        payloads = [file.getvalue() for file in parser.files]
-        return [Upload(*values) for values in zip(parser.names, payloads, strict=True)]
+        return await _form_images(headers, chunks, settings.max_images)
     return [Upload(None, b"".join([chunk async for chunk in chunks]))]
 
 
@@ -235,9 +228,7 @@ def _check_head(headers: Headers, max_bytes: int) -> None:
         raise PayloadTooLarge(f"body of {length[:20]} bytes: at most {max_bytes} are accepted")
 
 
-async def _bounded(
-    stream: AsyncIterator[bytes], limit: int, reserve: Callable[[int], None]
-) -> AsyncGenerator[bytes, None]:
+async def _bounded(stream: AsyncIterator[bytes], limit: int, reserve: Reserve) -> AsyncIterator[bytes]:
     received = 0
     async for chunk in stream:
         received += len(chunk)
@@ -249,7 +240,10 @@ async def _bounded(
 
 def _decoded(body: bytes, settings: Settings) -> list[Upload]:
     """The images of a JSON body."""
-    _check_values(body, _MAX_JSON_VALUES)
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MAX_JSON_VALUES:
+        raise InvalidRequest(
+            f"more than {_MAX_JSON_VALUES:,} values: expected images in base64, and boxes of their faces"
+        )
     try:
         images = EncodedImages.model_validate_json(body).images
     except ValidationError as error:
@@ -269,62 +263,42 @@ def summary(errors: Iterable[Mapping[str, Any]]) -> str:
     return "; ".join(": ".join(filter(None, finding.values())) for finding in findings(errors))
 
 
-def _check_values(text: bytes, limit: int) -> None:
-    """Raises: InvalidRequest, for more values than a body of so many bytes may unpack to."""
-    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > limit:
-        raise InvalidRequest(f"more than {limit:,} values: expected images in base64, and boxes of their faces")
-
-
 def _too_many(limit: int) -> TooManyImages:
     return TooManyImages(f"more than {limit} images in one request: send the rest in another")
 
 
-class _MemoryFile(io.BytesIO):
-    """An image of a request."""
+async def _form_images(headers: Headers, chunks: AsyncIterator[bytes], max_images: int) -> list[Upload]:
+    """The images of a form, with or without file names, held in memory. Raises: InvalidRequest, TooManyImages."""
+    uploads, complete = list[Upload](), False
 
-    _rolled = False  # attribute used by Starlette: never moved to disk
-
-
-class _ImageParser(MultiPartParser):
-    """Starlette's parser for forms with images, with or without file names."""
-
-    def __init__(self, headers: Headers, chunks: AsyncGenerator[bytes, None], max_images: int) -> None:
-        super().__init__(headers, chunks)
-        self._max_images = max_images
-        self.files: list[_MemoryFile] = []
-        self.names: list[str | None] = []
-        self._ended = False
-
-    async def parse(self) -> FormData:
-        """Parse the body. Raises: InvalidRequest, TooManyImages, and what the stream raises."""
-        try:
-            form = await super().parse()
-        except MultiPartException as error:
-            raise InvalidRequest(f"multipart body: {error.message}") from error
-        if not self._ended:
-            raise InvalidRequest("multipart body without its closing boundary: truncated, or another boundary was used")
-        if not self.files:
-            raise InvalidRequest(f"no image: expected at least one part named {FIELD!r}")
-        return form
-
-    def on_headers_finished(self) -> None:
-        disposition = self._current_part.content_disposition or b""
-        _, options = parse_options_header(disposition)
-        field = options.get(b"name", b"").decode("utf-8", "replace")
-        if field != FIELD:
+    def add(part: FormField | File) -> None:
+        if part.field_name != FIELD.encode():
+            field = (part.field_name or b"").decode("utf-8", "replace")
             raise InvalidRequest(
                 f"multipart part {field[:40]!r}: send images as {FIELD!r}, options as query parameters, and boxes in "
                 f"{_JSON}"
             )
-        if len(self.files) >= self._max_images:
-            raise _too_many(self._max_images)
-        name = None
-        if b"filename" in options:  # browsers send a quotation mark as %22
-            name = options[b"filename"].decode("utf-8", "replace").replace("%22", '"')[:_MAX_NAME]
-        file = _MemoryFile()
-        self.files.append(file)
-        self.names.append(name)
-        self._current_part.file = UploadFile(cast("BinaryIO", file), filename=name)
+        if len(uploads) >= max_images:
+            raise _too_many(max_images)
+        if isinstance(part, File):  # browsers send a quotation mark as %22
+            name = (part.file_name or b"").decode("utf-8", "replace").replace("%22", '"')[:_MAX_NAME]
+            uploads.append(Upload(name, cast("io.BytesIO", part.file_object).getvalue()))
+        else:
+            uploads.append(Upload(None, part.value or b""))
 
-    def on_end(self) -> None:
-        self._ended = True
+    def end() -> None:
+        nonlocal complete
+        complete = True
+
+    boundary = parse_options_header(headers["content-type"])[1].get(b"boundary")
+    try:
+        parser = FormParser(_MULTIPART, add, add, end, boundary, config={"MAX_MEMORY_FILE_SIZE": sys.maxsize})
+        async for chunk in chunks:
+            parser.write(chunk)
+    except FormParserError as error:
+        raise InvalidRequest(f"multipart body: {error}") from error
+    if not complete:
+        raise InvalidRequest("multipart body without its closing boundary: truncated, or another boundary was used")
+    if not uploads:
+        raise InvalidRequest(f"no image: expected at least one part named {FIELD!r}")
+    return uploads

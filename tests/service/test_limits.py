@@ -69,12 +69,12 @@ async def test_a_request_too_many_is_refused_until_there_is_room() -> None:
 async def test_bodies_share_a_buffer_of_three_bodies() -> None:
     gate = admission()
     with gate.admit() as first, gate.admit() as second:
-        first.buffer(2072)
-        second.buffer(1000)
+        first(2072)
+        second(1000)
         with pytest.raises(QueueFull):
-            second.buffer(1)
+            second(1)
     assert gate.buffered_bytes == 0
     with gate.admit() as alone:
-        alone.buffer(1536)
+        alone(1536)
         with pytest.raises(PayloadTooLarge, match="more than 3072 bytes"):  # in total, not per call
-            alone.buffer(1537)
+            alone(1537)
