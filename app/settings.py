@@ -1,6 +1,6 @@
 """Settings, read from `MIEN_*` environment variables and arguments.
 
-`InferenceSettings` are what a label depends on; `ServiceSettings` add what a deployment needs.
+`InferenceSettings` are what a label depends on; `Settings` add what a deployment needs.
 
 Facts about pixels are constants in `data/contract/`, and options of a training run are in its recipe.
 """
@@ -138,7 +138,7 @@ class InferenceSettings(BaseSettings):
         return self.model_copy(update=relative)
 
 
-class ServiceSettings(InferenceSettings):
+class Settings(InferenceSettings):
     """Settings of a deployment of the service."""
 
     detection_tiles: Tiles = Field("never", description="as above; of 50 megapixels, tiles take seconds")
@@ -161,8 +161,6 @@ class ServiceSettings(InferenceSettings):
     cors_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
         (), description="origins whose pages may call the service, separated by commas; none: only its own page"
     )
-
-    metrics_without_key: bool = Field(False, description="serve /metrics without an API key, for a scraper")
     allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = Field(
         (),
         description="accepted names in the Host header, separated by commas; none: any, but only localhost if the "
@@ -184,12 +182,9 @@ class ServiceSettings(InferenceSettings):
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-Settings = ServiceSettings
-
-
-def load_settings(**overrides: object) -> ServiceSettings:
+def load_settings(**overrides: object) -> Settings:
     """The settings of the service; see `InferenceSettings.load`."""
-    return ServiceSettings.load(**overrides)
+    return Settings.load(**overrides)
 
 
 def _variable(field: str) -> str:
@@ -198,7 +193,7 @@ def _variable(field: str) -> str:
 
 def _reject_unknown_variables() -> None:
     """Reject a misspelled variable: the service would run without the intended key or limit."""
-    variables = {_variable(field) for field in ServiceSettings.model_fields}
+    variables = {_variable(field) for field in Settings.model_fields}
     for variable in sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)):
         if variable.upper() not in variables | _NOT_SETTINGS:
             nearest = difflib.get_close_matches(variable.upper(), variables, n=1, cutoff=0)[0]

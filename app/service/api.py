@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -23,7 +22,6 @@ from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect, HTTPConnection
 
 from mien.app import VERSION
-from mien.app.access import DESCRIBED_KEYS, check_key
 from mien.app.cpu_count import cores
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout, problem
 from mien.app.inference.classifier import CPU, Classifier, cuda_unavailable_reason, gpu_unavailable_reason
@@ -31,7 +29,6 @@ from mien.app.inference.drawing import annotate, overlay, reduced
 from mien.app.inference.guard import PixelBudget, memory_px
 from mien.app.inference.labeler import Labeler, timed
 from mien.app.inference.records import Box, Explanation, ImageData, Photo
-from mien.app.service.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.service.metrics import Metrics
 from mien.app.service.schema import (
     REQUEST_BODY,
@@ -55,7 +52,7 @@ CARD_NAME: Final = "card.md"
 _DRAWN_PX: Final = 2048
 _PIECE_BYTES: Final = 262_144
 _RESPONSE_COPIES: Final = 2  # of an image in a response: its text, and JSON
-_IMAGE_ERRORS: Final = (RequestError, CapacityError, DecodeError)
+IMAGE_ERRORS: Final = (RequestError, CapacityError, DecodeError)
 _TO_JSON: Final = TypeAdapter(ExpressionsResponse).dump_json
 
 
@@ -92,11 +89,6 @@ class Service:
         threads = self.threads if classifier.provider == CPU else 2 * self.threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mien-photo")
 
-    @cached_property
-    def in_browser(self) -> BrowserPipeline:
-        """Graphs and parameters for labeling in the browser. Raises: ArtifactError."""
-        return browser_pipeline(self.labeler.classifier.folder, self.settings)
-
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
         """Run a function in the pool with the request id; a call that is canceled while queued never runs."""
         run = contextvars.copy_context().run
@@ -125,7 +117,7 @@ class Service:
 
         try:
             return await self.in_thread(work)
-        except _IMAGE_ERRORS:
+        except IMAGE_ERRORS:
             self.metrics.images.labels("refused").inc()
             raise
 
@@ -164,26 +156,16 @@ async def _admitted(service: TheService) -> AsyncIterator[Reserve]:
 
 # Rejects an option that is given twice: which one counts would be a guess
 UNIQUE_OPTIONS: Final = [Depends(_check_unique)]
-_versioned, _metrics, _probes = APIRouter(), APIRouter(), APIRouter()
+router, probes = APIRouter(), APIRouter()  # all but the probes require a key, if there are keys
 
 
-def routers(settings: Settings) -> list[APIRouter]:
-    """All routes of HTTP; all but the probes require a key, if there are keys."""
-    described = DESCRIBED_KEYS if settings.api_key_sha256 else []
-    keyed, free = APIRouter(dependencies=[Depends(check_key), *described]), APIRouter()
-    keyed.include_router(_versioned)
-    free.include_router(_probes)
-    (free if settings.metrics_without_key else keyed).include_router(_metrics)
-    return [keyed, free]
-
-
-@_probes.get("/health", tags=["health"], summary="Alive", responses=problems(500))
+@probes.get("/health", tags=["health"], summary="Alive", responses=problems(500))
 async def health() -> Health:
     """Responds while the event loop is running, independent of the model."""
     return Health(version=VERSION)
 
 
-@_probes.get("/ready", tags=["health"], summary="Ready for work", responses=problems(500))
+@probes.get("/ready", tags=["health"], summary="Ready for work", responses=problems(500))
 async def ready(service: TheService) -> Readiness:
     """200 with what runs; nothing listens before the model is warm, nor while the process stops."""
     admission = service.admission
@@ -197,7 +179,7 @@ async def ready(service: TheService) -> Readiness:
     )
 
 
-@_metrics.get(
+@router.get(
     "/metrics",
     tags=["health"],
     summary="Prometheus metrics",
@@ -209,7 +191,7 @@ async def metrics(service: TheService) -> Response:
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
-@_versioned.get("/v1/models", tags=["models"], summary="Served model", responses=problems(401, 500))
+@router.get("/v1/models", tags=["models"], summary="Served model", responses=problems(401, 500))
 async def models(service: TheService) -> ModelsResponse:
     """The verified artifact that this process runs, with its metrics in this precision."""
     classifier = service.labeler.classifier
@@ -225,7 +207,7 @@ async def models(service: TheService) -> ModelsResponse:
     return ModelsResponse(models=[ModelInfo(**own | manifest.model_dump(include=ModelInfo.model_fields.keys() - own))])
 
 
-@_versioned.get(
+@router.get(
     "/v1/models/{name}/card",
     tags=["models"],
     summary="Model card",
@@ -241,7 +223,7 @@ async def model_card(name: str, service: TheService) -> Response:
     return Response(card, media_type="text/markdown")
 
 
-@_versioned.post(
+@router.post(
     "/v1/expressions",
     tags=["expressions"],
     dependencies=UNIQUE_OPTIONS,
@@ -315,7 +297,7 @@ async def _label(
                 result = await service.label_image(upload.payload, options, render, boxes=upload.boxes)
                 reserve(_RESPONSE_COPIES * _bytes_of_images(result))
                 return result
-            except _IMAGE_ERRORS as error:
+            except IMAGE_ERRORS as error:
                 return error.with_traceback(None)
             except asyncio.CancelledError as error:
                 # its frames hold the image until the next full garbage collection

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi_offline import FastAPIOffline
@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mien.app import VERSION
-from mien.app.access import LOCAL_HOSTS, OwnPages
+from mien.app.access import DESCRIBED_KEYS, LOCAL_HOSTS, OwnPages, check_key
 from mien.app.errors import InvalidRequest, named_problem, problem
 from mien.app.inference.labeler import Labeler
 from mien.app.service import api, page, stream
@@ -100,7 +100,10 @@ def create_app(settings: Settings | None = None, *, labeler: Labeler | None = No
         middleware=_middleware(chosen),
     )
     app.state.settings = chosen
-    for router in (*api.routers(chosen), stream.router, page.router):
+    app.include_router(
+        api.router, dependencies=[Depends(check_key), *(DESCRIBED_KEYS if chosen.api_key_sha256 else [])]
+    )
+    for router in (api.probes, stream.router, page.router):
         app.include_router(router)
     app.mount("/page", page.Assets())
     app.add_exception_handler(MienError, _problem)

@@ -1,8 +1,9 @@
 """`/`: the page with live camera and photos, its files below `/page`, and the page as a folder of static files.
 
 The scripts of the page are modules in `app/static/page/`; browsers get them as one file, `page.js`. The page contains
-the labels, thresholds and rules of the program (app/service/in_browser.py). If ONNX Runtime Web has been fetched into
-`RUNTIME`, `/page/models/` has the photo graph, to label in the browser without sending a picture.
+labels, colors, thresholds and rules of the program, with which it tracks people and tells scenes apart. If ONNX Runtime
+Web has been fetched into `RUNTIME`, `/page/models/` has the photo graph, to label in the browser without sending a
+picture.
 """
 
 import base64
@@ -11,6 +12,8 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path, PureWindowsPath
@@ -22,20 +25,74 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from mien.app.errors import StartupError
+from mien.app.inference.tracker import CUT_CHANGE, MEAN, NEW_TRACK_COST, TrackingRules
 from mien.app.service.api import CARD_NAME, Service, TheService
-from mien.app.service.in_browser import BrowserPipeline, browser_pipeline
-from mien.app.settings import Settings
-from mien.models.manifest import ArtifactError, artifact_dir
+from mien.app.settings import InferenceSettings
+from mien.data.contract import CROP_PX, LANDMARKS, TEMPLATE_PX
+from mien.data.contract.labels import COLORS, palette
+from mien.data.quality import AMBIGUOUS_BELOW, REASONS
+from mien.models.manifest import ArtifactError, Precision, artifact_dir, load_artifact, scores_of
 
 router = APIRouter(include_in_schema=False)
 FILES: Final = Path(__file__).parents[1] / "static" / "page"
 RUNTIME: Final = FILES / "runtime"
+_PREFERRED: Final[tuple[Precision, ...]] = ("int8", "fp32")  # on WebAssembly, int8 is smaller and faster
 _TYPES: Final = {"page.js": "text/javascript", "page.css": "text/css"}
 _FOREVER: Final = "public, max-age=31536000, immutable"  # of addresses that state a version
 # Only workers compile WebAssembly.
 _WORKER_POLICY: Final = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserPipeline:
+    """What a browser gets: `facts`, and the verified photo graph, if the artifact has one."""
+
+    facts: dict[str, Any]
+    graph: Path | None
+
+
+@cache
+def browser_pipeline(model: Path, settings: InferenceSettings) -> BrowserPipeline:
+    """Facts of the model in the folder `model`, with the settings of the service. Raises: ArtifactError."""
+    manifest = load_artifact(model)
+    defaults: dict[str, Sequence[float]] = {"max_faces": (settings.max_faces,)}  # of inputs of the graph
+    if "detection_threshold" in settings.model_fields_set:
+        defaults["score_threshold"] = (settings.detection_threshold,)
+    if settings.prior == "natural":
+        defaults["prior_correction"] = (0.0,) * len(manifest.labels)
+    precision: Precision = next((name for name in _PREFERRED if name in manifest.photo_graphs), "fp32")
+    file = manifest.photo_graphs.get(precision)
+    graph = None
+    if file is not None:
+        graph = {
+            "file": file.file,
+            "version": file.sha256[:12],  # in the address, which lets a browser fetch it once
+            "bytes": (model / file.file).stat().st_size,
+            "precision": precision,
+            "defaults": defaults,
+        }
+    facts = {
+        "colors": COLORS | palette(manifest.labels),
+        "tracking": asdict(TrackingRules())
+        | {"new_track_cost": NEW_TRACK_COST, "mean_face": MEAN.ravel().tolist(), "cut_change": CUT_CHANGE},
+        "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_pixels")},
+        "crop": {"px": CROP_PX, "template_px": TEMPLATE_PX},
+        "landmarks": LANDMARKS,
+        "reasons": REASONS,
+        "quality": {"ambiguous_below": AMBIGUOUS_BELOW},
+        "classifier": {
+            "name": manifest.name,
+            "labels": manifest.labels,
+            "parameters": manifest.parameters,
+            "prior": settings.prior,
+            "confidence_threshold": manifest.confidence_threshold,
+            "metrics": scores_of(model, precision),
+        },
+        "graph": graph,
+    }
+    return BrowserPipeline(facts, None if file is None else model / file.file)
 
 
 @cache
@@ -172,7 +229,8 @@ async def _facts(service: Service) -> dict[str, Any]:
 
 
 async def _pipeline(service: Service) -> BrowserPipeline:
-    return await service.in_thread(lambda: service.in_browser)  # the first call verifies files
+    # in a thread, because the first call verifies files
+    return await service.in_thread(browser_pipeline, service.labeler.classifier.folder, service.settings)
 
 
 def has_runtime() -> bool:
@@ -180,7 +238,7 @@ def has_runtime() -> bool:
     return (RUNTIME / "ort.wasm.min.mjs").is_file()
 
 
-def write_page(folder: Path, settings: Settings) -> None:
+def write_page(folder: Path, settings: InferenceSettings) -> None:
     """Write the page as static files, which label in the browser without a service.
 
     URLs are relative, so that the page also works below a sub-path. A static web server does not send our headers: the

@@ -15,12 +15,11 @@ from fastapi import Query as InQuery
 from pydantic import Field
 
 from mien.app.access import check_key
-from mien.app.errors import CapacityError, RequestError, problem
+from mien.app.errors import problem
 from mien.app.inference.records import Face, Photo
-from mien.app.service.api import UNIQUE_OPTIONS, Service, TheService
+from mien.app.service.api import IMAGE_ERRORS, UNIQUE_OPTIONS, Service, TheService
 from mien.app.service.schema import Milliseconds, ProblemDetails, Record
 from mien.app.service.uploads import FaceOptions, LabelOptions
-from mien.data.contract import DecodeError
 
 router = APIRouter()
 MAX_FRAME_BYTES: Final = 2_000_000
@@ -46,27 +45,22 @@ class FrameResult(Record):
     error: ProblemDetails | None = None
 
 
-class NewestFrame:
-    """Holds one frame; putting another replaces it."""
+class NewestFrame(asyncio.Queue[tuple[int, bytes]]):
+    """Holds one frame, with its number; another replaces it."""
 
     def __init__(self) -> None:
-        self._frames: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(1)
-        self._count = 0
-        self.dropped = 0
+        super().__init__(1)
+        self._count = self.dropped = 0
 
-    def put(self, payload: bytes) -> bool:
+    def replace(self, payload: bytes) -> bool:
         """Keep a frame as the newest; returns whether it replaced one that was not taken."""
-        replaced = self._frames.full()
+        replaced = self.full()
         if replaced:
-            self._frames.get_nowait()
+            self.get_nowait()
             self.dropped += 1
-        self._frames.put_nowait((self._count, payload))
+        self.put_nowait((self._count, payload))
         self._count += 1
         return replaced
-
-    async def get(self) -> tuple[int, bytes]:
-        """Wait for a frame; returns its number on this connection and its bytes."""
-        return await self._frames.get()
 
 
 @router.websocket("/v1/stream", dependencies=[Depends(check_key), *UNIQUE_OPTIONS])
@@ -74,7 +68,20 @@ async def stream(websocket: WebSocket, options: Annotated[FaceOptions, InQuery()
     """Label the faces of one webcam until either side closes."""
     with service.admission.stream():
         await websocket.accept()
-        await _serve(websocket, service, options)
+        newest = NewestFrame()
+        work = _process(websocket, service, options, newest), _listen(websocket, service, newest)
+        tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            code = ended.pop().result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            # not gather: when canceled, it raises a new error without the message that anyio needs
+            await asyncio.wait(tasks)
+        if code is not None:
+            with suppress(RuntimeError, WebSocketDisconnect):  # the client may have disconnected
+                await websocket.close(code, _CLOSE_REASONS[code])
 
 
 @router.get("/v1/stream", include_in_schema=False)
@@ -82,26 +89,6 @@ async def stream_without_upgrade() -> None:
     """Respond to a client that does not request a WebSocket."""
     headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
     raise HTTPException(HTTPStatus.UPGRADE_REQUIRED, "this is a WebSocket: connect with ws:// or wss://", headers)
-
-
-async def _serve(websocket: WebSocket, service: Service, options: FaceOptions) -> None:
-    newest = NewestFrame()
-    process = asyncio.ensure_future(_process(websocket, service, options, newest))
-    listen = asyncio.ensure_future(_listen(websocket, service, newest))
-    try:
-        await asyncio.wait({process, listen}, return_when=asyncio.FIRST_COMPLETED)
-        code = listen.result() if listen.done() else process.result()
-    finally:
-        for task in (process, listen):
-            task.cancel()
-        # wait, not gather: when canceled, gather raises a new error without the message that anyio needs
-        ended, _ = await asyncio.wait({process, listen})
-        for task in ended:
-            if not task.cancelled():
-                task.exception()  # retrieved, so that asyncio does not warn
-    if code is not None:
-        with suppress(RuntimeError, WebSocketDisconnect):  # the client may have disconnected
-            await websocket.close(code, _CLOSE_REASONS[code])
 
 
 async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -> int | None:
@@ -118,7 +105,7 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
             return _UNSUPPORTED
         if len(payload) > MAX_FRAME_BYTES:
             return _TOO_BIG
-        if newest.put(payload):
+        if newest.replace(payload):
             service.metrics.frames.labels("dropped").inc()
 
 
@@ -131,9 +118,9 @@ async def _process(websocket: WebSocket, service: Service, options: FaceOptions,
             async with service.admission.slot():
                 fields = await service.label_image(payload, label_options, _fields)
             service.metrics.frames.labels("processed").inc()
-        except (RequestError, CapacityError, DecodeError) as error:
-            none = dict.fromkeys(("width", "height"))
-            fields = none | {"faces": [], "timings_ms": {}, "error": ProblemDetails(**problem(error))}
+        except IMAGE_ERRORS as error:
+            fields = {"width": None, "height": None, "faces": (), "timings_ms": {}}
+            fields["error"] = ProblemDetails(**problem(error))
             service.metrics.frames.labels("refused").inc()
         result = FrameResult(frame=number, dropped=newest.dropped, **fields)
         try:

@@ -17,7 +17,7 @@ from PIL import Image
 
 from mien.app.inference.records import Face
 from mien.app.inference.tracker import Tracker, descriptor
-from mien.app.service.in_browser import browser_pipeline
+from mien.app.service.page import browser_pipeline
 from mien.app.settings import Settings
 from mien.app.video.reader import Cuts
 from mien.data.contract import CROP_PX, LABELS, Array, align, similarity

@@ -13,7 +13,7 @@ import pytest
 
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.tracker import descriptor
-from mien.app.service.in_browser import browser_pipeline
+from mien.app.service.page import browser_pipeline
 from mien.app.settings import Settings
 from mien.data.contract import Array, align, decode
 from mien.models.manifest import artifact_dir

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from mien.app.cli import app
-from mien.app.settings import ServiceSettings
+from mien.app.settings import Settings
 from mien.training.cli import app as training
 from tests.support import ROOT
 
@@ -52,7 +52,7 @@ def test_commands_of_documents_have_options_that_exist() -> None:
 
 
 def test_settings_of_documents_exist() -> None:
-    known = {f"MIEN_{name.upper()}" for name in ServiceSettings.model_fields}
+    known = {f"MIEN_{name.upper()}" for name in Settings.model_fields}
     elsewhere = {
         "MIEN_DATA_DIR",
         "MIEN_PHOTOS_DIR",

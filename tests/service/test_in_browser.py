@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.service.in_browser import browser_pipeline
+from mien.app.service.page import browser_pipeline
 from mien.app.settings import Settings
 from mien.models.manifest import ArtifactError, artifact_dir
 from tests.support import tiny_artifact

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.service.app import create_app
-from mien.app.service.in_browser import browser_pipeline
+from mien.app.service.page import browser_pipeline
 from mien.app.settings import InferenceSettings, Settings
 from mien.data.contract import EIGHT_LABELS, LABELS
 from mien.data.contract.labels import COLORS

@@ -1,6 +1,6 @@
 // Names, colors and words of the expressions, and all else that the page shares with the program: facts.json, which Python writes.
 
-/** The facts: labels, colors, thresholds, template and rules (app/service/in_browser.py). */
+/** The facts: labels, colors, thresholds, template and rules (app/service/page.py). */
 export let facts;
 
 /** The expressions of the model, in the order of the program. */
