@@ -14,8 +14,6 @@ import pytest
 from mien import Analyzer, BatchError, Image, MienError
 from mien.app.inference.classifier import CUDA, Classifier, _sessions
 from mien.app.inference.drawing import annotate
-from mien.app.inference.labeler import Labeler
-from mien.app.settings import load_settings
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, align, decode
 from tests.support import encoded, gradient_image, output_of, sample_photo
 
@@ -23,11 +21,6 @@ from tests.support import encoded, gradient_image, output_of, sample_photo
 @pytest.fixture(scope="module")
 def analyzer(artifact: Path) -> Analyzer:
     return Analyzer(model=artifact, device="cpu", detector="builtin")
-
-
-@pytest.fixture(scope="module")
-def labeler(artifact: Path) -> Labeler:
-    return Labeler.open(load_settings(model=artifact, device="cpu", detector="builtin"))
 
 
 def test_a_batch_keeps_its_order_and_classifies_its_faces_together(
@@ -97,10 +90,11 @@ def test_a_closed_analyzer_releases_its_model(artifact: Path) -> None:
         analyzer.analyze(sample_photo())
 
 
-def test_every_kind_of_input_gives_the_same_faces_and_drawing(analyzer: Analyzer, labeler: Labeler) -> None:
+def test_every_kind_of_input_gives_the_same_faces_and_drawing(analyzer: Analyzer) -> None:
     pixels = decode(sample_photo().read_bytes())
     sideways = encoded(np.rot90(pixels), orientation=6)  # to be displayed after a quarter turn clockwise
-    expected, drawn = labeler.label(pixels), annotate(pixels, labeler.label(pixels))
+    expected = analyzer._labeler().label(pixels)
+    drawn = annotate(pixels, expected)
     assert len(expected.faces) == 1
     images: tuple[Image, ...] = (
         pixels,

@@ -14,10 +14,9 @@ import pytest
 from mien.app.errors import SettingsError
 from mien.app.inference import detector as detector_module
 from mien.app.inference import detector_files
-from mien.app.inference.classifier import CUDA, Classifier, Session, open_session
-from mien.app.inference.detector import NMS_IOU, TOP_K, Detection, NetworkDetector, iou
+from mien.app.inference.classifier import CUDA, Session, open_session
+from mien.app.inference.detector import NMS_IOU, TOP_K, Detection, NetworkDetector
 from mien.app.inference.detector_files import YUNET_FILE, create_detector
-from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 from mien.data.contract import Array, decode, roll_degrees
 from tests.support import eventually, folder_from_environment, gradient_image, sample_photo
@@ -133,30 +132,6 @@ def test_images_on_a_gpu_are_padded_to_fixed_sizes_and_threads_share_a_run(
     for image, px in ((photo[:150, 180:330], 160), (cv2.resize(photo, (1000, 1000)), 1024)):
         assert len(on_gpu.rows(image)) == 1
         assert gpu.shapes[-1] == (1, 3, px, px)
-
-
-@pytest.mark.slow
-def test_a_gpu_finds_the_faces_of_the_cpu_in_real_photos(
-    detector: NetworkDetector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, settings = folder_from_environment("MIEN_PHOTOS_DIR"), detector._settings
-    photos = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
-    classifier = Classifier(settings.model_copy(update={"device": "cpu", "precision": "fp32"}))
-    expected = [Labeler(detector, classifier, settings).label(photo).faces for photo in photos]
-    FakeGpu(monkeypatch)
-    on_gpu = Labeler(create_detector(settings, "cuda"), classifier, settings)
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda photo: on_gpu.label(photo).faces, photos))
-    nearest = [
-        (face, max(others, key=lambda other: iou(face.box, other.box), default=None))
-        for faces, others in zip(expected, found, strict=True)
-        for face in faces
-    ]
-    same = [(face, other) for face, other in nearest if other and iou(face.box, other.box) > 0.9]
-    assert len(same) >= 0.995 * max(len(nearest), sum(map(len, found)))
-    relabeled = [face for face, other in same if face.label != other.label]
-    assert len(relabeled) <= 0.01 * len(same)
-    assert all(face.uncertain for face in relabeled)
 
 
 def test_auto_without_yunet_is_the_builtin_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,10 @@ from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
-from scipy.optimize import linear_sum_assignment
 
 from mien.app.inference.records import Face
-from mien.app.inference.tracker import Tracker, TrackingRules, assign, descriptor
-from mien.data.contract import CROP_PX, LABELS, Array
+from mien.app.inference.tracker import Tracker, TrackingRules, descriptor
+from mien.data.contract import CROP_PX, LABELS
 from tests.support import face_of, labeled_face
 
 FRAME_S = 1 / 15
@@ -79,11 +78,6 @@ def test_a_person_who_walks_and_is_gone_for_two_seconds_is_expected_a_second_far
     assert numbers(Tracker(threshold=0.3), [*walk, (2.0, ()), (2.9, (face(400),))])[-1] == [1]
 
 
-def test_a_cut_to_another_person_at_the_same_place_gives_another_number() -> None:
-    frames = [(frame * FRAME_S, (seen(1 + frame // 10 % 2, 100, frame=frame),)) for frame in range(40)]
-    assert numbers(Tracker(threshold=0.3), frames) == [[1]] * 10 + [[2]] * 10 + [[1]] * 10 + [[2]] * 10
-
-
 @pytest.mark.parametrize("pause_s", [0.6, 60.0])
 def test_a_stall_or_pause_hands_no_number_to_somebody_else(pause_s: float) -> None:
     before, after = (seen(1, 100), seen(2, 200)), (seen(2, 110, frame=1), seen(1, 190, frame=1))
@@ -131,20 +125,6 @@ def test_a_long_stream_has_the_recorded_numbers_and_labels() -> None:
     assert values @ np.arange(192) ** 2 == pytest.approx(14878.298063554545)
 
 
-def test_the_assignment_is_the_cheapest_of_all() -> None:
-    random = np.random.default_rng(5)
-    for _ in range(50):
-        rows, columns = random.integers(0, 5, 2)
-        costs: Array = random.uniform(0, 4, (rows, columns))
-        costs[random.random(costs.shape) < 0.2] = np.inf
-        matches = assign(costs, 3.0)
-        used = [match for match in matches if match is not None]
-        assert len(set(used)) == len(used)
-        padded = np.hstack([costs, np.full((rows, rows), 3.0)])
-        paid = sum(3.0 if match is None else costs[row, match] for row, match in enumerate(matches))
-        assert paid == pytest.approx(padded[linear_sum_assignment(padded)].sum())
-
-
 def test_a_label_does_not_flicker_between_two_near_expressions() -> None:
     random = np.random.default_rng(7)
     frames = []
@@ -165,23 +145,3 @@ def test_a_real_change_is_shown_at_once_and_certain_soon_after_at_any_frame_rate
             assert shown[9] == "neutral"
             assert (shown.index("surprise") - 9) * frame_s <= limit_s
             assert shown[-1] == "surprise"
-
-
-def test_uncertainty_is_sticky_on_both_sides() -> None:
-    hover = [(face(anger=0.5 + 0.02 * (-1) ** number),) for number in range(40)]
-    for first, shown in ((0.8, "anger"), (0.3, "uncertain")):
-        labels = run(Tracker(threshold=0.5), [(face(anger=first),)] * 2 + hover)
-        assert {label for (label,) in labels} == {shown}
-
-
-def test_the_agreement_of_a_person_is_that_with_the_label_shown() -> None:
-    frames = [
-        replace(face(**{label: 0.94}), agreement=agreement)
-        for label, agreement in (("fear", 0.8), ("fear", 0.4), ("anger", 0.2), ("anger", 0.6))
-    ]
-    tracker = Tracker(threshold=0.3)
-    shown = [tracker.update((frame,), number / 10)[0] for number, frame in enumerate(frames)]
-    weight = 1 - np.exp(-0.1 / TrackingRules().smoothing_s)
-    assert [person.label for person in shown] == ["fear", "fear", "fear", "anger"]
-    smoothed = 0.8 - 0.4 * weight
-    assert [person.agreement for person in shown] == pytest.approx([0.8, smoothed, smoothed, 0.6])

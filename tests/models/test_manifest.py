@@ -1,13 +1,21 @@
 """Manifests: calibrated probabilities, and folders of named models."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from mien.data.atomic import write_atomic
 from mien.models import manifest as module
-from mien.models.manifest import ArtifactError, artifact_dir, load_artifact, read_manifest
+from mien.models.manifest import (
+    ArtifactError,
+    artifact_dir,
+    default_detector_dir,
+    load_artifact,
+    load_detector,
+    read_manifest,
+)
 from tests.support import tiny_artifact
 
 
@@ -18,6 +26,19 @@ def test_a_changed_file_of_an_artifact_is_refused(tmp_path: Path, name: str) -> 
     (folder / name).write_bytes((folder / name).read_bytes() + b" ")
     with pytest.raises(ArtifactError, match=rf"artifact tiny\.test: .*/{name} has sha256"):
         load_artifact(folder)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "card.md"])
+def test_a_damaged_file_and_a_missing_or_foreign_manifest_of_a_detector_are_named(tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(default_detector_dir(), tmp_path / "tiny.v1"))
+    (folder / name).write_bytes(b"other")
+    for found, message in (
+        (folder, name),
+        (tmp_path / "absent.v1", "cannot read"),
+        (tiny_artifact(tmp_path / "classifier.v1"), "invalid manifest"),
+    ):
+        with pytest.raises(ArtifactError, match=message):
+            load_detector(found)
 
 
 @pytest.fixture
@@ -55,17 +76,18 @@ def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(
     assert artifact_dir("mine") == Path("mine")
 
 
-def test_a_correction_of_another_number_of_labels_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("prior_correction", [0.1] * 6, r"invalid manifest .*prior_correction .*not one per label"),
+        ("conditions", None, "conditions: not known to this version"),
+    ],
+)
+def test_a_manifest_with_a_wrong_or_unknown_value_is_rejected(
+    tmp_path: Path, key: str, value: object, message: str
+) -> None:
     path = tiny_artifact(tmp_path / "tiny.test") / "manifest.json"
-    values = json.loads(path.read_text(encoding="utf-8")) | {"prior_correction": [0.1] * 6}
+    values = json.loads(path.read_text(encoding="utf-8")) | {key: value}
     path.write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(ArtifactError, match=r"invalid manifest .*prior_correction .*not one per label"):
-        read_manifest(path.parent)
-
-
-def test_a_key_of_another_release_is_named(tmp_path: Path) -> None:
-    path = tiny_artifact(tmp_path / "tiny.test") / "manifest.json"
-    values = json.loads(path.read_text(encoding="utf-8")) | {"conditions": None}
-    path.write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(ArtifactError, match="conditions: not known to this version"):
+    with pytest.raises(ArtifactError, match=message):
         read_manifest(path.parent)
