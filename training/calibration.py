@@ -3,9 +3,8 @@
 A probability says how often the label is that of the majority; agreement is the share of raters who would choose it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import minimize
@@ -22,7 +21,6 @@ from mien.training.metrics import Interval
 MAX_ECE: Final = 0.02  # A correction may raise the calibration error to this value.
 _FOLDS: Final = 5
 _TAUS: Final = tuple(round(0.05 * step, 2) for step in range(21))
-Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +48,12 @@ def fit_operating_point(logits: Array, labels: Array, tau: float | None = None) 
         labels: (N,) class indices.
     Source: one-standard-error rule, Hastie, Tibshirani and Friedman 2009, section 7.10.
     """
-    taus = _TAUS if tau is None else (0.0, tau)
-    by_tau = cross_fitted(logits, labels, lambda frequency: {of: _correction(frequency, of) for of in taus})
-    if tau is None:
-        tau = _fitted_tau(by_tau, labels)
+    by_tau = {of: np.empty(logits.shape, np.float32) for of in (_TAUS if tau is None else (0.0, tau))}
+    for held_out in folds(len(labels)):
+        temperature, log_frequency = _fit(logits[~held_out], labels[~held_out])
+        for of, probabilities in by_tau.items():
+            probabilities[held_out] = softmax(logits[held_out], temperature, _correction(log_frequency, of))
+    tau = _fitted_tau(by_tau, labels) if tau is None else tau
     temperature, log_frequency = _fit(logits, labels)
     return OperatingPoint(
         temperature=temperature,
@@ -73,19 +73,6 @@ def _fitted_tau(by_tau: dict[float, Array], labels: Array) -> float:
     recall = (np.bincount(labels, best) / np.maximum(counts, 1))[labels]
     standard_error = np.sqrt(weights**2 @ (recall * (1 - recall)))
     return next(tau for tau, faces in correct.items() if weights @ best - weights @ faces <= standard_error)
-
-
-def cross_fitted(
-    logits: Array, labels: Array, corrections: Callable[[Array], Mapping[Key, Sequence[float]]]
-) -> dict[Key, Array]:
-    """Probabilities (N, K) for each correction of the log frequencies; those of a face are fitted on other faces."""
-    probabilities: dict[Key, Array] = {}
-    for held_out in folds(len(labels)):
-        temperature, log_frequency = _fit(logits[~held_out], labels[~held_out])
-        for key, correction in corrections(log_frequency).items():
-            of_all = probabilities.setdefault(key, np.empty(logits.shape, np.float32))
-            of_all[held_out] = softmax(logits[held_out], temperature, correction)
-    return probabilities
 
 
 def folds(faces: int) -> list[Array]:
