@@ -33,6 +33,12 @@ VALID_WITHOUT_LABELS = minimal()["data"] | {"valid": {"kind": "photos", "split":
 UNLABELED = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "target": "teacher"}]}
 FOLD = {"of": 4, "index": 4, "take": "others"}
 FIFTH_OF_FOUR = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "fold": FOLD}]}
+
+
+def shared(*shares: float | None) -> dict[str, object]:
+    return {"train": [{"kind": "folders", "split": "train", "share": share} for share in shares]}
+
+
 TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
 
 
@@ -44,6 +50,8 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"loss": {"logit_adjustment": 1.0}, "data": minimal()["data"] | {"sampler": "class"}}, "choose one"),
         ({"data": UNLABELED, "distillation": TAUGHT, "loss": {"label_smoothing": 0.1}}, "and label_smoothing 0"),
         ({"data": FIFTH_OF_FOUR}, "index 4: expected 0 to 3"),
+        ({"data": shared(0.6, 0.4, None)}, "a sum below 1, and a source without one that has the rest"),
+        ({"data": shared(0.5, 0.2, 0.2)}, "a sum below 1, and a source without one that has the rest"),
         ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),
         ({"epoch": 3}, "did you mean 'epochs'"),
         ({"lr": 3e-4}, "did you mean 'optim.learning_rate'"),
@@ -67,7 +75,7 @@ def test_overrides_reach_nested_keys_and_numbers_with_an_exponent_are_numbers(tm
     assert recipe.data.train[0].root == Path.home() / "there"
 
 
-def test_a_released_artifact_is_named_by_its_name_and_recorded_by_it(
+def test_a_released_artifact_is_named_by_its_name_or_a_short_one_and_recorded_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -75,6 +83,8 @@ def test_a_released_artifact_is_named_by_its_name_and_recorded_by_it(
     model = ModelConfig(family="cnn", name="resnet18", init_from=Path(released.name))
     assert model.init_from == released
     assert model.model_dump(mode="json")["init_from"] == released.name
+    short = parse_as(Recipe, minimal() | {"model": {"init_from": "v3"}}, origin="here").model
+    assert (short.init_from, short.family, short.img_size) == (artifact_dir("v3"), "deit", 56)
     (tmp_path / released.name).mkdir()  # a run of the same name
     assert ModelConfig(family="cnn", name="resnet18", init_from=Path(released.name)).init_from == Path(released.name)
 
@@ -100,10 +110,3 @@ def test_the_recipes_of_the_released_artifacts_have_no_key_that_is_not_known() -
         recorded = read_report(artifact_dir(name))["recipe"]
         for recipe in recorded.get("members", [recorded]):
             parse_as(Recipe, recipe, origin=name)
-
-
-def test_the_short_name_of_a_release_starts_and_teaches_a_recipe() -> None:
-    taught = {"mode": "soft", "teachers": ["v3"]}
-    recipe = parse_as(Recipe, minimal() | {"model": {"init_from": "v3"}, "distillation": taught}, origin="here")
-    assert recipe.model.init_from == recipe.distillation.teachers[0] == artifact_dir("v3")
-    assert (recipe.model.family, recipe.model.img_size) == ("deit", 56)

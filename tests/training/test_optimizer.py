@@ -30,16 +30,6 @@ def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() ->
     assert rates["dist_token"] == rates["pos_embed"] == rates[chain[0]]
 
 
-@pytest.mark.parametrize("layer_decay", [None, 0.75])
-def test_matrices_decay_and_norms_biases_tokens_and_positions_do_not(layer_decay: float | None) -> None:
-    network = tiny()
-    optimizer = build_optimizer(network, OptimConfig(weight_decay=0.1, layer_decay=layer_decay))
-    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
-    for name, parameter in network.named_parameters():
-        plain = parameter.ndim <= 1 or name.endswith(("cls_token", "dist_token", "pos_embed"))
-        assert decay[id(parameter)] == (0.0 if plain else 0.1), name
-
-
 def rates_of(optim: OptimConfig, *, epochs: int) -> list[float]:
     """Learning rates of epochs of ten steps."""
     optimizer = build_optimizer(nn.Linear(2, 2), optim)

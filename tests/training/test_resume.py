@@ -3,32 +3,24 @@
 import errno
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
-import yaml
 from filelock import FileLock
 
 from mien.models.manifest import sha256_of
-from mien.training.config import RecipeError
 from mien.training.train import train
-from mien.training.weights import BEST, LAST, RECIPE, RUN_INFO, RunError, load, load_best, read_run_info, save
-from tests.support import ROOT
+from mien.training.weights import BEST, LAST, RUN_INFO, RunError, load, read_run_info, save
 from tests.support.training import (
     TINY_CNN,
-    TINY_DEIT,
     data_of,
     drawn_faces,
     losses,
     metric_lines,
     small_recipe,
     with_runtime,
-    write_recipe,
 )
 from tests.training.conftest import Trained
 
@@ -64,41 +56,6 @@ def test_a_finished_run_is_left_as_it_is_also_with_another_cache(trained: Traine
     data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
     assert train(with_runtime(recipe.model_copy(update={"data": data}), tensorboard=True), out) == out
     assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"} == before
-
-
-def test_a_run_whose_recipe_has_a_key_that_is_not_known_is_rejected_with_its_name(trained: Trained, out: Path) -> None:
-    stored = yaml.safe_load((out / RECIPE).read_text(encoding="utf-8"))
-    stored["distillation"]["views"] = "augmented"
-    (out / RECIPE).write_text(yaml.safe_dump(stored), encoding="utf-8")
-    for read in (lambda: train(trained.teacher_recipe(), out), lambda: load_best(out)):
-        with pytest.raises(RecipeError, match=r"unknown key 'distillation\.views'"):
-            read()
-
-
-_KILLED_AT_STEP_5 = """
-import os, signal, sys
-from pathlib import Path
-from mien.training.config import Recipe, read_as
-from mien.training.run import Run
-from mien.training.train import train
-step_done = Run.step_done
-def killed(self, *arguments, **options):
-    step_done(self, *arguments, **options)
-    if self.step == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-Run.step_done = killed
-train(read_as(Recipe, Path(sys.argv[1])), Path(sys.argv[2]))
-"""
-
-
-def test_a_run_killed_in_the_middle_of_an_epoch_has_the_losses_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    model = TINY_DEIT | {"drop_rate": 0.2}  # dropout and stochastic depth draw random numbers in each step
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=model, mix={"mixup": 0.8, "cutmix": 1.0})
-    path = write_recipe(tmp_path / "recipe.yaml", recipe)
-    command = [sys.executable, "-c", _KILLED_AT_STEP_5, str(path), str(tmp_path / "run")]
-    ended = subprocess.run(command, cwd=ROOT, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert losses(train(recipe, tmp_path / "run")) == losses(train(recipe, tmp_path / "whole"))
 
 
 def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
