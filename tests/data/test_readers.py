@@ -88,7 +88,7 @@ RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
 @pytest.mark.parametrize(
     ("kind", "file", "was", "becomes", "complaint"),
     [
-        ("affectnet", "training.csv", ",0,0.1", ",-1,0.1", r"training.csv line 2: KeyError\(-1\)"),
+        ("affectnet", "training.csv", r",0\n", r",-1\n", r"training.csv line 2: KeyError\(-1\)"),
         ("expressions", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("expressions", "labels.csv", ",certain,", ",sure,", r"labels.csv line 2: KeyError\('sure'\)"),
         ("expressions", "faces.csv", "20,20,80,80,", "20,20,80,-,", "faces.csv line 2"),

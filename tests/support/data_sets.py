@@ -6,6 +6,7 @@ The drawn expressions differ in mouth, brows and eyes, so that a model can learn
 """
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -27,13 +28,9 @@ _EXPRESSIONS = {
 }
 # The numbers and columns of the published sets, not those of the readers.
 _NUMBERS = {"surprise": 1, "fear": 2, "disgust": 3, "happiness": 4, "sadness": 5, "anger": 6, "neutral": 7}  # RAF-DB
-AFFECTNET_EXPRESSIONS = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
+_AFFECTNET = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
 COLUMNS = ("neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF")
-_MUXSPACE_COLUMNS = (
-    "file", "emotion", "source", "user", "box_x", "box_y", "box_w", "box_h", "right_eye_x", "right_eye_y", "left_eye_x",
-    "left_eye_y", "nose_x", "nose_y", "right_mouth_x", "right_mouth_y", "left_mouth_x", "left_mouth_y", "score",
-    "split", "gray", "padding",
-)  # fmt: skip
+_PERSONS_VIEW = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")  # muxspace's names of the landmarks
 SIX_PER_CLASS = dict.fromkeys(LABELS, 6)
 
 
@@ -115,6 +112,17 @@ def copy_brighter(source: Path, target: Path) -> None:
     write_image(target, changed[:, :, ::-1])
 
 
+def _in_photo(label: str, seed: int, size_px: int, left: int, top: int, border: int) -> tuple[Array, Array]:
+    """A face of any label in a photo with a border of OpenCV, and its landmarks there, (5, 2)."""
+    face, points = draw_face(label if label in LABELS else "neutral", seed, size_px=size_px)
+    photo = cv2.copyMakeBorder(face, top, 30, left, 50, border, value=(120, 120, 120))
+    return photo, points + np.array([left, top])
+
+
+def _columns(names: Sequence[str] = LANDMARKS) -> list[str]:
+    return [f"{name}_{axis}" for name in names for axis in "xy"]
+
+
 def make_raf_db(
     root: Path,
     train: Mapping[str, int] = SIX_PER_CLASS,
@@ -123,22 +131,16 @@ def make_raf_db(
     originals: bool = True,
 ) -> Path:
     """Write RAF-DB's official layout: label file, aligned and original images, annotations. Returns `root`."""
-    lines = []
+    lines = ""
     for name, label, seed in _raf_db_names(train, test):
-        lines.append(f"{name}.jpg {_NUMBERS[label]}\n")
-        face, landmarks = draw_face(label, seed, size_px=100)
-        write_image(root / "Image" / "aligned" / f"{name}_aligned.jpg", face)
+        lines += f"{name}.jpg {_NUMBERS[label]}\n"
+        write_image(root / "Image" / "aligned" / f"{name}_aligned.jpg", draw_face(label, seed, size_px=100)[0])
+        photo, landmarks = _in_photo(label, seed, 100, 90, 50, cv2.BORDER_CONSTANT)
         if originals:
-            photo = np.full((180, 240, 3), 128, np.uint8)
-            photo[50:150, 90:190] = face
             write_image(root / "Image" / "original" / f"{name}.jpg", photo)
-        annotation = root / "Annotation" / "manual" / f"{name}_manu_attri.txt"
-        annotation.parent.mkdir(parents=True, exist_ok=True)
-        points = "".join(f"{x + 90:.3f}\t{y + 50:.3f}\n" for x, y in landmarks)
-        annotation.write_text(f"{points}{seed % 3}\n{seed % 3}\n{seed % 5}\n", encoding="utf-8")
-    label_file = root / "EmoLabel" / "list_patition_label.txt"
-    label_file.parent.mkdir(parents=True, exist_ok=True)
-    label_file.write_text("".join(lines), encoding="utf-8")
+        points = "".join(f"{x:.3f}\t{y:.3f}\n" for x, y in landmarks)
+        write_text(root / "Annotation" / "manual" / f"{name}_manu_attri.txt", f"{points}0\n{seed % 3}\n{seed % 5}\n")
+    write_text(root / "EmoLabel" / "list_patition_label.txt", lines)
     return root
 
 
@@ -155,33 +157,26 @@ def make_raf_db_kaggle(
 def _raf_db_names(train: Mapping[str, int], test: Mapping[str, int]) -> list[tuple[str, str, int]]:
     """List (train_00001, label, seed); ordered by class as in the set."""
     names = []
-    for part, digits, counts in (("train", 5, train), ("test", 4, test)):
+    for part, digits, counts, offset in (("train", 5, train, 0), ("test", 4, test, 100_000)):
         labels = [label for label in LABELS for _ in range(counts.get(label, 0))]
-        offset = 0 if part == "train" else 100_000
         names += [(f"{part}_{n:0{digits}}", label, offset + n) for n, label in enumerate(labels, start=1)]
     return names
 
 
 def make_ferplus(root: Path, votes: Mapping[str, Sequence[tuple[int, ...]]] | None = None) -> Path:
     """Write FERPlus' layout from ten votes per image, by split folder (`FER2013Train`). Returns `root`."""
-    clear = [ferplus_votes(label) for label in LABELS]
+    clear = [tuple({label: 8, "unknown": 2}.get(name, 0) for name in COLUMNS) for label in LABELS]
     seed = 0
     for folder, rows in (votes or {"FER2013Train": clear * 2, "FER2013Valid": clear}).items():
         lines: list[tuple[object, ...]] = []
         for row in rows:
             top = COLUMNS[int(np.argmax(row))]
-            file = f"fer{seed:07}.png"
             face, _ = draw_face(top if top in LABELS else "neutral", seed, size_px=48, gray=True)
-            write_image(root / folder / file, face)
-            lines.append((file, "(0, 0, 48, 48)", *row))
+            lines.append((f"fer{seed:07}.png", "(0, 0, 48, 48)", *row))
+            write_image(root / folder / str(lines[-1][0]), face)
             seed += 1
         write_csv(root / folder / "label.csv", lines)
     return root
-
-
-def ferplus_votes(label: str) -> tuple[int, ...]:
-    """Ten votes, eight of them for one label and the others unknown."""
-    return tuple(8 if name == label else 2 if name == "unknown" else 0 for name in COLUMNS)
 
 
 def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = None) -> Path:
@@ -197,41 +192,31 @@ def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = No
 
 
 def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = None) -> Path:
-    """Write muxspace's layout: 144-px crops with an off-center face of 80 px. Returns `root`."""
-    rows: list[tuple[object, ...]] = [_MUXSPACE_COLUMNS]
+    """Write muxspace's layout: crops with an off-center face of 80 px, whose edge is repeated. Returns `root`."""
+    rows: list[tuple[object, ...]] = [("file", "emotion", "source", "split", *_columns(_PERSONS_VIEW))]
     for split, counts in (splits or {"train": dict.fromkeys(LABELS, 2), "valid": dict.fromkeys(LABELS, 1)}).items():
         for label, count in counts.items():
             for index in range(count):
-                face, points = draw_face(label if label in LABELS else "neutral", len(rows), size_px=80)
-                crop = cv2.copyMakeBorder(face, 30, 34, 40, 24, cv2.BORDER_REPLICATE)
-                file = f"{split}/{label.title()}_Person_{index:04}.webp"
-                write_image(root / file, crop)
-                landmarks = [f"{value:.1f}" for value in (points + np.array([40, 30])).ravel()]
-                source = f"{label.title()}_Person_{index:04}.jpg"
-                rows.append((file, label, source, "302", 40, 30, 80, 80, *landmarks, 0.93, split, 0, 0.69))
+                crop, landmarks = _in_photo(label, len(rows), 80, 40, 30, cv2.BORDER_REPLICATE)
+                source = f"{label.title()}_Person_{index:04}"
+                write_image(root / split / f"{source}.webp", crop)
+                rows.append((f"{split}/{source}.webp", label, f"{source}.jpg", split, *landmarks.ravel()))
     write_csv(root / "labels.csv", rows)
     return root
 
 
 def make_affectnet(root: Path, *, folders: bool = False) -> Path:
     """Write AffectNet's layout, with contempt and an image without a face; or its class folders. Returns `root`."""
-    lists: dict[str, list[tuple[object, ...]]] = {"training": [], "validation": []}
-    for part, count in (("training", 20), ("validation", 2)):
-        for number, label in enumerate(AFFECTNET_EXPRESSIONS):
+    for part, folder, count in (("training", "train", 20), ("validation", "val", 2)):
+        rows: list[tuple[object, ...]] = [("subDirectory_filePath", "facial_landmarks", "expression")]
+        for number, label in enumerate(_AFFECTNET):
             for index in range(count):
-                face, points = draw_face(label if label in LABELS else "neutral", 100 * number + index, size_px=100)
+                photo, landmarks = _in_photo(label, 100 * number + index, 100, 30, 20, cv2.BORDER_CONSTANT)
                 name = f"{part[:5]}{number}{index:03}.jpg"
-                if folders:
-                    write_image(root / {"training": "train", "validation": "val"}[part] / str(number) / name, face)
-                    continue
-                photo = cv2.copyMakeBorder(face, 20, 10, 30, 40, cv2.BORDER_CONSTANT, value=(90, 90, 90))
-                write_image(root / "Manually_Annotated_Images" / "1" / name, photo)
-                marks = landmarks_68(points + np.array([30, 20]))
-                lists[part].append((f"1/{name}", 30, 20, 100, 100, marks, number, 0.1, 0.2))
-        lists[part].append((f"1/{part}_none.jpg", 0, 0, 9, 9, landmarks_68(np.zeros((5, 2))), 10, -2, -2))
-    columns = ("subDirectory_filePath", "face_x", "face_y", "face_width", "face_height", "facial_landmarks")
-    for part, rows in lists.items() if not folders else ():
-        write_csv(root / f"{part}.csv", [(*columns, "expression", "valence", "arousal"), *rows])
+                write_image(root / (f"{folder}/{number}" if folders else "Manually_Annotated_Images/1") / name, photo)
+                rows.append((f"1/{name}", landmarks_68(landmarks), number))
+        if not folders:
+            write_csv(root / f"{part}.csv", [*rows, (f"1/{part}_none.jpg", landmarks_68(np.zeros((5, 2))), 10)])
     return root
 
 
@@ -243,51 +228,47 @@ def landmarks_68(points: Array) -> str:
     return ";".join(f"{value:.2f}" for value in marks.ravel())
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
 def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
     """Write rows, comma-separated."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+    csv.writer(text := io.StringIO(), lineterminator="\n").writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def make_photos(root: Path) -> Path:
     """Write four photos with one face each and the table that `mien label` writes. Returns `root`."""
-    points = (f"{name}_{axis}" for name in LANDMARKS for axis in "xy")
-    head = ("file", "face", "x", "y", "width", "height", "detection_score", *points)
-    rows: list[tuple[object, ...]] = [head]
+    rows: list[tuple[object, ...]] = [("file", "face", "x", "y", "width", "height", "detection_score", *_columns())]
     for number in range(4):
-        face, landmarks = draw_face("neutral", number, size_px=80)
-        photo = np.full((120, 160, 3), 120, np.uint8)
-        photo[20:100, 40:120] = face
+        photo, landmarks = _in_photo("neutral", number, 80, 40, 20, cv2.BORDER_CONSTANT)
         write_image(root / f"{number:03}.png", photo)
-        numbers = [round(float(value), 1) for value in (landmarks + np.array([40, 20])).reshape(-1)]
-        rows.append((f"{number:03}.png", 0, 40, 20, 80, 80, 0.95, *numbers))
+        rows.append((f"{number:03}.png", 0, 40, 20, 80, 80, 0.95, *landmarks.round(1).ravel()))
     write_csv(root / "labels.csv", rows)
     return root
 
 
 def make_expressions(root: Path) -> Path:
     """Write seven web photos and two press photos of two faces each, of which one is labeled. Returns `root`."""
-    points = (f"{name}_{axis}" for name in LANDMARKS for axis in "xy")
-    faces: list[tuple[object, ...]] = [("file", "face", "x", "y", "width", "height", *points)]
-    web: list[tuple[object, ...]] = [("file", "face_x", "face_y", "label", "second", "certainty", "raters", "source")]
+    faces: list[tuple[object, ...]] = [("file", "face", "x", "y", "width", "height", *_columns())]
+    web: list[tuple[object, ...]] = [("file", "face_x", "face_y", "label", "second", "certainty", "source")]
     press: list[tuple[object, ...]] = [("set", "file", "face_x", "face_y", "label", "second", "certainty")]
     for number in range(9):
         label, other = LABELS[number % 7], LABELS[(number + 1) % 7]
         name = f"{number:03}.png"
         file = f"photos/{name}" if number < 7 else f"people/faces/{name}"
-        photo = np.full((120, 240, 3), 120, np.uint8)
-        for place, shown in enumerate((other, label)):
-            face, landmarks = draw_face(shown, number, size_px=80)
-            left = 20 + 110 * place
-            photo[20:100, left : left + 80] = face
-            numbers = [round(float(value), 1) for value in (landmarks + np.array([left, 20])).reshape(-1)]
-            faces.append((file, place, left, 20, 80, 80, *numbers))
-        write_image(root / file, photo)
+        halves = [_in_photo(shown, number, 80, 20, 20, cv2.BORDER_CONSTANT) for shown in (other, label)]
+        write_image(root / file, np.hstack([photo for photo, _ in halves]))
+        for place, (photo, landmarks) in enumerate(halves):
+            left = place * photo.shape[1]
+            faces.append((file, place, 20 + left, 20, 80, 80, *(landmarks + np.array([left, 0])).round(1).ravel()))
         if number < 7:
-            web.append((name, 172, 63, label, "", "certain", 1, f"source/{number // 2}"))
+            web.append((name, 210, 63, label, "", "certain", f"source/{number // 2}"))
         else:
-            press.append(("people", f"faces/{name}", 172, 63, label, other, "arguable"))
+            press.append(("people", f"faces/{name}", 210, 63, label, other, "arguable"))
     for table, rows in (("faces.csv", faces), ("labels.csv", web), ("press_labels.csv", press)):
         write_csv(root / table, rows)
     return root
