@@ -11,27 +11,19 @@ from mien.app.labeling import store
 from tests.labeling.conftest import Mien, tree
 from tests.support import encoded
 from tests.support.albums import face_photo, write_photos, write_video
-from tests.support.stores import (
-    BUCKET,
-    Faulty,
-    put,
-    s3_server,
-    serving_in_thread,
-)
+from tests.support.stores import BUCKET, Store, put, s3_server
 
 OUTPUTS = ("--write", "csv,annotated,crops,report")
 
 
 @pytest.fixture
-def s3() -> Iterator[Faulty]:
-    """A server in front of an empty bucket of moto."""
-    pytest.importorskip("moto", reason="moto is not installed: S3 is not tested")
-    with s3_server() as url, serving_in_thread(Faulty(url)) as server:
-        yield server
+def s3() -> Iterator[Store]:
+    with s3_server() as store:
+        yield store
 
 
 @pytest.fixture
-def remote(mien: Mien, s3: Faulty) -> Mien:
+def remote(mien: Mien, s3: Store) -> Mien:
     settings = {"ENDPOINT_URL": s3.url, "REGION": "eu-west-1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}
     return replace(mien, environment=mien.environment | {f"AWS_{name}": value for name, value in settings.items()})
 
@@ -50,12 +42,12 @@ def reasons_of(rows: list[dict[str, str]]) -> dict[str, str]:
 
 
 def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
-    mien: Mien, remote: Mien, s3: Faulty, tmp_path: Path
+    mien: Mien, remote: Mien, s3: Store, tmp_path: Path
 ) -> None:
     photos = write_photos(tmp_path / "photos", "a.jpg", "b c.jpg", "deep/ü%20.jpg", "deep/d.jpg", ".hidden/e.jpg")
     write_video(photos / "clip.avi", frames=3)
     for path in filter(Path.is_file, photos.rglob("*")):
-        put(s3.upstream, quote(f"2026/{path.relative_to(photos)}"), path.read_bytes())
+        put(s3.url, quote(f"2026/{path.relative_to(photos)}"), path.read_bytes())
 
     def label(program: Mien, source: str | Path, out: Path) -> tuple[int, dict[str, str]]:
         """Number of labeled images, and hashes of the files except for the report, which has links."""
@@ -75,11 +67,11 @@ def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
     assert exported.stdout.startswith("7 faces"), exported.stdout
 
 
-def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(remote: Mien, s3: Faulty) -> None:
+def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(remote: Mien, s3: Store) -> None:
     photo, base = encoded(face_photo(), "JPEG"), f"/{BUCKET}"
     names = ("a.jpg", "b.jpg", "d.jpg", "gone.jpg")
     for name in names[:3]:
-        put(s3.upstream, name, photo)
+        put(s3.url, name, photo)
     s3.failures |= {f"{base}/a.jpg": 2, f"{base}/b.jpg": 100}
     s3.slow.add(f"{base}/d.jpg")
     given = "".join(f"s3:/{base}/{name}\n" for name in names).encode()
@@ -88,5 +80,5 @@ def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(remot
     assert s3.requests[f"{base}/b.jpg"] == 3, "two retries"
     s3.failures.clear()
     s3.slow.clear()
-    put(s3.upstream, "gone.jpg", photo)
+    put(s3.url, "gone.jpg", photo)
     assert reasons_of(remote.label("--files-from", "-", given=given)) == dict.fromkeys(names, "")

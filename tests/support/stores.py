@@ -1,85 +1,45 @@
-"""Servers of stores, and a server in front of one that fails and stalls as real stores do, on loopback."""
+"""moto's S3 on loopback, which fails and stalls as real stores do."""
 
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from socketserver import BaseServer
-from typing import TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Any, TypeVar
 
 import httpx
-
-from benchmarks.serving import free_port
-from tests.support import eventually
+import pytest
 
 BUCKET = "photos"
 S = TypeVar("S", bound=BaseServer)
 
 
-class Faulty(ThreadingHTTPServer):
-    """Forwards to a server of S3, with pages of two objects.
+class Store:
+    """A WSGI application in front of one of S3, with pages of two objects.
 
-    failures: how often a path gets status 503; slow: paths that send nothing; requests: number by path.
+    failures: how often a path gets status 503; slow: paths that respond late; requests: number by path.
     """
 
-    daemon_threads = True
-
-    def __init__(self, upstream: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream = upstream
+    def __init__(self, s3: Callable[..., Iterable[bytes]]) -> None:
+        self.s3 = s3
+        self.url = ""
         self.failures: Counter[str] = Counter()
         self.slow: set[str] = set()
         self.requests: Counter[str] = Counter()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Faulty
-
-    def do_GET(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        self.server.requests[path] += 1
-        if path in self.server.slow:
-            time.sleep(3)
-            self.close_connection = True
-        elif self.server.failures[path]:
-            self.server.failures[path] -= 1
-            self._reply(503, b"")
-        else:
-            self._forward()
-
-    do_HEAD = do_GET  # noqa: N815  # named by the library
-
-    def _forward(self) -> None:
-        paged = "&max-keys=2" if "list-type=2" in self.path else ""
-        url, headers = self.server.upstream + self.path + paged, {"Authorization": self.headers["Authorization"]}
-        response = httpx.request(self.command, url, headers=headers, timeout=60)
-        self._reply(response.status_code, response.content, response.headers)
-
-    def _reply(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            if name.lower() in ("etag", "last-modified", "content-type") or (
-                name.lower() == "content-length" and self.command == "HEAD"
-            ):
-                self.send_header(name, value)
-        if self.command != "HEAD" or not headers:
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        return
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"].encode("latin-1").decode()
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            self.requests[path] += 1
+            time.sleep(3 * (path in self.slow))
+            if self.failures[path]:
+                self.failures[path] -= 1
+                start_response("503 Service Unavailable", [("Content-Length", "0")])
+                return []
+            if "list-type=2" in environ["QUERY_STRING"]:
+                environ["QUERY_STRING"] += "&max-keys=2"
+        return self.s3(environ, start_response)
 
 
 @contextmanager
@@ -94,25 +54,17 @@ def serving_in_thread(server: S) -> Iterator[S]:
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
-    """An S3 server of moto with an empty bucket."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def s3_server() -> Iterator[Store]:
+    """A running store with an empty bucket; skips the test without moto."""
+    moto = pytest.importorskip("moto.moto_server.werkzeug_app", reason="moto is not installed: S3 is not tested")
+    from werkzeug.serving import make_server
 
-    def created() -> bool:
-        assert process.poll() is None, command
-        with suppress(httpx.TransportError):
-            return httpx.put(f"{url}/{BUCKET}").is_success
-        return False
-
-    try:
-        eventually(created, failure=lambda: command)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    store = Store(moto.DomainDispatcherApplication(moto.create_backend_app))
+    with serving_in_thread(make_server("127.0.0.1", 0, store, threaded=True)) as server:
+        store.url = f"http://127.0.0.1:{server.server_port}"
+        httpx.post(f"{store.url}/moto-api/reset").raise_for_status()
+        httpx.put(f"{store.url}/{BUCKET}").raise_for_status()
+        yield store
 
 
 def put(url: str, key: str, payload: bytes) -> None:
