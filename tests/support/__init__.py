@@ -12,8 +12,8 @@ from typing import Any
 import cv2
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from mien.app.inference.records import Box, Face, Landmarks
@@ -29,10 +29,8 @@ from mien.models.manifest import (
     write_manifest,
 )
 
-OPSET = 17
-_POOL_PX = 16
-RELEVANCE_GRID = (CROP_PX // _POOL_PX, CROP_PX // _POOL_PX)
-_FEATURES = 3 * (CROP_PX // _POOL_PX) ** 2
+RELEVANCE_GRID = (7, 7)
+_FEATURES = 3 * 7 * 7
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -63,47 +61,37 @@ def code_blocks(document: str, mark: str) -> list[tuple[str, str]]:
     return re.findall(rf"^```(\w+) {mark}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
+_GRAPH = """<ir_version: 9, opset_import: ["": 17]>
+tiny (uint8[N, 112, 112, 3] crops) => (float[N, 7] logits, float[N, 7, 7] relevance) {
+    numbers = Cast <to = KIND> (crops)
+    unit = Mul (numbers, scale)
+    planes = Transpose <perm = [0, 3, 1, 2]> (unit)
+    tiles = AveragePool <kernel_shape = [16, 16], strides = [16, 16]> (planes)
+    features = Flatten (tiles)
+    products = MatMul (features, weight)
+    logits = Cast <to = 1> (products)
+    tiles32 = Cast <to = 1> (tiles)
+    brightness = ReduceMean <axes = [1], keepdims = 0> (tiles32)
+    whole = ReduceSum <keepdims = 1> (brightness, grid)
+    relevance = Div (brightness, whole)
+}"""
+
+
 def tiny_graph(*, half: bool = False, explain: bool = False) -> onnx.ModelProto:
     """A graph with the released signature: mean color of a 7x7 grid of tiles, one linear layer, seven logits.
 
     With `explain` it has a second output, `relevance`: the brightness of each tile, as a share of the crop's.
     """
-    kind, dtype = (TensorProto.FLOAT16, np.float16) if half else (TensorProto.FLOAT, np.float32)
-    random = np.random.default_rng(0)
+    kind, dtype = (onnx.TensorProto.FLOAT16, np.float16) if half else (onnx.TensorProto.FLOAT, np.float32)
+    model = onnx.parser.parse_model(_GRAPH.replace("KIND", str(kind)))
     constants: dict[str, Array] = {
         "scale": np.array(1 / 255, dtype),
-        "weight": (random.normal(size=(_FEATURES, len(LABELS))) / 2).astype(dtype),
-        "bias": np.zeros(len(LABELS), dtype),
+        "weight": (np.random.default_rng(0).normal(size=(_FEATURES, len(LABELS))) / 2).astype(dtype),
+        "grid": np.array([1, 2], np.int64),
     }
-    pool: dict[str, Any] = {"kernel_shape": [_POOL_PX] * 2, "strides": [_POOL_PX] * 2}
-    nodes = [
-        helper.make_node("Cast", ["crops"], ["numbers"], to=kind),
-        helper.make_node("Mul", ["numbers", "scale"], ["unit"]),
-        helper.make_node("Transpose", ["unit"], ["planes"], perm=[0, 3, 1, 2]),
-        helper.make_node("AveragePool", ["planes"], ["tiles"], **pool),
-        helper.make_node("Flatten", ["tiles"], ["features"]),
-        helper.make_node("MatMul", ["features", "weight"], ["products"]),
-        helper.make_node("Add", ["products", "bias"], ["sums"]),
-        helper.make_node("Cast", ["sums"], ["logits"], to=TensorProto.FLOAT),
-    ]
-    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", len(LABELS)])]
-    if explain:
-        nodes += [
-            helper.make_node("Cast", ["tiles"], ["tiles32"], to=TensorProto.FLOAT),
-            helper.make_node("ReduceMean", ["tiles32"], ["brightness"], axes=[1], keepdims=0),
-            helper.make_node("ReduceSum", ["brightness", "grid"], ["whole"], keepdims=1),
-            helper.make_node("Div", ["brightness", "whole"], ["relevance"]),
-        ]
-        constants["grid"] = np.array([1, 2], np.int64)
-        outputs.append(helper.make_tensor_value_info("relevance", TensorProto.FLOAT, ["N", *RELEVANCE_GRID]))
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        [helper.make_tensor_value_info("crops", TensorProto.UINT8, ["N", CROP_PX, CROP_PX, 3])],
-        outputs,
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    if not explain:
+        del model.graph.output[1], model.graph.node[-4:], constants["grid"]
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in constants.items())
     onnx.checker.check_model(model)
     return model
 
