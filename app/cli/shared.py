@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, NoReturn
 
 import typer
 
-# Exit codes; those of errors are attributes of their classes, and docs/labeling.md lists all.
+# Exit codes; those of errors are attributes of their classes, and docs/outputs.md lists all.
 FAILED, USAGE, SOME_ERRORS, STOPPED = 1, 2, 3, 4
 _PANEL: Final = "Model"  # heading of the help
 

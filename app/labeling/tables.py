@@ -27,7 +27,7 @@ from mien.data.contract import LABELS, LANDMARKS
 
 Row = dict[str, str | int | float | bool | None]
 
-# Names and meanings are stable, and new columns come last; docs/labeling.md has the meanings.
+# Names and meanings are stable, and new columns come last; docs/outputs.md has the meanings.
 COLUMNS: Final = (
     "file", "status", "face", "x", "y", "width", "height", "label", "confidence",
     *(f"p_{label}" for label in LABELS),
