@@ -164,7 +164,7 @@ class Settings(InferenceSettings):
     allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = Field(
         (),
         description="accepted names in the Host header, separated by commas; none: any, but only localhost if the "
-        "service listens on this machine only. IP addresses are always accepted",
+        "service listens on this machine only",
     )
 
     # Log
