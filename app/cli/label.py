@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_origin
 import typer
 
 from mien.app.cli.shared import (
-    FAILED,
     SOME_ERRORS,
     STOPPED,
     USAGE,
@@ -25,6 +24,7 @@ from mien.app.cli.shared import (
     OnDevice,
     PriorName,
     fail,
+    printed_errors,
 )
 from mien.app.errors import Stopped
 from mien.app.labeling.options import LabelOptions, Reporter
@@ -100,22 +100,18 @@ def label(
     settings = {"model": model, "device": device, "detector": detector, "prior": prior, "max_faces": max_faces}
     settings["detection_tiles"] = "always" if small_faces else None
     _check_combinations(options)
-    from mien.data.errors import MienError
-
     logging.basicConfig(level=logging.ERROR if options.quiet else logging.WARNING, format="mien: %(message)s")
-    with Interrupts().installed() as signals:
+    with Interrupts().installed() as signals, printed_errors():
+        from mien.data.errors import MienError
+
         try:
             code = _label(options, settings, signals)
-        except KeyboardInterrupt:
-            code = 130
-        except MienError as error:
-            fail(str(error), error.exit_code)
-        except BaseException as error:
+        except (MienError, KeyboardInterrupt):
+            raise
+        except BaseException:
             # A native library may replace Stopped by another exception while it is imported.
             if signals.received is not None:
                 fail(f"stopped by {signals.received}. Rerun the same command to resume.", STOPPED)
-            if isinstance(error, OSError):  # The output may be redirected to a full disk.
-                fail(str(error), FAILED)
             raise
     raise typer.Exit(code)
 

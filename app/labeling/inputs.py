@@ -153,17 +153,17 @@ def counted(number: int, noun: str) -> str:
 
 
 def scan(
-    options: LabelOptions, prefixes: Mapping[str, str], scanned: Callable[[int], object] = lambda _: None
+    options: LabelOptions, names: Mapping[str, str], scanned: Callable[[int], object] = lambda _: None
 ) -> dict[str, Item]:
     """Every input of a run by its name.
 
     Args:
-        prefixes: what the names of the files of an input begin with, as of an earlier run, by its full path.
+        names: what the names of the files of an input begin with, from `roots`.
         scanned: called with the number of inputs so far.
     Raises: NoInput, if an input does not exist or there is nothing to label; LabelingError, if two have one name.
     """
     items = dict[str, Item]()
-    for item in _from_list(options) if options.files_from is not None else _from_arguments(options, prefixes):
+    for item in _from_list(options) if options.files_from is not None else _from_arguments(options, names):
         if _is_ignored(item.name, options.ignore):
             continue
         if (other := items.setdefault(item.name, item)).path != item.path:
@@ -214,8 +214,7 @@ def roots(options: LabelOptions, prefixes: Mapping[str, str]) -> dict[str, str]:
     return {identity: prefixes.get(identity, name) for identity, name in named}
 
 
-def _from_arguments(options: LabelOptions, prefixes: Mapping[str, str]) -> Iterator[Item]:
-    names = roots(options, prefixes)
+def _from_arguments(options: LabelOptions, names: Mapping[str, str]) -> Iterator[Item]:
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
     folders = [path for path in names if is_url(path) or os.path.isdir(path)]
     files = set(names).difference(folders)
@@ -263,13 +262,9 @@ def _paths(source: str, *, null: bool) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise NoInput(f"--files-from {source}: {name!r} is not UTF-8. Save the list as UTF-8.") from error
         if path:
-            yield path if null else _unquoted(path)
-
-
-def _unquoted(name: str) -> str:
-    """A path without the quotes of "Copy as path" in Windows, unless they are part of an existing name."""
-    is_quoted = len(name) > 2 and name.startswith('"') and name.endswith('"')
-    return name[1:-1] if is_quoted and not os.path.lexists(name) else name
+            # "Copy as path" of Windows adds quotes.
+            is_quoted = not null and len(path) > 2 and path[0] == path[-1] == '"' and not os.path.lexists(path)
+            yield path[1:-1] if is_quoted else path
 
 
 def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Item]:
@@ -509,20 +504,20 @@ class Sources(ExitStack):
     def open_pixels(self, image: "Result") -> Array:
         """The pixels of an image, (H, W, 3) uint8 RGB. Raises: LabelingError, if its source is gone or was changed."""
         try:
-            pixels, sha256 = self._read(image)
+            if image.frame is None:
+                payload = read_file(image.path, MAX_BYTES)
+                sha256, pixels = (
+                    hashlib.sha256(payload).hexdigest(),
+                    decode(payload, max_pixels=MAX_PIXELS, incomplete=True),
+                )
+            else:
+                pixels, sha256 = self._frame(image.path, image.frame), self._sha256
         except (OSError, VideoError, DecodeError) as error:
             reason = getattr(error, "strerror", None) or error  # An OSError also names its path, as bytes.
             raise LabelingError(f"{image.name} can no longer be read ({reason}): label the folder again.") from error
         if sha256 != image.sha256:
             raise LabelingError(f"{image.name} is not the image that was labeled: label the folder again.")
         return pixels
-
-    def _read(self, image: "Result") -> tuple[Array, str]:
-        """The pixels, and the SHA-256 of the file."""
-        if image.frame is not None:
-            return self._frame(image.path, image.frame), self._sha256
-        payload = read_file(image.path, MAX_BYTES)
-        return decode(payload, max_pixels=MAX_PIXELS, incomplete=True), hashlib.sha256(payload).hexdigest()
 
     def _frame(self, source: bytes, number: int) -> Array:
         if self._path != source or self._next_frame > number:

@@ -40,7 +40,6 @@ from mien.app.labeling.inputs import (
     is_url,
     is_video,
 )
-from mien.app.labeling.options import LabelOptions
 from mien.data.contract import LABELS
 
 _VERSION: Final = 6  # `PRAGMA user_version`, which changes with the tables
@@ -277,7 +276,6 @@ class Journal:
         self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
         self.precision = self.facts.get("precision", "")
         self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
-        self.options = LabelOptions(**self.settings.get("options", {}))
 
     def put(self, **settings: Any) -> None:
         """Store values about the run."""

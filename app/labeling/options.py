@@ -2,10 +2,10 @@
 
 import math
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -14,11 +14,6 @@ Engine = Literal["local", "ray"]
 OUTPUT_NAMES: Final = ("csv", "jsonl", "xlsx", "coco", "annotated", "crops", "report", "episodes", "video")
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
 FRAMES_PER_S: Final = 2.0  # Default of --per-second
-# Neither results nor outputs depend on them.
-_NOT_RECORDED: Final = (
-    "inputs", "out", "files_from", "null", "outputs", "add", "replace", "workers", "quiet", "engine",
-    "ray_address",
-)  # fmt: skip
 
 
 def parse_folder(value: str) -> Path:
@@ -104,11 +99,6 @@ class LabelOptions:
 
     engine: Annotated[Engine, _cluster(help=_RAY)] = "local"
     ray_address: Annotated[str | None, _cluster(metavar="HOST:PORT|auto", help=_ADDRESS)] = None
-
-    @property
-    def recorded(self) -> dict[str, Any]:
-        """Options that results or outputs depend on, for the journal and `run.json`."""
-        return {name: value for name, value in asdict(self).items() if name not in _NOT_RECORDED}
 
     @property
     def frames_per_s(self) -> float | None:

@@ -9,7 +9,8 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -60,9 +61,10 @@ def label(options: LabelOptions, settings: InferenceSettings, report: Reporter) 
     versions = {"mien": VERSION, "python": platform.python_version(), "system": platform.platform()}
     versions |= {"onnxruntime": onnxruntime.__version__, "opencv": cv2.__version__}
     versions |= {"numpy": np.__version__, "pillow": PIL.__version__}
-    run: Run = {"versions": versions, "settings": {}, "inputs": [], "options": options.recorded, "outputs": []}
+    run: Run = {"versions": versions, "settings": {}, "inputs": [], "options": asdict(options), "outputs": []}
     run |= dict.fromkeys(("labeled_now", "remaining", "left", "workers"), 0) | {"seconds": 0.0, "seconds_labeling": 0.0}
     run |= {"stage_seconds": {}, "stopped": None, "next": {}}
+    run["options"]["out"] = str(options.out)
     setup, executor = Setup(settings, options), None
     try:
         with contextlib.ExitStack() as cluster:
@@ -138,7 +140,7 @@ def _find(journal: Journal, options: LabelOptions, run: Run, outputs: list[str],
         given = roots(options, known)
     else:
         given = {"standard input" if options.files_from == "-" else os.path.abspath(options.files_from): ""}
-    keep = _keeper(options, given)
+    sources = tuple(os.fsencode(os.path.join(path, "")) for path in given)
     if missing := [path for path in known if path not in given]:
         if not options.add:
             raise InputsGone(
@@ -147,20 +149,14 @@ def _find(journal: Journal, options: LabelOptions, run: Run, outputs: list[str],
             )
         given = known | given
     record_outputs(outputs, journal)
-    found = scan(options, known, report.scanned)
-    left = journal.sync(found, keep=keep, replace=options.replace or options.add)
-    journal.put(facts=facts, options=options.recorded, inputs=given)
+    left = journal.sync(
+        scan(options, given, report.scanned),
+        keep=lambda path: options.add and not os.path.join(path, b"").startswith(sources),
+        replace=options.replace or options.add,
+    )
+    journal.put(facts=facts, options=run["options"], inputs=given)
     run["inputs"] = list(given)
     return left
-
-
-def _keeper(options: LabelOptions, given: Mapping[str, str]) -> Callable[[bytes], bool]:
-    """Whether an input that is not found is kept, by its path: with --add, those of other inputs are."""
-    if not options.add:
-        return lambda _: False
-    paths = given if options.files_from is None else {}
-    folders = tuple(os.fsencode(os.path.join(path, "")) for path in paths)
-    return lambda path: not path.startswith(folders) and os.fsdecode(path) not in paths
 
 
 def _difference(options: LabelOptions, earlier: Mapping[str, str], facts: Mapping[str, str]) -> str:

@@ -24,8 +24,8 @@ from mien.app.video.reader import Cuts, Video, VideoError
 from mien.app.video.writer import VideoWriter
 from mien.data.atomic import atomic_path
 
-_WRITTEN_VIDEOS: Final = "video_files"  # in the journal: what each file was written from
-_HELD_S: Final = 0.5  # for which a face is shown before and after its labeled frame
+_WRITTEN_VIDEOS: Final = "video_files"  # The journal has what each file was written from.
+_HELD_S: Final = 0.5  # A face is shown for so long before and after its labeled frame.
 _log: Final = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ def write_videos(journal: Journal) -> None:
             try:
                 _write(journal, name, journal.out / path)
             except (VideoError, av.error.FFmpegError, FileNotFoundError) as error:
-                if getattr(error, "errno", None) in FULL:  # of the disk, which ends the run
+                if getattr(error, "errno", None) in FULL:  # A full disk ends the run.
                     raise
                 _log.warning("%s was not written: %s cannot be read (%s)", path, name, error)
                 continue
@@ -61,7 +61,7 @@ def write_videos(journal: Journal) -> None:
 
 def _state(journal: Journal, name: str) -> str:
     """Hash of everything that a written video shows."""
-    state = hashlib.sha256(str((journal.options.start, journal.options.end)).encode())
+    state = hashlib.sha256(str(_part(journal)).encode())
     for image in _frames(journal, name):
         faces = [(face.person, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
         state.update(repr((image.sha256, image.time_s, image.scene, faces)).encode())
@@ -70,7 +70,7 @@ def _state(journal: Journal, name: str) -> str:
 
 def _write(journal: Journal, name: str, path: Path) -> None:
     """Write one video. Raises: VideoError, FFmpegError, OSError."""
-    labeled, start_s, end_s = next(_frames(journal, name)), journal.options.start, journal.options.end
+    labeled, (start_s, end_s) = next(_frames(journal, name)), _part(journal)
     with contextlib.ExitStack() as cleanup:
         source = cleanup.enter_context(local_file(labeled.path))
         if file_sha256(source) != labeled.sha256:
@@ -81,7 +81,7 @@ def _write(journal: Journal, name: str, path: Path) -> None:
             contextlib.closing(VideoWriter(part, sound_of=source, start_s=start_s, end_s=end_s))
         )
         shown = _Shown(journal, name)
-        with contextlib.suppress(VideoError):  # truncated: what is labeled is written
+        with contextlib.suppress(VideoError):  # Of a truncated video, what is labeled is written.
             for frame in video:
                 time_s, is_cut = round(frame.time_s, 3), cuts.is_cut(frame)
                 if end_s is not None and time_s >= end_s:
@@ -89,9 +89,14 @@ def _write(journal: Journal, name: str, path: Path) -> None:
                 if time_s < start_s:
                     continue
                 faces = shown.at(time_s, is_cut=is_cut)
-                with contextlib.suppress(VideoError):  # a damaged frame
+                with contextlib.suppress(VideoError):  # Frames may be damaged.
                     pixels = frame.pixels()
                     written.add(annotate(pixels, Photo(pixels.shape[1], pixels.shape[0], faces=faces)), time_s)
+
+
+def _part(journal: Journal) -> tuple[float, float | None]:
+    options = journal.settings["options"]
+    return options["start"], options["end"]
 
 
 def _frames(journal: Journal, name: str) -> Iterator[Result]:
