@@ -197,6 +197,12 @@ def own(finished: Labeled, tmp_path: Path) -> Labeled:
     return Labeled(photos, out, finished.settings, finished.run)
 
 
+def page_data(report: str) -> dict[str, Any]:
+    """The data in the page of a report."""
+    data: dict[str, Any] = json.loads(report.partition('type="application/json">')[2].partition("</script>")[0])
+    return data
+
+
 def opened(app: FastAPI) -> TestClient:
     return TestClient(app, base_url="http://127.0.0.1")
 

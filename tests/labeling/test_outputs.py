@@ -19,7 +19,7 @@ from mien.app.inference.records import Landmarks, flat
 from mien.app.labeling.tables import COLUMNS
 from mien.app.video.reader import Sound, Video
 from mien.data.contract import LABELS, decode
-from tests.labeling.conftest import Labeled, Mien
+from tests.labeling.conftest import Labeled, Mien, page_data
 from tests.support import face_of
 from tests.support.albums import by_file, face_photo, rows_of, write_video
 from tests.support.videos import ffmpeg
@@ -54,26 +54,18 @@ def test_json_lines_equal_the_csv(finished: Labeled) -> None:
         assert read == {name: texts.get(type(value), str)(value) for name, value in line.items()}
 
 
-def sheet_of(workbook: Path) -> list[list[object]]:
-    """Rows of the first sheet of a workbook; None for empty cells."""
-    main = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-    with zipfile.ZipFile(workbook) as archive:
-        root = ET.fromstring(archive.read("xl/worksheets/sheet1.xml"))  # noqa: S314  # our own
-    rows: list[dict[str, object]] = []
-    for row in root.iter(f"{main}row"):
-        rows.append({})
-        for cell in row:
-            column, text, kind = (cell.get("r") or "").rstrip("0123456789"), "".join(cell.itertext()), cell.get("t")
-            rows[-1][column] = text if kind == "inlineStr" else text == "1" if kind == "b" else float(text)
-    return [[row.get(column) for column in rows[0]] for row in rows]
-
-
 def test_the_workbook_has_the_rows_of_the_table_as_numbers_and_texts(finished: Labeled) -> None:
-    header, *faces = sheet_of(finished.out / "labels.xlsx")
-    assert [dict(zip(header, row, strict=True)) for row in faces] == [
-        {name: value or None if isinstance(value, str) else value for name, value in line.items()}
-        for line in lines_of(finished.out)
-    ]
+    with zipfile.ZipFile(finished.out / "labels.xlsx") as archive:
+        root = ET.fromstring(archive.read("xl/worksheets/sheet1.xml"))  # noqa: S314  # our own
+    header, *rows = root.iter("{http://schemas.openxmlformats.org/spreadsheetml/2006/main}row")
+    letters = {(cell.get("r") or "").rstrip("1"): "".join(cell.itertext()) for cell in header}
+    types = {"inlineStr": str, "b": lambda text: text == "1", None: float}
+    for row, line in zip(rows, lines_of(finished.out), strict=True):
+        cells = {
+            letters[(cell.get("r") or "").rstrip("0123456789")]: types[cell.get("t")]("".join(cell.itertext()))
+            for cell in row
+        }
+        assert cells == {name: value for name, value in line.items() if value not in (None, "")}
 
 
 def test_an_annotated_video_has_every_frame_a_box_that_moves_and_its_sound(
@@ -115,7 +107,7 @@ def test_the_report_escapes_markup_needs_no_network_and_names_no_folder_of_the_u
     assert "&lt;b&gt;&amp;amp;.jpg" in report
     assert not [text for text in ("<b>&amp;.jpg", "http://", "https://") if text in report]
     assert not [path for path in (finished.photos.parent, Path.home()) if str(path) in report]
-    cards = json.loads(report.partition('type="application/json">')[2].partition("</script>")[0])["faces"]
+    cards = page_data(report)["faces"]
     assert len(cards) == 7
     assert all(decode(base64.b64decode(card["thumb"].partition(",")[2])).shape == (96, 96, 3) for card in cards)
     assert all((finished.out / unquote(card["link"])).is_file() for card in cards)
@@ -123,22 +115,18 @@ def test_the_report_escapes_markup_needs_no_network_and_names_no_folder_of_the_u
 
 
 def test_the_report_counts_like_the_terminal(finished: Labeled) -> None:
-    report = (finished.out / "report.html").read_text(encoding="utf-8")
     console = Console(file=io.StringIO(), width=200)
     print_summary(finished.run, console, finished.out)
     said = " ".join(console.file.getvalue().split())
     assert f"mien review {finished.out}" in said
-    data = json.loads(report.partition('type="application/json">')[2].partition("</script>")[0])
+    data = page_data((finished.out / "report.html").read_text(encoding="utf-8"))
     assert data["counts"] == {
         "photos": 7, "videos": 1, "frames": 2, "uncertain": finished.run["uncertain"], "no_face": 1, "error": 1,
         "skipped": 1, "reviewed": 0, "corrected": 0, "not_a_face": 0,
     }  # fmt: skip
     assert "7 of 7 faces are small" in said
-    for label, count in finished.run["faces"].items():
-        assert f" {label} {count} " in said
-        assert {"name": label, "count": count}.items() <= next(
-            one for one in data["labels"] if one["name"] == label
-        ).items()
+    assert {label["name"]: label["count"] for label in data["labels"] if label["count"]} == finished.run["faces"]
+    assert all(f" {label} {count} " in said for label, count in finished.run["faces"].items())
 
 
 def test_each_value_has_its_column() -> None:
@@ -146,21 +134,14 @@ def test_each_value_has_its_column() -> None:
         "surprise": 0.01, "fear": 0.02, "disgust": 0.03, "happiness": 0.04, "sadness": 0.05, "anger": 0.6,
         "neutral": 0.15, "contempt": 0.1,
     }  # fmt: skip
-    points = [(1, 2), (31, 4), (16, 20), (5, 30), (25, 33)]
-    face = face_of(
-        probabilities,
-        agreement=0.45,
-        box=(10.04, 20, 30, 40),
-        landmarks=Landmarks.of(np.array(points)),
-        reasons=("small", "dark"),
-        roll_degrees=3.8,
-    )
-    expected = {
-        "p_surprise": 0.01, "p_fear": 0.02, "p_disgust": 0.03, "p_happiness": 0.04, "p_sadness": 0.05, "p_anger": 0.6,
-        "p_neutral": 0.15, "p_contempt": 0.1, "x": 10.0, "y": 20.0, "width": 30.0, "height": 40.0, "label": "anger",
-        "confidence": 0.6, "uncertain": False, "detection_score": 0.9, "roll": 3.8, "reasons": "small dark",
-        "agreement": 0.45, "left_eye_x": 1, "left_eye_y": 2, "right_eye_x": 31, "right_eye_y": 4, "nose_x": 16,
-        "nose_y": 20, "left_mouth_x": 5, "left_mouth_y": 30, "right_mouth_x": 25, "right_mouth_y": 33,
+    landmarks = Landmarks.of(np.array([(1, 2), (31, 4), (16, 20), (5, 30), (25, 33)]))
+    known = {"agreement": 0.45, "reasons": ("small", "dark"), "roll_degrees": 3.8}
+    face = face_of(probabilities, box=(10.04, 20, 30, 40), landmarks=landmarks, **known)
+    expected = {f"p_{label}": share for label, share in probabilities.items()} | {
+        "x": 10.0, "y": 20.0, "width": 30.0, "height": 40.0, "label": "anger", "confidence": 0.6, "uncertain": False,
+        "detection_score": 0.9, "roll": 3.8, "reasons": "small dark", "agreement": 0.45,
+        "left_eye_x": 1, "left_eye_y": 2, "right_eye_x": 31, "right_eye_y": 4, "nose_x": 16, "nose_y": 20,
+        "left_mouth_x": 5, "left_mouth_y": 30, "right_mouth_x": 25, "right_mouth_y": 33,
     }  # fmt: skip
     values = flat(face)
     assert {name: values[name] for name in expected} == expected

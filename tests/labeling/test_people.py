@@ -3,13 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.records import Face
 from mien.app.labeling.journal import Result
 from mien.app.labeling.report import PEOPLE, render_strips
 from mien.app.settings import Settings, load_settings
@@ -18,71 +16,50 @@ from tests.labeling.conftest import Mien
 from tests.support import face_of, sample_photo
 from tests.support.albums import face_photo, label_folder, rows_of, write_video
 
-LEFT, RIGHT = (0.0, 0.0, 50.0, 50.0), (200.0, 0.0, 40.0, 40.0)
 RATE = 8.0
-HAPPY, SAD = LABELS.index("happiness"), LABELS.index("sadness")
 
 
-def face(number: int, box: tuple[float, float, float, float], label: int, *, person: int) -> Face:
-    probabilities = dict.fromkeys(LABELS, 0.02) | {LABELS[label]: 0.88}
-    return replace(face_of(probabilities, box=box, index=number), person=person)
+def strips(*frames: dict[int, str]) -> str:
+    """Strips of a clip of a frame per second, which shows the label of each person."""
+    images = [
+        Result(
+            "<b>.mp4",
+            b"/",
+            frame=number,
+            time_s=float(number),
+            until_s=number + 1.0,
+            faces=tuple(
+                replace(face_of(dict.fromkeys(LABELS, 0.02) | {label: 0.88}), person=person)
+                for person, label in people.items()
+            ),
+        )
+        for number, people in enumerate(frames)
+    ]
+    return render_strips(SimpleNamespace(videos=lambda: ["<b>.mp4"], results=lambda _: images, expressions=LABELS))
 
 
-def image(frame: int, time_s: float, until_s: float, *faces: Face, name: str = "clip.mp4") -> Result:
-    known = {"time_s": time_s, "until_s": until_s, "sha256": name, "width": 400, "height": 300}
-    return Result(name, f"/{name}".encode(), "ok" if faces else "no_face", frame=frame, faces=faces, **known)
-
-
-def journal_of(*images: Result) -> Any:
-    return SimpleNamespace(
-        videos=lambda: sorted({image.name for image in images}),
-        results=lambda name: (image for image in images if image.name == name),
-        expressions=LABELS,
-    )
+def points_of(area: str) -> list[list[float]]:
+    return [
+        [float(x) for x in point.split(",")] for point in area.split('points="')[1].split('"', maxsplit=1)[0].split()
+    ]
 
 
 def test_a_strip_has_the_share_of_each_expression_only_where_its_person_is_there() -> None:
-    seen = [
-        image(
-            second,
-            float(second),
-            second + 1.0,
-            face(0, RIGHT, SAD, person=1),
-            *([face(1, LEFT, HAPPY, person=2)] if second not in range(4, 9) else []),
-            name="<b>.mp4",
-        )
-        for second in range(10)
-    ]
-    html = render_strips(journal_of(*seen))
+    html = strips(*({1: "sadness"} | ({} if second in range(4, 9) else {2: "happiness"}) for second in range(10)))
     assert "<h3>&lt;b&gt;.mp4</h3>" in html
-    sad, happy = html.split("<svg ")[1:]
-    assert "person 1" in html.split("<svg ")[0]
+    before, sad, happy = html.split("<svg ")
+    assert "person 1" in before
     for picture, label, spells in ((sad, "sadness", [(0, 1000)]), (happy, "happiness", [(0, 400), (900, 1000)])):
         assert f"on average {label} 88%" in picture
-        areas = [area for area in picture.split("<polygon ") if f"<title>{label}</title>" in area]
-        corners = [[float(point.split(",")[0]) for point in points_of(area)] for area in areas]
-        assert [(min(x), max(x)) for x in corners] == spells, "one area per spell"
-    (first, *_) = [area for area in sad.split("<polygon ") if "<title>sadness</title>" in area]
-    heights = [100 - float(point.split(",")[1]) for point in points_of(first)]
-    assert heights[:3] == pytest.approx([88 + 2 * SAD] * 3, abs=0.1), "stacked on the expressions below"
-
-
-def points_of(area: str) -> list[str]:
-    return area.split('points="')[1].split('"', maxsplit=1)[0].split()
+        areas = [points_of(area) for area in picture.split("<polygon ") if f"<title>{label}</title>" in area]
+        assert [(min(points)[0], max(points)[0]) for points in areas] == spells, "one area per spell"
+    below = 2 * LABELS.index("sadness")
+    (area,) = [points_of(area) for area in sad.split("<polygon ") if "<title>sadness</title>" in area]
+    assert [100 - y for _, y in area[:3]] == pytest.approx([88 + below] * 3, abs=0.1), "stacked on those below"
 
 
 def test_a_strip_shows_the_people_who_are_seen_most_and_counts_the_others() -> None:
-    boxes = [(100.0 * number, 0.0, 50.0, 50.0) for number in range(PEOPLE + 2)]
-    seen = [
-        image(
-            frame,
-            frame / 10,
-            (frame + 1) / 10,
-            *(face(index, box, HAPPY, person=index + 1) for index, box in enumerate(boxes[: 2 + 4 * frame])),
-        )
-        for frame in range(4)
-    ]
-    html = render_strips(journal_of(*seen))
+    html = strips(*(dict.fromkeys(range(1, min(3 + 4 * frame, PEOPLE + 3)), "happiness") for frame in range(4)))
     assert html.count("<svg ") == PEOPLE
     assert "2 more, who are in fewer frames" in html
 

@@ -22,7 +22,7 @@ from mien.app.labeling.journal import Correction, Corrections, Journal, Result
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import append, serve_review
 from mien.data.contract import decode
-from tests.labeling.conftest import Labeled, decide, opened
+from tests.labeling.conftest import Labeled, decide, opened, page_data
 from tests.support.albums import label_folder, rows_of
 
 
@@ -88,7 +88,7 @@ def test_tables_report_and_summary_have_the_decisions_when_the_page_is_stopped(
     lines = [json.loads(line) for line in (own.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["corrected"] or "" for line in lines] == [row["corrected"] for row in rows]
     report = (own.out / "report.html").read_text(encoding="utf-8")
-    data = json.loads(report.partition('type="application/json">')[2].partition("</script>")[0])
+    data = page_data(report)
     decided = Counter([*labels.values(), *(row["label"] for row in rows if row["face"] and not row["corrected"])])
     decided.pop("not_a_face")
     assert {label["name"]: label["count"] for label in data["labels"] if label["count"]} == decided
