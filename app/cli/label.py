@@ -152,12 +152,11 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
     from mien.app.labeling.run import label as label_folders
     from mien.app.settings import InferenceSettings
 
-    with Progress(signals, Console(stderr=True), quiet=options.quiet) as report:
+    with Progress(signals, Console(stderr=True, quiet=options.quiet)) as report:
         run = label_folders(options, InferenceSettings.load(**settings), report)
     if "images" not in run:  # stopped before the journal was opened
         signals.check()
-    if not options.quiet:
-        print_summary(run, Console(), options.out)
+    print_summary(run, Console(quiet=options.quiet), options.out)
     if run["stopped"]:
         return STOPPED
     return SOME_ERRORS if run["images"]["error"] else 0
@@ -167,52 +166,49 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
 
 
 class Progress(Reporter):
-    """Progress on standard error: a bar in a terminal, else a line every 30 seconds; nothing with `quiet`."""
+    """Progress on standard error: a bar in a terminal, else a line every 30 seconds; nothing on a quiet console."""
 
     lines_s = 30.0
 
-    def __init__(self, signals: Interrupts, console: "Console", *, quiet: bool) -> None:
-        self._signals, self._console, self._quiet = signals, console, quiet
+    def __init__(self, signals: Interrupts, console: "Console") -> None:
+        from rich import progress
+
+        self._signals, self._console = signals, console
         self.began = self._shown = time.monotonic()
         self.total = self.before = self.new = self.faces = self.errors = 0
-        self._bar: Any = None
+        texts = ("{task.description}", "{task.fields[rate]} images/s", "{task.fields[faces]}")
+        description, rate, faces = map(progress.TextColumn, texts)
+        errors = progress.TextColumn("{task.fields[errors]}", style="red")
+        done, left = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
+        columns = (description, progress.BarColumn(bar_width=None), done, rate, faces, errors, left)
+        # Without one, it is a file, or a terminal that cannot move its cursor.
+        self._has_bar = console.is_interactive and not console.quiet
+        self._bar = progress.Progress(*columns, console=console, transient=True, disable=not self._has_bar)
+        self._task = self._bar.add_task("looking for files", total=None, rate="-", faces="", errors="")
 
     def __enter__(self) -> Self:
-        if self._console.is_interactive and not self._quiet:  # not a file, or a terminal that cannot move its cursor
-            from rich import progress
-
-            texts = ("{task.description}", "{task.fields[rate]} images/s", "{task.fields[faces]}")
-            description, rate, faces = map(progress.TextColumn, texts)
-            errors = progress.TextColumn("{task.fields[errors]}", style="red")
-            done, left = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
-            columns = (description, progress.BarColumn(bar_width=None), done, rate, faces, errors, left)
-            self._bar = progress.Progress(*columns, console=self._console, transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("looking for files", total=None, rate="-", faces="", errors="")
+        self._bar.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
 
     def check(self) -> None:
         self._signals.check()
 
     def say(self, message: str) -> None:
-        if not self._quiet:
-            self._console.print(message, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def scanned(self, count: int) -> None:
-        self._update(description=f"looking for files: {count:,}")
+        self._bar.update(self._task, description=f"looking for files: {count:,}")
 
     def start(self, total: int, done: int) -> None:
         self.began, self.total, self.before = time.monotonic(), total, done
-        if self._bar is not None:
-            self._bar.reset(self._task, total=total, completed=done, description="labeling")
+        self._bar.reset(self._task, total=total, completed=done, description="labeling")
 
     def expect(self, more: int) -> None:
         self.total += more
-        self._update(total=self.total)
+        self._bar.update(self._task, total=self.total)
 
     def labeled(self, images: int, faces: int, errors: int) -> None:
         from mien.app.labeling.inputs import counted
@@ -220,21 +216,17 @@ class Progress(Reporter):
         self.new, self.faces, self.errors = self.new + images, self.faces + faces, self.errors + errors
         rate, done = self.new / max(1e-9, time.monotonic() - self.began), self.before + self.new
         found, failed = counted(self.faces, "face"), counted(self.errors, "error")
-        self._update(completed=done, rate=f"{rate:.1f}", faces=found, errors=failed)
-        if self._bar is None and time.monotonic() - self._shown >= self.lines_s:
+        self._bar.update(self._task, completed=done, rate=f"{rate:.1f}", faces=found, errors=failed)
+        if not self._has_bar and time.monotonic() - self._shown >= self.lines_s:
             self._shown = time.monotonic()
-            # the length of a video may be unknown
+            # The length of a video may be unknown.
             left = f", {(self.total - done) / rate / 60:.0f} min left" if self.new and done <= self.total else ""
             self.say(f"{done:,} of {max(done, self.total):,} images, {found}, {failed}, {rate:.1f} images/s{left}")
 
     def writing(self, output: str) -> None:
-        if self._bar is None:
+        if not self._has_bar:
             self.say(f"writing {output}")
-        self._update(description=f"writing {output}")
-
-    def _update(self, **values: Any) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, **values)
+        self._bar.update(self._task, description=f"writing {output}")
 
 
 def print_summary(run: dict[str, Any], console: "Console", out: Path) -> None:
@@ -251,11 +243,11 @@ def print_summary(run: dict[str, Any], console: "Console", out: Path) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _lines(run: dict[str, Any], faces: int, out: Path) -> Iterator[Any]:  # noqa: C901  # one line per fact
+def _lines(run: dict[str, Any], faces: int, out: Path) -> Iterator[Any]:  # noqa: C901  # Each fact has its line.
     from rich.text import Text
 
     from mien.app.inference.records import NOTES
-    from mien.app.labeling.inputs import counted
+    from mien.app.labeling.inputs import counted, quoted
     from mien.data.quality import REASONS
 
     facts, statuses = run["settings"], run["images"]
@@ -270,6 +262,8 @@ def _lines(run: dict[str, Any], faces: int, out: Path) -> Iterator[Any]:  # noqa
     for reason in REASONS:
         if count := run["reasons"][reason]:
             yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}"
+    for message, count in sorted(run["unsupported"].items()):
+        yield f"{counted(count, 'file')}: {message}"
     for note, count in sorted(run["notes"].items()):
         yield f"{counted(count, 'image')}: {NOTES[note]}"
     if run["left"]:
@@ -294,6 +288,6 @@ def _lines(run: dict[str, Any], faces: int, out: Path) -> Iterator[Any]:  # noqa
         reached = "because --limit was reached: rerun the command to continue."
         yield Text(f"\n{run['remaining']:,} {remain}, {reached}", "yellow")
     yield from (f"  {out / name}" for name in run["outputs"])
-    if run["next"]:
-        yield "\nNext:"
-    yield from (f"  {step}: {command}" for step, command in run["next"].items())
+    if faces:
+        uncertain = f"{counted(run['uncertain'], 'uncertain face')}, " if run["uncertain"] else ""
+        yield f"\nCorrect labels ({uncertain}least certain first): mien review {quoted(out)}"

@@ -6,7 +6,6 @@ where they are made. A process opens its models once; a worker that dies costs a
 
 import contextlib
 import hashlib
-import json
 import math
 import multiprocessing
 import signal
@@ -366,19 +365,11 @@ def with_limits(settings: S) -> S:
 def facts_of(labeler: Labeler, options: LabelOptions) -> dict[str, str]:
     """Everything except the photo that results and copies depend on; if one changes, a run cannot be resumed."""
     settings, manifest, classifier = labeler.settings, labeler.classifier.manifest, labeler.classifier
-    graphs = json.dumps({name: graph.sha256 for name, graph in sorted(manifest.graphs.items())})
-    agreement = manifest.agreement
     return {
         "version": VERSION,
         "model": manifest.name,
-        "graphs": hashlib.sha256(graphs.encode()).hexdigest()[:16],
-        "temperature": f"{manifest.temperature:.6g}",
+        "manifest": hashlib.sha256(manifest.model_dump_json().encode()).hexdigest()[:16],
         "prior": classifier.prior,
-        "prior_correction": " ".join(f"{offset:.6g}" for offset in manifest.prior_correction),
-        "confidence_threshold": f"{manifest.confidence_threshold:.6g}",
-        "agreement": " ".join(f"{value:.6g}" for value in (agreement.temperature, *agreement.offsets))
-        if agreement
-        else "",
         "labels": " ".join(manifest.labels),
         "precision": classifier.precision,
         "provider": classifier.provider,

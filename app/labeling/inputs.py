@@ -220,7 +220,7 @@ def _from_arguments(options: LabelOptions, names: Mapping[str, str]) -> Iterator
     files = set(names).difference(folders)
     for path in folders:
         prefix = f"{names[path]}/" if names[path] else ""
-        found = _objects(path, prefix, options) if is_url(path) else _folder(path, prefix, options, visited)
+        found = _objects(path, prefix) if is_url(path) else _folder(path, prefix, visited)
         for item in found:
             if files:
                 files.discard(_identity(os.fsdecode(item.path)))
@@ -241,7 +241,7 @@ def _from_list(options: LabelOptions) -> Iterator[Item]:
         parts = [part for part in printable(path).split("/") if part not in ("", ".")]
         name = ("/" if path.startswith("/") else "") + "/".join(parts)
         if os.path.isdir(path):
-            yield from _folder(path, f"{name}/" if name else "", options, visited)
+            yield from _folder(path, f"{name}/" if name else "", visited)
         elif not _is_output(path, options.out, owned):
             yield _file(path, name)
 
@@ -267,18 +267,16 @@ def _paths(source: str, *, null: bool) -> Iterator[str]:
             yield path[1:-1] if is_quoted else path
 
 
-def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Item]:
+def _objects(url: str, prefix: str) -> Iterator[Item]:
     """Objects of a store below a prefix, or one object."""
     for key, size, version in objects(url):
         name = prefix + printable(key) if key else prefix.rstrip("/") or printable(url.rsplit("/", 1)[-1])
         parts = [part for part in key.split("/") if part]
-        hidden = any(_is_hidden(part, options) for part in parts) or key.endswith("/")
-        if hidden or (len(parts) > 1 and not options.recursive):
-            continue
-        yield _named(name, os.fsencode(f"{url.rstrip('/')}/{key}" if key else url), size, version)
+        if not any(map(_is_hidden, parts)) and not key.endswith("/"):
+            yield _named(name, os.fsencode(f"{url.rstrip('/')}/{key}" if key else url), size, version)
 
 
-def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[int, int] | str]) -> Iterator[Item]:
+def _folder(path: str, prefix: str, visited: set[tuple[int, int] | str]) -> Iterator[Item]:
     """Walk a folder without recursion, so that its depth is not limited; each folder is entered once."""
     waiting = [(os.path.abspath(path), "")] if _file_id(path) not in visited else []
     visited.add(_file_id(path))
@@ -296,9 +294,9 @@ def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[in
         owned = owned_names(Path(folder))
         for entry in entries:
             inner = f"{below}{entry.name}"
-            if entry.name in owned or _is_hidden(entry.name, options):
+            if entry.name in owned or _is_hidden(entry.name):
                 continue
-            if options.recursive and _is_folder(entry, follow=False):
+            if _is_folder(entry, follow=False):
                 file_id = _file_id(entry.path)
                 if file_id not in visited:
                     visited.add(file_id)
@@ -337,9 +335,9 @@ def quoted(path: Path) -> str:
     return subprocess.list2cmdline([str(path)]) if os.name == "nt" else shlex.quote(str(path))
 
 
-def _is_hidden(name: str, options: LabelOptions) -> bool:
+def _is_hidden(name: str) -> bool:
     """Return whether an entry is hidden or a file of the operating system, and is left out."""
-    return name in _LITTER or (name.startswith(".") and not options.hidden)
+    return name in _LITTER or name.startswith(".")
 
 
 def _is_ignored(name: str, patterns: Sequence[str]) -> bool:

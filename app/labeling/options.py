@@ -72,11 +72,9 @@ class LabelOptions:
 
     files_from: Annotated[str | None, _input(metavar="FILE", help=_LIST)] = None
     null: Annotated[bool, _input("--null", "-0", help=_NULL)] = False
-    recursive: Annotated[bool, _input(help="Enter subfolders.")] = True
     ignore: Annotated[list[str], _input(metavar="PATTERN", callback=_patterns, help=_IGNORE)] = field(
         default_factory=list
     )
-    hidden: Annotated[bool, _input("--hidden", help="Include hidden files.")] = False
     every: Annotated[int | None, _input(min=1, metavar="N", help="Every N-th video frame; 1: all.")] = None
     per_second: Annotated[
         float | None, _input(min=0.001, metavar="N", help="N video frames per second; by default 2.")

@@ -7,12 +7,10 @@ import contextlib
 import json
 import os
 import platform
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 import cv2
@@ -33,7 +31,7 @@ from mien.app.labeling.executors import (
     open_labeler,
     with_limits,
 )
-from mien.app.labeling.inputs import RUN_FILE, Item, counted, is_url, quoted, roots, scan
+from mien.app.labeling.inputs import RUN_FILE, Item, counted, is_url, roots, scan
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, FRAMES_PER_S, LabelOptions, Reporter
 from mien.app.labeling.tables import check_outputs, record_outputs, write_output
@@ -44,8 +42,7 @@ from mien.data.atomic import write_atomic
 Run = dict[str, Any]
 _SHORT_VIDEO_BYTES: Final = 5_000_000
 _SHORT_VIDEO_PHOTOS: Final = 50
-_WORDS: Final = {"graphs": "model file", "detector_file": "detector file", "contract": "crop contract"}
-_INSTALL: Final = re.compile(r"pip install ([a-z-]+)")
+_WORDS: Final = {"manifest": "model file", "detector_file": "detector file", "contract": "crop contract"}
 _SAMPLED: Final = f"Videos: {FRAMES_PER_S:g} frames per second are labeled. Add --every 1 to label all of them."
 
 
@@ -63,7 +60,7 @@ def label(options: LabelOptions, settings: InferenceSettings, report: Reporter) 
     versions |= {"numpy": np.__version__, "pillow": PIL.__version__}
     run: Run = {"versions": versions, "settings": {}, "inputs": [], "options": asdict(options), "outputs": []}
     run |= dict.fromkeys(("labeled_now", "remaining", "left", "workers"), 0) | {"seconds": 0.0, "seconds_labeling": 0.0}
-    run |= {"stage_seconds": {}, "stopped": None, "next": {}}
+    run |= {"stage_seconds": {}, "stopped": None}
     run["options"]["out"] = str(options.out)
     setup, executor = Setup(settings, options), None
     try:
@@ -123,7 +120,6 @@ def _execute(journal: Journal, setup: Setup, executor: Executor | None, run: Run
     run["outputs"].append(RUN_FILE)
     run["seconds"] = round(time.perf_counter() - began, 3)
     run |= journal.count()
-    run["next"] = _next_steps(run, journal.out)
     write_atomic(journal.out / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -204,21 +200,3 @@ def _work(journal: Journal, limit: int | None) -> tuple[int, int]:
         is_long = item.is_video and item.size > _SHORT_VIDEO_BYTES
         videos, photos = videos + is_long, photos + (0 if is_long else _SHORT_VIDEO_PHOTOS if item.is_video else 1)
     return videos, photos
-
-
-def _next_steps(run: Run, out: Path) -> dict[str, str]:
-    """What to look at next, and where or with which command."""
-    steps: dict[str, str] = {}
-    for message, count in sorted(run["unsupported"].items()):
-        if needed := _INSTALL.search(message):
-            steps[f"read {counted(count, 'file')} with {needed[1]}"] = f"{needed[0]}, and rerun"
-    if "report.html" in run["outputs"]:
-        steps["look at the results"] = str(out / "report.html")
-    if errors := run["images"]["error"]:
-        tables = (name for name in ("report.html", "labels.csv", "labels.jsonl") if name in run["outputs"])
-        if table := next(tables, None):
-            steps[f"see why {counted(errors, 'file')} failed"] = f"{out / table}, errors"
-    if run["faces"]:
-        least = f"{counted(run['uncertain'], 'uncertain face')}, " if run["uncertain"] else ""
-        steps[f"correct labels ({least}least certain first)"] = f"mien review {quoted(out)}"
-    return steps

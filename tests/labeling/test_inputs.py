@@ -81,12 +81,7 @@ def nested(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        ("--no-recursive", "a.jpg b.PNG link.jpg"),
-        ("--ignore raw --ignore *.PNG", "a.jpg c.jpg link.jpg"),
-        ("", "a.jpg b.PNG c.jpg d.jpg link.jpg"),
-        ("--hidden", "a.jpg b.PNG c.jpg d.jpg e.jpg link.jpg"),
-    ],
+    [("--ignore raw --ignore *.PNG", "a.jpg c.jpg link.jpg"), ("", "a.jpg b.PNG c.jpg d.jpg link.jpg")],
 )
 def test_options_select_inputs(mien: Mien, nested: Path, options: str, expected: str) -> None:
     rows = mien.label(nested, "--write", "csv", *options.split())

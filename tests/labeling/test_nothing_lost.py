@@ -225,9 +225,9 @@ def test_deleted_images_are_written_again(mien: Mien, photos: Path) -> None:
 
 
 def test_the_results_of_another_run_below_the_input_are_not_labeled(mien: Mien, photos: Path) -> None:
-    mien.label(photos, "--hidden", "--write", "crops", out=photos / "results")
+    mien.label(photos, "--write", "crops", out=photos / "results")
     (photos / "results" / "own.jpg").write_bytes((photos / "a.jpg").read_bytes())
-    assert names_of(mien.label(photos, "--hidden", "--write", "csv")) == [*NAMES, "results/own.jpg"]
+    assert names_of(mien.label(photos, "--write", "csv")) == [*NAMES, "results/own.jpg"]
 
 
 # Disks, processes and models

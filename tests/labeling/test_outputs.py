@@ -151,7 +151,7 @@ def test_each_value_has_its_column() -> None:
 def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: str) -> None:
     monkeypatch.setattr(Progress, "lines_s", 0.0)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200, _environ={"TERM": kind})
-    with Progress(Interrupts(), console, quiet=False) as report:
+    with Progress(Interrupts(), console) as report:
         report.start(10, 3)
         report.labeled(2, 3, errors=1)
         report.writing("csv")
