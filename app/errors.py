@@ -154,12 +154,10 @@ class Stopped(BaseException):
 
 def problem(error: Exception, **members: object) -> dict[str, Any]:
     """A problem document (RFC 9457); an unexpected error has no details, which are only in the log."""
-    kind = type(error) if isinstance(error, MienError) else MienError
-    is_expected = kind.status != MienError.status
-    detail = str(error) if is_expected else "Internal server error. The log has the details under this X-Request-ID."
-    if not is_expected:
-        kind = MienError
-    return named_problem(kind.status, kind.code, detail, **members)
+    if isinstance(error, MienError) and error.status != MienError.status:
+        return named_problem(error.status, error.code, str(error), **members)
+    detail = "Internal server error. The log has the details under this X-Request-ID."
+    return named_problem(MienError.status, MienError.code, detail, **members)
 
 
 def named_problem(status: int, code: str, detail: str, **members: object) -> dict[str, Any]:

@@ -46,7 +46,7 @@ Label = Annotated[
 ImageType = Literal["image/png", "image/jpeg"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class Box:
     """A rectangle in the upright image, in pixels; it may extend beyond the edge."""
 

@@ -39,8 +39,7 @@ from mien.app.service.schema import (
     ModelsResponse,
     ProblemDetails,
     Readiness,
-    problems,
-    text,
+    responses,
 )
 from mien.app.service.uploads import Admission, LabelOptions, Reserve, Upload, read_uploads
 from mien.app.settings import Settings
@@ -159,13 +158,13 @@ UNIQUE_OPTIONS: Final = [Depends(_check_unique)]
 router, probes = APIRouter(), APIRouter()  # all but the probes require a key, if there are keys
 
 
-@probes.get("/health", tags=["health"], summary="Alive", responses=problems(500))
+@probes.get("/health", tags=["health"], summary="Alive", responses=responses(500))
 async def health() -> Health:
     """Responds while the event loop is running, independent of the model."""
     return Health(version=VERSION)
 
 
-@probes.get("/ready", tags=["health"], summary="Ready for work", responses=problems(500))
+@probes.get("/ready", tags=["health"], summary="Ready for work", responses=responses(500))
 async def ready(service: TheService) -> Readiness:
     """200 with what runs; nothing listens before the model is warm, nor while the process stops."""
     admission = service.admission
@@ -184,14 +183,14 @@ async def ready(service: TheService) -> Readiness:
     tags=["health"],
     summary="Prometheus metrics",
     response_class=Response,
-    responses={**text("text/plain"), **problems(401, 500)},
+    responses=responses(401, 500, media_type="text/plain"),
 )
 async def metrics(service: TheService) -> Response:
     """Counters, gauges and histograms in the text format."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/v1/models", tags=["models"], summary="Served model", responses=problems(401, 500))
+@router.get("/v1/models", tags=["models"], summary="Served model", responses=responses(401, 500))
 async def models(service: TheService) -> ModelsResponse:
     """The verified artifact that this process runs, with its metrics in this precision."""
     classifier = service.labeler.classifier
@@ -212,7 +211,7 @@ async def models(service: TheService) -> ModelsResponse:
     tags=["models"],
     summary="Model card",
     response_class=Response,
-    responses={**text("text/markdown"), **problems(401, 404, 500)},
+    responses=responses(401, 404, 422, 500, media_type="text/markdown"),
 )
 async def model_card(name: str, service: TheService) -> Response:
     """The model card as Markdown: use, training data, metrics and limitations."""
@@ -229,7 +228,7 @@ async def model_card(name: str, service: TheService) -> Response:
     dependencies=UNIQUE_OPTIONS,
     summary="Find the faces in one or more images and label their expressions",
     response_model=ExpressionsResponse,
-    responses=problems(401, 403, 413, 415, 422, 500, 503),
+    responses=responses(401, 403, 413, 415, 422, 500, 503),
     openapi_extra={"requestBody": REQUEST_BODY},
 )
 async def expressions(

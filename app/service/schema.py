@@ -139,9 +139,7 @@ REQUEST_BODY: Final[dict[str, Any]] = {
                 "type": "object",
                 "required": [FIELD],
                 "additionalProperties": False,
-                "properties": {
-                    FIELD: {"type": "array", "minItems": 1, "items": _BINARY},
-                },
+                "properties": {FIELD: {"type": "array", "minItems": 1, "items": _BINARY}},
             },
             "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}},
         },
@@ -155,50 +153,45 @@ REQUEST_BODY: Final[dict[str, Any]] = {
 }
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
 _PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
-# Responses of middleware and of the server itself
-_REFUSED: Final = {400: "A Host header that is not accepted, or no HTTP", 503: "Too many open connections"}
-_HEADERS: Final = {
-    "X-Request-ID": "as in the request and in the log, or a new one",
-    "Mien-Provider": "ONNX Runtime provider that runs the model",
-    "Mien-Fallback": "cpu, if a GPU is not used that could be; else absent",
-}
+
+
+def _headers(**descriptions: str) -> dict[str, Any]:
+    return {
+        name.replace("_", "-"): {"description": description, "schema": {"type": "string"}}
+        for name, description in descriptions.items()
+    }
+
+
+_HEADERS: Final = _headers(
+    X_Request_ID="as in the request and in the log, or a new one",
+    Mien_Provider="ONNX Runtime provider that runs the model",
+    Mien_Fallback="cpu, if a GPU is not used that could be; else absent",
+)
 _HEADERS_OF: Final = {
-    "401": {"WWW-Authenticate": "Bearer"},
-    "503": {"Retry-After": "seconds until the same request may succeed"},
+    401: _headers(WWW_Authenticate="Bearer"),
+    503: _headers(Retry_After="seconds until the same request may succeed"),
 }
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries for the problems that a route may respond with."""
-    return {status: {"description": HTTPStatus(status).phrase, "content": _PROBLEM} for status in statuses}
-
-
-def text(media_type: str) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entry for a response of this type."""
-    return {200: {"content": {media_type: {"schema": {"type": "string"}}}}}
+def responses(*problems: int, media_type: str = "application/json") -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries of a route: its result, its problems, and what middleware and the server may respond with."""
+    entries: dict[int | str, dict[str, Any]] = {
+        200: {} if media_type == "application/json" else {"content": {media_type: _TEXT["text/plain"]}},
+        400: {"description": "A Host header that is not accepted, or no HTTP", "content": _TEXT},
+        503: {"description": "Too many open connections", "content": _TEXT},
+    }
+    for status in problems:
+        content = _PROBLEM | entries.get(status, {}).get("content", {})
+        entries[status] = {"description": HTTPStatus(status).phrase, "content": content}
+    for status, entry in entries.items():
+        entry["headers"] = _HEADERS | _HEADERS_OF.get(int(status), {})
+    return entries
 
 
 def complete(document: dict[str, Any], settings: Settings) -> None:
-    """Add this deployment's limits, the form of JSON requests, and headers and refusals of every operation."""
+    """Add this deployment's limits and the form of JSON requests."""
     multipart = document["paths"]["/v1/expressions"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
     encoded = EncodedImages.model_json_schema(ref_template="#/components/schemas/{model}")
     for form in (multipart, encoded):
         form["properties"][FIELD]["maxItems"] = settings.max_images
-    schemas = document["components"]["schemas"]
-    schemas |= {**encoded.pop("$defs"), "EncodedImages": encoded}
-    for unused in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(unused, None)
-    for operation in (operation for path in document["paths"].values() for operation in path.values()):
-        responses = operation["responses"]
-        # FastAPI's own description of invalid parameters, which are problems here
-        if "application/json" in responses.get("422", {}).get("content", {}):
-            responses.pop("422")
-        for status, description in _REFUSED.items():
-            response = responses.setdefault(str(status), {"description": description, "content": {}})
-            response["content"] = response["content"] | _TEXT
-        for status, response in responses.items():
-            headers = _HEADERS | _HEADERS_OF.get(status, {})
-            response["headers"] = {
-                name: {"description": description, "schema": {"type": "string"}}
-                for name, description in headers.items()
-            }
+    document["components"]["schemas"] |= {**encoded.pop("$defs"), "EncodedImages": encoded}

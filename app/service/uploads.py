@@ -76,15 +76,6 @@ class LabelOptions(FaceOptions):
     )
 
 
-class GivenBox(KnownFields):
-    """A box of a request, in pixels of the upright image."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
 class EncodedImage(KnownFields):
     """One image of a JSON request."""
 
@@ -93,18 +84,17 @@ class EncodedImage(KnownFields):
         description="bytes of the image file in base64; a data URL is accepted too",
         json_schema_extra={"format": "byte"},
     )
-    boxes: list[GivenBox] | None = Field(
+    boxes: list[Box] | None = Field(
         None,
         description="label these boxes instead of detected faces; the response has one face for each, in this order",
     )
 
     def upload(self) -> "Upload":
         """The image, without bytes if it is not base64."""
-        boxes = None if self.boxes is None else [Box(**box.model_dump()) for box in self.boxes]
         payload = b""
         with suppress(ValueError):
             payload = base64.b64decode(_DATA_URL.sub("", self.base64, count=1), validate=True)
-        return Upload(self.name, payload, boxes)
+        return Upload(self.name, payload, self.boxes)
 
 
 class EncodedImages(KnownFields):

@@ -111,7 +111,7 @@ def test_a_generated_client_sends_an_image_a_form_boxes_and_base64(
             ("a.jpg", 1, "image/png")
         ] * 2
         encoded = models.EncodedImage(base64=base64.b64encode(photo).decode())
-        boxed = models.EncodedImage(encoded.base64, boxes=[models.GivenBox(170, 40, 110, 130)])
+        boxed = models.EncodedImage(encoded.base64, boxes=[models.Box(170, 40, 110, 130)])
         plain, boxes = call(client=client, body=models.EncodedImages([encoded, boxed])).images
         assert plain.faces == [detected]
         assert (boxes.faces[0].box.width, boxes.faces[0].crop, boxes.error) == (110, None, None)
