@@ -75,25 +75,20 @@ def read_frames(source: str) -> Iterator[Frame]:
         raise SourceUnavailable(f"source {name}: no such file. Expected a video file, a camera number or a URL.")
     try:
         with Video(source, timeout_s=None if is_file else _READ_TIMEOUT_S) as video:
-            yield from newest(_stream_frames(video)) if not is_file and video.is_live else _file_frames(video)
+            is_live = not is_file and video.is_live
+            frames = _video_frames(video, is_live=is_live)
+            yield from newest(frames) if is_live else frames
     except VideoError as error:
         raise SourceUnavailable(f"source {name}: {error}") from error
 
 
-def _file_frames(video: Video) -> Iterator[Frame]:
-    cuts, cut = Cuts(), False
+def _video_frames(video: Video, *, is_live: bool) -> Iterator[Frame]:
+    cuts, cut, start = Cuts(), False, time.monotonic()
     for frame in video:
-        cut |= cuts.is_cut(frame)
+        cut |= not is_live and cuts.is_cut(frame)
         with suppress(VideoError):  # A damaged frame is left out.
-            yield Frame(frame.time_s, frame.pixels(), cut)
+            yield Frame(time.monotonic() - start if is_live else frame.time_s, frame.pixels(), cut)
             cut = False
-
-
-def _stream_frames(video: Video) -> Iterator[Frame]:
-    start = time.monotonic()
-    for frame in video:
-        with suppress(VideoError):  # A damaged frame is left out.
-            yield Frame(time.monotonic() - start, frame.pixels())
 
 
 def _camera_frames(number: int) -> Iterator[Frame]:

@@ -319,14 +319,11 @@ async def _label(
     if len(errors) == len(results):
         raise errors[0]
     return [
-        _failed(index, uploads[index].name, result) if isinstance(result, Exception) else result
+        ImageResult(index=index, name=uploads[index].name, error=ProblemDetails(**problem(result)))
+        if isinstance(result, Exception)
+        else result
         for index, result in enumerate(results)
     ]
-
-
-def _failed(index: int, name: str | None, error: Exception) -> ImageResult:
-    details = ProblemDetails(**problem(error))
-    return ImageResult(index=index, name=name, width=None, height=None, faces=[], error=details)
 
 
 def image_result(

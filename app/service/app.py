@@ -10,7 +10,6 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Any, Final
 
 from fastapi import Depends, FastAPI, Request
@@ -116,7 +115,7 @@ def create_app(settings: Settings | None = None, *, labeler: Labeler | None = No
 
 
 def _middleware(settings: Settings) -> list[Middleware]:
-    local = settings.host in LOCAL_HOSTS or _is_loopback(settings.host)
+    local = settings.host in LOCAL_HOSTS or settings.host.startswith("127.")
     hosts = [*LOCAL_HOSTS, *settings.allowed_hosts] if local or settings.allowed_hosts else ["*"]
     cors = Middleware(
         CORSMiddleware,
@@ -131,13 +130,6 @@ def _middleware(settings: Settings) -> list[Middleware]:
         Middleware(OwnPages, origins=settings.cors_origins),
         *([cors] if settings.cors_origins else []),
     ]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Envelope:

@@ -37,7 +37,6 @@ router = APIRouter(include_in_schema=False)
 FILES: Final = Path(__file__).parents[1] / "static" / "page"
 RUNTIME: Final = FILES / "runtime"
 _PREFERRED: Final[tuple[Precision, ...]] = ("int8", "fp32")  # on WebAssembly, int8 is smaller and faster
-_TYPES: Final = {"page.js": "text/javascript", "page.css": "text/css"}
 _FOREVER: Final = "public, max-age=31536000, immutable"  # of addresses that state a version
 # Only workers compile WebAssembly.
 _WORKER_POLICY: Final = (
@@ -118,22 +117,16 @@ def bundle() -> str:
 
 
 @cache
-def _asset(name: str) -> tuple[bytes, str]:
-    """Script or style sheet of the page, and its version."""
-    content = (bundle() if name == "page.js" else (FILES / name).read_text(encoding="utf-8")).encode()
-    return content, hashlib.sha256(content).hexdigest()[:12]
-
-
-@cache
-def _compressed(name: str) -> bytes:
-    return gzip.compress(_asset(name)[0], mtime=0)
+def _script() -> tuple[bytes, str]:
+    """The page's script, compressed, and its version."""
+    content = bundle().encode()
+    return gzip.compress(content, mtime=0), hashlib.sha256(content).hexdigest()[:12]
 
 
 def index_html(facts: dict[str, Any]) -> str:
     """The page with the facts that it shares with the program."""
     text = (FILES / "index.html").read_text(encoding="utf-8")
-    for name in _TYPES:
-        text = text.replace(f'"page/{name}"', f'"page/{name}?v={_asset(name)[1]}"')
+    text = text.replace('"page/page.js"', f'"page/page.js?v={_script()[1]}"')
     return text.replace(">null</script>", ">{}</script>".format(json.dumps(facts).replace("<", "\\u003c")))
 
 
@@ -182,15 +175,11 @@ async def page(service: TheService) -> Response:
 
 
 @router.get("/page/page.js")
-@router.get("/page/page.css")
-async def asset(request: Request) -> Response:
-    """Script or style sheet of the page, compressed if the browser accepts that."""
-    name = request.url.path.rpartition("/")[2]
-    content, version = _asset(name)
-    headers = {"Cache-Control": _cache_control(request, version), "Vary": "Accept-Encoding"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        content, headers["Content-Encoding"] = _compressed(name), "gzip"
-    return Response(content, media_type=_TYPES[name], headers=headers)
+async def script(request: Request) -> Response:
+    """The script of the page; every browser reads gzip."""
+    content, version = _script()
+    headers = {"Cache-Control": _cache_control(request, version), "Content-Encoding": "gzip"}
+    return Response(content, media_type="text/javascript", headers=headers)
 
 
 @router.get("/page/card.txt")

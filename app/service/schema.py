@@ -45,9 +45,9 @@ class ImageResult(Record):
 
     index: int = Field(description="position in the request, from 0")
     name: str | None = Field(description="file name, if the client sent one")
-    width: int | None = Field(description="pixels, upright; null if the image could not be read")
-    height: int | None = Field(description="pixels, upright; null if the image could not be read")
-    faces: list[Face]
+    width: int | None = Field(None, description="pixels, upright; null if the image could not be read")
+    height: int | None = Field(None, description="pixels, upright; null if the image could not be read")
+    faces: list[Face] = []
     notes: tuple[str, ...] = Field(
         (), description="codes of what to know about the image: " + "; ".join(map(": ".join, NOTES.items()))
     )

@@ -38,10 +38,12 @@ class FrameResult(Record):
 
     frame: int = Field(description="which binary message of this connection it was, from 0")
     dropped: int = Field(description="frames of this connection replaced by newer ones so far")
-    width: int | None
-    height: int | None
-    faces: tuple[Face, ...]
-    timings_ms: dict[str, Milliseconds] = Field(description="milliseconds per stage: decode, detect, align, classify")
+    width: int | None = None
+    height: int | None = None
+    faces: tuple[Face, ...] = ()
+    timings_ms: dict[str, Milliseconds] = Field(
+        {}, description="milliseconds per stage: decode, detect, align, classify"
+    )
     error: ProblemDetails | None = None
 
 
@@ -119,8 +121,7 @@ async def _process(websocket: WebSocket, service: Service, options: FaceOptions,
                 fields = await service.label_image(payload, label_options, _fields)
             service.metrics.frames.labels("processed").inc()
         except IMAGE_ERRORS as error:
-            fields = {"width": None, "height": None, "faces": (), "timings_ms": {}}
-            fields["error"] = ProblemDetails(**problem(error))
+            fields = {"error": ProblemDetails(**problem(error))}
             service.metrics.frames.labels("refused").inc()
         result = FrameResult(frame=number, dropped=newest.dropped, **fields)
         try:

@@ -280,7 +280,7 @@ async def _form_images(headers: Headers, chunks: AsyncIterator[bytes], max_image
         nonlocal complete
         complete = True
 
-    boundary = parse_options_header(headers["content-type"])[1].get(b"boundary")
+    boundary = parse_options_header(headers["content-type"])[1].get(b"boundary", b"")
     try:
         parser = FormParser(_MULTIPART, add, add, end, boundary, config={"MAX_MEMORY_FILE_SIZE": sys.maxsize})
         async for chunk in chunks:

@@ -82,7 +82,8 @@ def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_
     eventually(lambda: server.log.read_text().count("Application startup complete") == 4, timeout_s=20)
     assert shown() == {"0.0"}, "streams of killed workers are not open"
     assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
-    assert server.stop() == 0
+    os.kill(workers()[-1], signal.SIGKILL)
+    assert server.stop(10) == 0, "SIGTERM is obeyed at once, also while a worker is replaced"
     assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
 
 

@@ -2,18 +2,24 @@
 
 import logging
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from mien.app import VERSION
 from mien.app.access import key_hash
+from mien.app.inference import classifier as classifiers
+from mien.app.inference.classifier import CPU, CUDA, Classifier
 from mien.app.service import api
 from mien.app.service.start import uvicorn_options
 from mien.app.settings import Settings
 from mien.data.contract import LABELS
-from tests.support.app import PHOTO, Connect, SlowDetector, post_in_parts, problem
+from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post_in_parts, problem
 
+NO_DRIVER = "no NVIDIA driver was found (libcuda.so.1)"
 EVERYWHERE, UMLAUTS = "::", "schl\u00fcssel"
 
 
@@ -174,3 +180,34 @@ def test_a_request_that_its_client_gives_up_has_a_line_in_the_log(
         post_in_parts(client, send, {"type": "http.disconnect"})
     slow.go.set()
     assert '10.0.0.9 - "POST /v1/expressions" 499' in caplog.text
+
+
+def test_every_response_names_the_provider_and_the_fallback(
+    connect: Connect, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (classifiers, api):
+        monkeypatch.setattr(module, "cuda_unavailable_reason", lambda: NO_DRIVER)
+    client = connect(classifies=Classifier(Settings(model=artifact, device="auto")), device="auto")
+    good = client.post("/v1/expressions", **ONE_PHOTO)
+    assert good.json()["provider"] == CPU
+    for response in (good, client.get("/nope"), client.post("/v1/expressions", json={})):
+        assert (response.headers["Mien-Provider"], response.headers["Mien-Fallback"]) == (CPU, "cpu")
+    assert client.get("/ready").json()["fallback"] == NO_DRIVER
+    assert 'fallback="cpu"' in client.get("/metrics").text
+
+
+def test_a_gpu_that_is_not_used_is_a_fallback_unless_another_choice_is_explicit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api, "cuda_unavailable_reason", lambda: NO_DRIVER)
+    cases: list[tuple[dict[str, Any], str, str | None, str | None]] = [
+        ({"device": "auto"}, CUDA, None, None),
+        ({"device": "auto", "precision": "int8"}, CPU, None, None),
+        ({"device": "cpu"}, CPU, None, None),
+        ({}, CPU, NO_DRIVER, None),
+        ({}, CPU, None, NO_DRIVER),
+    ]
+    for settings, provider, no_gpu, expected in cases:
+        monkeypatch.setattr(api, "gpu_unavailable_reason", lambda found=no_gpu: found)
+        classifier: Any = SimpleNamespace(provider=provider)
+        assert api.fallback(classifier, Settings(**settings)) == expected, settings

@@ -1,6 +1,7 @@
 """The page and its files: complete, local, and with a strict content security policy."""
 
 import re
+import shutil
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -10,11 +11,12 @@ from fastapi.testclient import TestClient
 
 from mien.app.errors import StartupError
 from mien.app.service import page
+from mien.app.service.page import browser_pipeline
 from mien.app.settings import Settings
-from tests.support import ROOT
+from mien.models.manifest import ArtifactError, artifact_dir
+from tests.support import ROOT, tiny_artifact
 
 FOLDER = ROOT / "app" / "static" / "page"
-PAGES = ("/",)
 SCRIPTS = [
     f"/page/{path.relative_to(FOLDER).as_posix()}" for path in FOLDER.rglob("*.js") if "runtime" not in path.parts
 ]
@@ -26,17 +28,17 @@ def crawl(client: TestClient, *addresses: str) -> dict[str, httpx.Response]:
     while waiting:
         if (address := waiting.pop()) not in responses:
             responses[address] = response = client.get(address)
-            pattern = r'(?:src|href)="([^"#]+)"' if address in PAGES else r'from "([^"]+)"'
-            if address in PAGES or address.startswith("/page/"):
+            pattern = r'(?:src|href)="([^"#]+)"' if address == "/" else r'from "([^"]+)"'
+            if address == "/" or address.startswith("/page/"):
                 waiting += [urljoin(address, found) for found in re.findall(pattern, response.text)]
     return responses
 
 
 def test_everything_that_pages_and_scripts_load_is_served_locally_within_the_policy(client: TestClient) -> None:
     assert len(SCRIPTS) > 20
-    for address, response in crawl(client, *PAGES, *SCRIPTS).items():
+    for address, response in crawl(client, "/", *SCRIPTS).items():
         assert response.status_code == 200, address
-        if address in PAGES:
+        if address == "/":
             policy = response.headers["content-security-policy"]
             assert policy.startswith("default-src 'none'; script-src 'self' 'sha256-")
             assert "unsafe" not in policy
@@ -62,3 +64,27 @@ def test_the_page_does_not_replace_another_one(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(StartupError, match=r"index\.html would be replaced"):
         page.write_page(tmp_path, Settings())
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+
+
+def test_settings_of_the_service_become_inputs_of_the_graph() -> None:
+    folder = artifact_dir(None)
+    usual = browser_pipeline(folder, Settings())
+    assert usual.facts["graph"]["defaults"] == {"max_faces": (200,)}
+    assert usual.graph == folder / "photo.int8.onnx"
+    changes = {"prior": "natural", "max_faces": 3, "min_face_px": 24, "detection_threshold": 0.77}
+    facts = browser_pipeline(folder, Settings(**changes)).facts
+    expected = {"max_faces": (3,), "score_threshold": (0.77,), "prior_correction": (0.0,) * 7}
+    assert facts["graph"]["defaults"] == expected
+    assert facts["limits"]["min_face_px"] == 24
+
+
+def test_without_a_photo_graph_there_is_no_local_mode(tmp_path: Path) -> None:
+    found = browser_pipeline(tiny_artifact(tmp_path / "tiny.test"), Settings())
+    assert (found.graph, found.facts["graph"]) == (None, None)
+
+
+def test_a_damaged_photo_graph_is_not_served(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(artifact_dir(None), tmp_path / artifact_dir(None).name))
+    (folder / "photo.int8.onnx").write_bytes(b"damaged")
+    with pytest.raises(ArtifactError, match=r"photo\.int8\.onnx has sha256"):
+        browser_pipeline(folder, Settings())

@@ -10,7 +10,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from mien.app.access import key_hash
 from tests.support.app import PHOTO as FRAME
-from tests.support.app import Connect, SlowDetector, post, problem
+from tests.support.app import Connect, SlowDetector, problem
 
 
 def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -> httpx.Response:
@@ -44,15 +44,6 @@ def test_a_broken_frame_gets_an_error_and_the_stream_goes_on(client: TestClient)
     assert (broken["frame"], broken["error"]["status"], broken["faces"]) == (0, 422, [])
     assert (good["frame"], good["error"], len(good["faces"])) == (1, None, 1)
     assert 'mien_stream_frames_total{outcome="refused"} 1.0' in client.get("/metrics").text
-
-
-@pytest.mark.parametrize(("min_face_px", "faces"), [(80, 1), (81, 0)])
-def test_smaller_faces_are_ignored_in_streams_and_requests(connect: Connect, min_face_px: float, faces: int) -> None:
-    client = connect(min_face_px=min_face_px)
-    with client.websocket_connect("/v1/stream") as socket:
-        socket.send_bytes(FRAME)
-        assert len(socket.receive_json()["faces"]) == faces
-    assert len(post(client, FRAME).json()["images"][0]["faces"]) == faces
 
 
 def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:
@@ -96,20 +87,13 @@ def test_streams_are_counted_and_limited(connect: Connect) -> None:
         pass
 
 
-def test_a_page_of_another_site_cannot_open_a_stream(connect: Connect) -> None:
-    client = connect()
-    for origin in ("https://evil.example", "http://[::1", "null"):
-        assert rejection(client, headers={"origin": origin}).status_code == 403
-    with client.websocket_connect("/v1/stream", headers={"origin": "http://localhost"}):
-        pass
-    named = connect(cors_origins="https://friend.example")
-    with named.websocket_connect("/v1/stream", headers={"origin": "https://friend.example"}):
-        pass
-
-
-def test_a_stream_requires_a_key_if_keys_are_configured(connect: Connect) -> None:
-    client = connect(api_key_sha256=key_hash("open-sesame"))
+def test_a_stream_requires_a_page_of_the_service_or_a_named_one_and_a_key(connect: Connect) -> None:
+    client = connect(cors_origins="https://friend.example", api_key_sha256=key_hash("open-sesame"))
+    key = {"x-api-key": "open-sesame"}
     problem(rejection(client), 401, "unauthorized")
-    with client.websocket_connect("/v1/stream", headers={"x-api-key": "open-sesame"}) as socket:
-        socket.send_bytes(FRAME)
-        assert len(socket.receive_json()["faces"]) == 1
+    for origin in ("https://evil.example", "http://[::1", "null"):
+        assert rejection(client, headers=key | {"origin": origin}).status_code == 403
+    for origin in ("http://localhost", "https://friend.example"):
+        with client.websocket_connect("/v1/stream", headers=key | {"origin": origin}) as socket:
+            socket.send_bytes(FRAME)
+            assert len(socket.receive_json()["faces"]) == 1
