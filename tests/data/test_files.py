@@ -2,7 +2,6 @@
 
 import os
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,16 +56,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         files_of(cut)
     with pytest.raises(DatasetError, match="expected a folder or a zip"):
         files_of(tmp_path / "nothing")
-
-
-def test_an_open_zip_is_read_by_threads_at_once(tmp_path: Path) -> None:
-    contents = {f"{number:04}": bytes([number % 256]) * (number * 7 % 5000) for number in range(300)}
-    with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
-        for name, content in contents.items():
-            archive.writestr(name, content)
-    files = files_of(tmp_path / "set.zip")
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(read_file, files.values())) == list(contents.values())
 
 
 def test_the_stamp_of_a_file_changes_with_its_bytes(tmp_path: Path) -> None:

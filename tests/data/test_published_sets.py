@@ -1,4 +1,4 @@
-"""AffectNet, expressions, muxspace, RAF-DB and photos, on drawn sets in their layouts."""
+"""Readers of published sets on drawn ones in their layouts; numbers and columns are literal, and none of a reader's."""
 
 import shutil
 from collections import Counter
@@ -7,21 +7,153 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.app.labeling.tables import COLUMNS
+from mien.app.labeling import tables
 from mien.data.contract import LABELS, align, decode, fit
 from mien.data.errors import DatasetError
-from mien.data.readers.affectnet import five_points
-from mien.data.readers.base import open_reader
+from mien.data.readers.base import Reader, open_reader
+from mien.data.readers.ferplus import probability_shares
 from tests.support.data_sets import (
+    COLUMNS,
     draw_face,
     landmarks_68,
     make_affectnet,
     make_expressions,
+    make_ferplus,
     make_muxspace,
     make_photos,
     make_raf_db,
     make_raf_db_kaggle,
+    write_csv,
+    write_image,
+    write_text,
 )
+
+FACE = np.full((48, 48, 3), 90, np.uint8)
+SEVEN = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral"]
+
+
+def _labels(reader: Reader) -> dict[str, str | None]:
+    """Labels by file name."""
+    return {
+        sample.key.rpartition("/")[2]: sample.label for split in reader.splits() for sample in reader.samples(split)
+    }
+
+
+def test_the_label_order_of_every_output_is_literal(tmp_path: Path) -> None:
+    write_image(tmp_path / "happy" / "a.png", FACE)
+    assert list(open_reader("folders", tmp_path).labels) == SEVEN
+    assert list(open_reader("folders", tmp_path, classes=8).labels) == [*SEVEN, "contempt"]
+
+
+@pytest.mark.parametrize("box", ['"(0, 0, 48, 48)",', ""], ids=["published", "generated"])
+def test_ferplus_columns(tmp_path: Path, box: str) -> None:
+    """The published label.csv has a box; the one that generate_training_data.py writes has none."""
+    lines = {
+        "neutral": "9,0,0,1,0,0,0,0,0,0",
+        "happiness": "0,10,0,0,0,0,0,0,0,0",
+        "surprise": "0,0,7,0,0,0,3,0,0,0",
+        "sadness": "1,0,0,8,0,0,0,0,1,0",
+        "anger": "0,0,0,0,8,2,0,0,0,0",
+        "disgust": "1,0,0,1,0,6,0,2,0,0",
+        "fear": "0,0,0,0,0,0,8,0,2,0",
+        "contempt": "0,0,0,0,0,2,0,7,1,0",
+        "left out": "0,0,0,0,0,0,0,0,8,2",
+    }
+    text = "".join(f"{label}.png,{box}{votes}\n" for label, votes in lines.items())
+    write_text(tmp_path / "FER2013Train" / "label.csv", text)
+    found = _labels(open_reader("ferplus", tmp_path, classes=8))
+    assert found == {f"{label}.png": label for label in lines if label != "left out"}
+    (fear,) = (sample for sample in open_reader("ferplus", tmp_path).samples("train") if sample.label == "fear")
+    assert fear.distribution == (0, 1, 0, 0, 0, 0, 0)
+
+
+_AFFECTNET = ["neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt"]
+
+
+def test_affectnet_numbers_and_folders(tmp_path: Path) -> None:
+    rows = [(f"1/{number}.jpg", landmarks_68(np.ones((5, 2))), number) for number in range(11)]
+    write_csv(tmp_path / "validation.csv", [("subDirectory_filePath", "facial_landmarks", "expression"), *rows])
+    reader = open_reader("affectnet", tmp_path, classes=8)
+    assert _labels(reader) == {f"{number}.jpg": label for number, label in enumerate(_AFFECTNET)}
+    assert reader.left_out("test") == {"none": 1, "uncertain": 1, "no face": 1}
+    for number in range(8):
+        write_image(tmp_path / "folders" / "val" / str(number) / f"{number}.jpg", FACE)
+    assert _labels(open_reader("affectnet", tmp_path / "folders", classes=8)) == _labels(reader)
+
+
+def test_raf_db_numbers_and_folders(tmp_path: Path) -> None:
+    lines = "".join(f"test_000{number}.jpg {number}\n" for number in range(1, 8))
+    write_text(tmp_path / "EmoLabel" / "list_patition_label.txt", lines)
+    expected = {f"test_000{number}_aligned.jpg": label for number, label in enumerate(SEVEN, start=1)}
+    assert _labels(open_reader("raf_db", tmp_path)) == expected
+    for number, name in enumerate(expected, start=1):
+        write_image(tmp_path / "kaggle" / "DATASET" / "test" / str(number) / name, FACE)
+    assert _labels(open_reader("raf_db", tmp_path / "kaggle")) == expected
+
+
+def _votes(**counts: int) -> tuple[int, ...]:
+    assert sum(counts.values()) == 10
+    return tuple(counts.get(name, 0) for name in COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("votes", "label", "taken"),
+    [
+        (_votes(neutral=5, sadness=5), "neutral", {"neutral": 5, "sadness": 5}),
+        (_votes(neutral=8, sadness=2), "neutral", {"neutral": 8}),  # three quarters are reached
+        (_votes(neutral=4, sadness=3, fear=3), "neutral", {"neutral": 4, "sadness": 3, "fear": 3}),
+        (_votes(neutral=4, sadness=2, fear=2, anger=2), None, None),  # four columns
+        (_votes(neutral=6, unknown=4), "neutral", {"neutral": 6}),  # unknown ends the taking and is dropped
+        (_votes(neutral=5, unknown=5), None, None),  # exactly half is too little
+    ],
+)
+def test_probability_takes_the_largest_columns_until_three_quarters(
+    votes: tuple[int, ...], label: str | None, taken: dict[str, int] | None
+) -> None:
+    found, shares = probability_shares(votes)
+    assert found == label
+    if taken is not None:
+        assert {name: count for name, count in shares.items() if count} == taken
+
+
+def test_options_choose_the_protocol_and_contempt_as_the_last_label(tmp_path: Path) -> None:
+    train = [
+        _votes(happiness=5, neutral=4, unknown=1),  # more than half without the single vote
+        _votes(neutral=5, sadness=5),
+        _votes(contempt=9, neutral=1),
+        _votes(anger=6, contempt=4),
+        _votes(unknown=10),
+    ]
+    seven = open_reader("ferplus", make_ferplus(tmp_path, {"FER2013Train": train}))
+    happy, angry = seven.samples("train")
+    assert (happy.label, angry.label) == ("happiness", "anger")
+    assert dict(zip(LABELS, happy.distribution or (), strict=True)) == pytest.approx(
+        dict.fromkeys(LABELS, 0.0) | {"happiness": 5 / 9, "neutral": 4 / 9}
+    )
+    assert angry.distribution == tuple(float(label == "anger") for label in LABELS)
+    assert seven.left_out("train") == {"no majority": 1, "contempt": 1, "unknown": 1}
+    eight = open_reader("ferplus", tmp_path, classes=8)
+    assert eight.labels == (*LABELS, "contempt")
+    assert [sample.label for sample in eight.samples("train")] == ["happiness", "contempt", "anger"]
+    assert (eight.samples("train")[2].distribution or ())[-1] == pytest.approx(0.4)
+    undecided = open_reader("ferplus", tmp_path, protocol="probability").samples("train")[1]
+    shares = dict(zip(LABELS, undecided.distribution or (), strict=True))
+    assert (shares["neutral"], shares["sadness"]) == (0.5, 0.5)
+
+
+def test_votes_are_kept_without_a_majority_and_with_single_ones(tmp_path: Path) -> None:
+    train = [
+        _votes(neutral=5, sadness=4, fear=1),
+        _votes(neutral=3, happiness=3, contempt=4),
+        _votes(contempt=6, anger=4),
+        _votes(happiness=5, unknown=5),  # half of the raters named no expression
+    ]
+    reader = open_reader("ferplus", make_ferplus(tmp_path, {"FER2013Train": train}))
+    named = [
+        {label: count for label, count in zip(LABELS, votes, strict=True) if count}
+        for _, votes in reader.voted("train")
+    ]
+    assert named == [{"neutral": 5, "sadness": 4, "fear": 1}, {"neutral": 3, "happiness": 3}]
 
 
 @pytest.mark.parametrize(("folders", "classes"), [(False, 8), (True, 7)])
@@ -35,9 +167,11 @@ def test_a_twentieth_of_affectnet_is_held_out_and_its_validation_is_the_test_spl
     assert all("val" in sample.key for sample in reader.samples("test"))
 
 
-def test_faces_of_affectnet_are_aligned_by_five_points_of_the_68() -> None:
-    points = np.array([[10.0, 20.0], [40.0, 21.0], [25.0, 35.0], [14.0, 50.0], [37.0, 51.0]])
-    assert np.allclose(five_points(landmarks_68(points)), points)
+def test_faces_of_affectnet_are_aligned_by_five_points_of_the_68(tmp_path: Path) -> None:
+    reader = open_reader("affectnet", make_affectnet(tmp_path))
+    for number, sample in enumerate(reader.samples("test")[:2]):
+        _, points = draw_face("neutral", number, size_px=100)
+        assert np.allclose(sample.landmarks_px, points + np.array([30, 20]), atol=0.01)
 
 
 def test_crops_of_muxspace_show_the_face_and_doubtful_labels_can_be_left_out(tmp_path: Path) -> None:
@@ -88,7 +222,7 @@ def test_aligned_images_are_fitted_and_originals_warped_by_their_landmarks_in_ei
 def test_photos_are_aligned_by_the_table_that_labeling_writes_and_unusable_faces_are_counted(tmp_path: Path) -> None:
     table = make_photos(tmp_path) / "labels.csv"
     head, first, second, third, _ = table.read_text(encoding="utf-8").splitlines()
-    assert set(head.split(",")) <= set(COLUMNS)
+    assert set(head.split(",")) <= set(tables.COLUMNS)
     lines = [f"{head},frame", f"{first},", f"{second},", f"{third.replace(',0.95,', ',0.7,')},"]
     lines += ["003.png" + "," * head.count(",") + ","]
     lines += [f"{third.replace('002.png', 'clip.mp4')},{frame}" for frame in (0, 5)]
