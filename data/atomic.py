@@ -61,25 +61,18 @@ def write_atomic(target: Path, payload: bytes | str, *, staging: Path | None = N
 
 
 def _rename(part: Path, target: Path) -> None:
-    try:
-        _replace(part, target)
-    except FileNotFoundError:  # create the folder only if it is missing: a check for each of millions of images is slow
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(part, target)
-
-
-def _replace(part: Path, target: Path) -> None:
-    for pause_s in _RETRY_S:
+    for pause_s in (*_RETRY_S, None):
         try:
             part.replace(target)
-        except PermissionError:
+        except FileNotFoundError:  # The folder is created only if it is missing: checks of millions of images are slow.
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part.replace(target)
+        except PermissionError as error:
+            if not _RETRY_S:
+                raise
+            if pause_s is None:
+                reason = "it is open in another program. Close it there and repeat the command"
+                raise PermissionError(errno.EACCES, reason, str(target)) from error
             time.sleep(pause_s)
-        else:
-            return
-    try:
-        part.replace(target)
-    except PermissionError as error:
-        if not _RETRY_S:
-            raise
-        reason = "it is open in another program. Close it there and repeat the command"
-        raise PermissionError(errno.EACCES, reason, str(target)) from error
+            continue
+        return

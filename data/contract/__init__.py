@@ -7,47 +7,26 @@ import hashlib
 import json
 from functools import cache
 
-from mien.data.contract.labels import EIGHT_LABELS, LABELS, Classes, UnknownLabel, labels_of, parse_label
-from mien.data.contract.pixels import (
-    CROP_PX,
-    LANDMARKS,
-    TEMPLATE_PX,
-    Array,
-    DecodeError,
-    DegenerateLandmarks,
-    EmptyImage,
-    ImageTooLarge,
-    UnsupportedImage,
-    align,
-    decode,
-    fit,
-    roll_degrees,
-    similarity,
-)
-
-__all__ = [
-    "CROP_PX",
-    "EIGHT_LABELS",
-    "LABELS",
-    "LANDMARKS",
-    "TEMPLATE_PX",
-    "Array",
-    "Classes",
-    "DecodeError",
-    "DegenerateLandmarks",
-    "EmptyImage",
-    "ImageTooLarge",
-    "UnknownLabel",
-    "UnsupportedImage",
-    "align",
-    "contract_id",
-    "decode",
-    "fit",
-    "labels_of",
-    "parse_label",
-    "roll_degrees",
-    "similarity",
-]
+from mien.data.contract.labels import EIGHT_LABELS as EIGHT_LABELS
+from mien.data.contract.labels import LABELS as LABELS
+from mien.data.contract.labels import Classes as Classes
+from mien.data.contract.labels import UnknownLabel as UnknownLabel
+from mien.data.contract.labels import labels_of as labels_of
+from mien.data.contract.labels import parse_label as parse_label
+from mien.data.contract.pixels import CROP_PX as CROP_PX
+from mien.data.contract.pixels import LANDMARKS as LANDMARKS
+from mien.data.contract.pixels import TEMPLATE_PX as TEMPLATE_PX
+from mien.data.contract.pixels import Array as Array
+from mien.data.contract.pixels import DecodeError as DecodeError
+from mien.data.contract.pixels import DegenerateLandmarks as DegenerateLandmarks
+from mien.data.contract.pixels import EmptyImage as EmptyImage
+from mien.data.contract.pixels import ImageTooLarge as ImageTooLarge
+from mien.data.contract.pixels import UnsupportedImage as UnsupportedImage
+from mien.data.contract.pixels import align as align
+from mien.data.contract.pixels import decode as decode
+from mien.data.contract.pixels import fit as fit
+from mien.data.contract.pixels import roll_degrees as roll_degrees
+from mien.data.contract.pixels import similarity as similarity
 
 
 @cache

@@ -17,14 +17,7 @@ LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger",
 EIGHT_LABELS: Final = (*LABELS, "contempt")
 Classes = Literal[7, 8] | Sequence[str]  # 7: LABELS, 8: EIGHT_LABELS, or names
 # Words that outputs, the review and the page use for other things
-_RESERVED: Final = (
-    "uncertain",
-    "no_face",
-    "not_a_face",
-    "undone",
-    "error",
-    "skipped",
-)
+_RESERVED: Final = ("uncertain", "no_face", "not_a_face", "undone", "error", "skipped")
 
 # Spellings found in RAF-DB, FERPlus, FER2013, AffectNet and CK+, and common names of class folders.
 _SPELLINGS: Final = {

@@ -4,7 +4,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -107,16 +106,16 @@ class Server:
         return cpu_s(self.process.pid)
 
 
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, timeout_s: float = 90) -> None:
+def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until `/ready` responds; fails with the log of a process that ends or takes too long."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.1)
-    raise AssertionError(f"the service did not start:\n{log.read_text()}")
+
+    def ready() -> bool:
+        assert process.poll() is None, log.read_text()
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/ready", timeout=5).status_code == 200
+        return False
+
+    eventually(ready, failure=log.read_text, timeout_s=90)
 
 
 @contextmanager
@@ -130,8 +129,7 @@ def serving(folder: Path, artifact: Path, **settings: object) -> Iterator[Server
         server.start()
         yield server
     finally:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             server.stop(20)
-        except subprocess.TimeoutExpired:
-            server.process.kill()
-            server.process.wait(20)
+        server.process.kill()
+        server.process.wait(20)
