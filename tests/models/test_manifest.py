@@ -29,7 +29,7 @@ def test_a_changed_file_of_an_artifact_is_refused(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "card.md"])
-def test_a_damaged_file_and_a_missing_or_foreign_manifest_of_a_detector_are_named(tmp_path: Path, name: str) -> None:
+def test_a_damaged_file_and_a_missing_or_foreign_manifest_are_named(tmp_path: Path, name: str) -> None:
     folder = Path(shutil.copytree(default_detector_dir(), tmp_path / "tiny.v1"))
     (folder / name).write_bytes(b"other")
     for found, message in (
