@@ -395,7 +395,8 @@ def _keys(schema: type[BaseModel], parent: str = "") -> list[str]:
     """Dotted keys of a schema and its parts."""
     keys = []
     for name, field in schema.model_fields.items():
-        part = next(iter(get_args(field.annotation)), field.annotation)  # of an item of a list, or of what may be null
+        # of an item of a list, or of what may be null
+        part: Any = next(iter(get_args(field.annotation)), field.annotation)
         is_model = isinstance(part, type) and issubclass(part, BaseModel)
         keys += [f"{parent}{name}", *(_keys(part, f"{parent}{name}.") if is_model else ())]
     return keys

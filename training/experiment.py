@@ -123,7 +123,7 @@ def _mean_class_accuracy(correct: Array, labels: Array) -> float:
     return float(np.mean([correct[labels == label].mean() for label in np.unique(labels)]))
 
 
-def as_table(results: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def as_table(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of the table for docs/experiments.md, in percent, with the deviation over several seeds."""
 
     def cell(result: dict[str, Any], metric: str) -> str:
@@ -133,14 +133,14 @@ def as_table(results: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple
         return f"{value}{deviation} {bounds}"
 
     rows = [
-        (
+        [
             result["row"], f"{result['parameters'] / 1e6:.2f} M", str(len(result["scores"])),
             cell(result, "accuracy"), cell(result, "mean_class_accuracy"),
             interval(result["gain"], 1, sign="+") if result["gain"] else "",
-        )
+        ]
         for result in results
     ]  # fmt: skip
-    return ("row", "parameters", "seeds", "accuracy", "mean class accuracy", "gain over the first row"), rows
+    return ["row", "parameters", "seeds", "accuracy", "mean class accuracy", "gain over the first row"], rows
 
 
 def cross_validate(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path) -> dict[str, Any]:

@@ -173,10 +173,11 @@ def export(
                 logger.warning("%s: %s", folder, problem)
         manifest, report = write_graphs(members, staging, valid, name=final.name, mirrored=mirrored)
         if calibrated_by is None:
-            fit(staging, manifest, report, valid, read_voted(chosen.valid, chosen.labels), tau=tau)
+            voted = read_voted(chosen.valid, chosen.labels)
+            manifest, report = fit(staging, manifest, report, valid, voted, tau=tau)
         else:
             manifest, report = _calibrated_by(calibrated_by, manifest, report)
-            finish(staging, write_photo_graphs(staging, manifest, canvases(valid.crops)), report)
+        finish(staging, write_photo_graphs(staging, manifest, canvases(valid.crops)), report)
     return final
 
 
@@ -296,13 +297,14 @@ def refit(folder: Path, *, tau: float | None = None, card_only: bool = False, ph
         finish(folder, write_photo_graphs(folder, manifest, photos_in(photos)), report)
         return
     # The terms are those that the readers state today.
-    licensed = manifest.model_copy(update={"license": license_of(report["learned_from"], report["weight_terms"])})
-    if card_only:
-        finish(folder, licensed, report)
-        return
-    source = valid_source(report)
-    valid = _read_unchanged(source, report["data"], manifest.labels)
-    fit(folder, licensed, report, valid, read_voted(source, manifest.labels), tau=tau)
+    license_ = license_of(report["learned_from"], report["weight_terms"])
+    manifest = manifest.model_copy(update={"license": license_})
+    if not card_only:
+        source = valid_source(report)
+        valid = _read_unchanged(source, report["data"], manifest.labels)
+        manifest, report = fit(folder, manifest, report, valid, read_voted(source, manifest.labels), tau=tau)
+        manifest = write_photo_graphs(folder, manifest, canvases(valid.crops))
+    finish(folder, manifest, report)
 
 
 def fit(
@@ -313,13 +315,14 @@ def fit(
     voted: Split | None,
     *,
     tau: float | None = None,
-) -> None:
-    """Fit the operating point and the agreement of the graphs in `folder`, measure them, and describe the artifact.
+) -> tuple[Manifest, dict[str, Any]]:
+    """Fit the operating point and the agreement of the graphs in `folder`, and measure them.
 
     Args:
         valid: the validation split that selected the weights.
         voted: its faces with votes, if it has some.
         tau: weight of the correction, instead of the fitted one.
+    Returns: manifest and report with the results.
     """
     logits = open_released(folder, manifest).logits(valid.crops)
     point = fit_operating_point(logits, valid.labels, tau)
@@ -346,7 +349,7 @@ def fit(
         model = open_released(folder, fitted, precision)
         of_precision, cross_fitted = model.logits(valid.crops), calibrated if precision == "fp32" else None
         measured["scores"][precision] = scores_of_model(model, valid, of_precision, cross_fitted)
-    finish(folder, write_photo_graphs(folder, fitted, canvases(valid.crops)), measured)
+    return fitted, measured
 
 
 def finish(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> None:
@@ -391,7 +394,7 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return template.render(
+    text: str = template.render(
         m=manifest,
         report=report,
         metrics_of=metrics_of,
@@ -399,6 +402,7 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
         interval=interval,
         percent=percent,
     )
+    return text
 
 
 def _text(option: Any) -> str:

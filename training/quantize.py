@@ -120,7 +120,7 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None) -> None:
         entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(folder / GRAPH_NAME))
         name = (out or artifact).resolve().name
         manifest = manifest.model_copy(update={"name": name, "graphs": {**manifest.graphs, "int8": entry}})
-        columns, served = {}, []
+        columns, served = dict[str, Any](), list[Array]()
         for precision in ("fp32", "int8"):
             model = open_released(folder, manifest, precision)
             logits = model.logits(faces.crops)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from timm.layers.pos_embed import resample_abs_pos_embed
@@ -33,7 +32,7 @@ from mien.models.manifest import (
     sha256_of,
 )
 from mien.models.network import FaceNetwork, Head
-from mien.training.config import ModelConfig, Recipe, parse_as
+from mien.training.config import ModelConfig, Recipe, parse_as, read_as
 
 logger = logging.getLogger("mien.training")
 
@@ -76,13 +75,9 @@ def load(path: Path) -> dict[str, Any]:
 
 def read_run(folder: Path) -> Recipe:
     """Return the recipe of a run. Raises: RunError, RecipeError."""
-    try:
-        values = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"{folder}: not a run folder, cannot read {RECIPE} ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RunError(f"{folder}: {RECIPE} is damaged ({error}). Restore it, or train again.") from error
-    return parse_as(Recipe, values, origin=str(folder / RECIPE))
+    if not (folder / RECIPE).exists():
+        raise RunError(f"{folder}: not a run folder, it has no {RECIPE}")
+    return read_as(Recipe, folder / RECIPE)
 
 
 def read_run_info(folder: Path) -> dict[str, Any]:
