@@ -205,11 +205,11 @@ def compare(
         for side, model in zip(("before", "after"), models, strict=True)
     }
     print("\n".join(f"{side}: {name}" for side, name in names.items()))
-    sides = (
+    sides = [
         in_order(model.probabilities(model.logits(faces.crops), faces.crops, prior), model.labels, classes)
         for model in models
-    )
-    gains = compare(*sides, labels=faces.labels, classes=classes)
+    ]
+    gains = compare(sides[0], sides[1], faces.labels, classes)
     heads, rows = ("metric", "before", "after", "gain (95 % interval)"), [gain_cells(gain) for gain in gains]
     print_table(heads, rows, title=faces.title)
     results = names | {"faces": len(faces), "gains": gains}
