@@ -1,17 +1,12 @@
 """HTTP load generator with closed and open loop, for a service on loopback.
 
-    python -m benchmarks.load 127.0.0.1 8000 samples/photos --count 200 --concurrency 16
-    python -m benchmarks.load 127.0.0.1 8000 samples/photos --count 200 --rate 20
-
-Closed loop (`--concurrency`): each client sends its next request after the response to the last one. Open loop
-(`--rate`): requests start at random times (Poisson), independently of earlier responses, as independent users do;
-latency is measured from the scheduled start. Prints one JSON object.
+Closed loop: each client sends its next request after the response to the last one. Open loop: requests start at random
+times (Poisson), independently of earlier responses, as independent users do; latency is measured from the scheduled
+start.
 """
 
-import argparse
 import asyncio
 import itertools
-import json
 import random
 import time
 from collections import Counter
@@ -21,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 TYPES = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
-LOST, REFUSED = 0, -1
+LOST = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One request: its HTTP status, `REFUSED` where nothing listened, or `LOST` where a connection gave no response.
+    """One request: its HTTP status, or `LOST` where a connection gave no response.
 
     started_s: since the run began. took_s: until the response was complete.
     """
@@ -51,7 +46,7 @@ class Connection:
         self._writer: asyncio.StreamWriter | None = None
 
     async def send(self, request: bytes) -> int:
-        """Send a request and read its whole response; returns the status, `REFUSED` or `LOST`."""
+        """Send a request and read its whole response; returns the status, or `LOST`."""
         try:
             if self._reader is not None and self._reader.at_eof():
                 self.close()  # closed by the server while idle
@@ -59,8 +54,6 @@ class Connection:
                 self._reader, self._writer = await asyncio.open_connection(*self._address)
             self._writer.write(request)
             status, keep = await _read_response(self._reader)
-        except ConnectionRefusedError:
-            return REFUSED
         except (OSError, asyncio.IncompleteReadError, ValueError):
             self.close()
             return LOST
@@ -135,41 +128,28 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Counts by status, successful requests per second, and latency of responses with status 200."""
-    good = [outcome for outcome in outcomes if outcome.status == 200]
-    span_s = max((outcome.started_s + outcome.took_s for outcome in outcomes), default=0.0)
-    return {
-        "requests": len(outcomes),
-        "statuses": {str(status): count for status, count in sorted(Counter(o.status for o in outcomes).items())},
-        "seconds": round(span_s, 3),
-        "requests_per_s": round(len(good) / span_s, 2) if span_s else 0.0,
-        "p50_ms": round(percentile((o.took_s for o in good), 0.5) * 1000, 2),
-        "p99_ms": round(percentile((o.took_s for o in good), 0.99) * 1000, 2),
-    }
+def images(folder: Path) -> list[Path]:
+    """The images of a folder, sorted by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in TYPES)
 
 
-def main() -> None:
-    """Run one load test and print its summary."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("host")
-    parser.add_argument("port", type=int)
-    parser.add_argument("folder", type=Path, help="images to send, repeatedly")
-    parser.add_argument("--count", type=int, default=200, help="total number of requests")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--concurrency", type=int, default=16, help="clients (closed loop)")
-    how.add_argument("--rate", type=float, help="requests per second (open loop)")
-    given = parser.parse_args()
-    files = sorted(path for path in given.folder.iterdir() if path.suffix.lower() in TYPES)
-    requests = [request_bytes(file.read_bytes(), TYPES[file.suffix.lower()], host=given.host) for file in files]
+def send(port: int, photos: Sequence[Path], count: int, *, concurrency: int = 0, rate: float = 0.0) -> dict[str, Any]:
+    """Send photos to a service on this machine, in a shuffled order: in an open loop with a rate, else in a closed one.
+
+    Returns: requests per second, and their latency.
+    Raises: SystemExit, if a request fails.
+    """
+    requests = [request_bytes(path.read_bytes(), TYPES[path.suffix.lower()], host="127.0.0.1") for path in photos]
     random.Random(0).shuffle(requests)  # noqa: S311  # not for cryptography
-    address = (given.host, given.port)
-    if given.rate:
-        run = open_loop(address, requests, count=given.count, rate=given.rate)
+    address = ("127.0.0.1", port)
+    if rate:
+        outcomes = asyncio.run(open_loop(address, requests, count=count, rate=rate))
     else:
-        run = closed_loop(address, requests, count=given.count, concurrency=given.concurrency)
-    print(json.dumps(summary(asyncio.run(run))))
-
-
-if __name__ == "__main__":
-    main()
+        outcomes = asyncio.run(closed_loop(address, requests, count=count, concurrency=concurrency))
+    if failed := Counter(outcome.status for outcome in outcomes if outcome.status != 200):
+        raise SystemExit(f"not every request succeeded: {dict(failed)} of {count}")
+    return {
+        "requests_per_s": round(count / max(outcome.started_s + outcome.took_s for outcome in outcomes), 2),
+        "p50_ms": round(percentile((outcome.took_s for outcome in outcomes), 0.5) * 1000, 2),
+        "p99_ms": round(percentile((outcome.took_s for outcome in outcomes), 0.99) * 1000, 2),
+    }

@@ -4,8 +4,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +24,3 @@ def publish(results: dict[str, Any], path: Path | None) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
-
-
-def results_of(module: str, *arguments: object) -> dict[str, Any]:
-    """The results that a benchmark prints in a process of its own. Raises: CalledProcessError."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
-    results: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return results

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.labeling import make_photos, run_mien
+from benchmarks.load import images, send
 from benchmarks.results import benchmark_parser, publish
-from benchmarks.serving import send_load, service
+from benchmarks.serving import service
 
 CLIENTS_PER_CORE: Final = 4
 _EVERY_S: Final = 0.5
@@ -107,7 +108,7 @@ def serve(photos: Path, cores: Sequence[int], others: Sequence[int], *, requests
             port = running.enter_context(service({"MIEN_MAX_QUEUE": "10000"}, workers=workers)).port
         for _ in range(rounds + 1):  # the first one warms up
             with pinned(others or cores):
-                rates.append(send_load(port, photos, count, "--concurrency", clients)["requests_per_s"])
+                rates.append(send(port, images(photos), count, concurrency=clients)["requests_per_s"])
     return {"requests_per_s": max(rates[1:]), "workers": int(workers), "memory_mb": memory.total_mb}
 
 

@@ -33,8 +33,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from benchmarks.load import TYPES, percentile
-from benchmarks.results import benchmark_parser, publish, results_of
+from benchmarks.load import images, percentile, send
+from benchmarks.results import benchmark_parser, publish
 from mien.app.cpu_count import cores
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
@@ -141,14 +141,6 @@ def _loop(pipeline: Labeler, payloads: list[bytes], passes: int, *, loops: int) 
     return rate, [statistics.fmean(taken[index :: len(payloads)]) for index in range(len(payloads))]
 
 
-def send_load(port: int, photos: Path, count: int, *how: object) -> dict[str, Any]:
-    """Run `benchmarks.load` with photos. Raises: SystemExit, if a request fails."""
-    result = results_of("load", "127.0.0.1", port, photos, "--count", count, *how)
-    if set(result["statuses"]) != {"200"}:
-        raise SystemExit(f"not every request succeeded: {result['statuses']}")
-    return result
-
-
 def ideal_s(service_s: Sequence[float], *, servers: int, rate: float, count: int) -> list[float]:
     """Seconds that each of `count` requests waits and is served in an ideal queue, in the order of service.
 
@@ -174,20 +166,21 @@ def ideal_s(service_s: Sequence[float], *, servers: int, rate: float, count: int
 
 def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then send `steady` requests at 70 % of the median rate."""
-    payloads = [path.read_bytes() for path in sorted(photos.iterdir()) if path.suffix.lower() in TYPES]
-    count = len(payloads) * passes
+    paths = images(photos)
+    payloads = [path.read_bytes() for path in paths]
+    count = len(paths) * passes
     bare_rates, full, cpu_ms, photo_times = [], [], [], []
     with service(_SETTINGS) as running:
-        send_load(running.port, photos, count, "--concurrency", clients)
+        send(running.port, paths, count, concurrency=clients)
         for _ in range(rounds):
             photos_per_s, photo_s = bare(payloads, passes)
             bare_rates.append(photos_per_s)
             photo_times.append(photo_s)
             start_s = running.cpu_s()
-            full.append(send_load(running.port, photos, count, "--concurrency", clients)["requests_per_s"])
+            full.append(send(running.port, paths, count, concurrency=clients)["requests_per_s"])
             cpu_ms.append((running.cpu_s() - start_s) * 1000 / count)
         rate = SHARE * statistics.median(full)
-        steady_load = send_load(running.port, photos, steady, "--rate", rate)
+        steady_load = send(running.port, paths, steady, rate=rate)
     ready = running.ready
     photo_s = [statistics.median(times) for times in zip(*photo_times, strict=True)]
     servers, ideal_p99_ms, over_ideal = cores(), None, None
@@ -204,10 +197,10 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int
         "ideal_p99_ms": ideal_p99_ms and round(ideal_p99_ms, 2),
         "p99_over_ideal": over_ideal and float(f"{over_ideal:.3g}"),
         "steady_rate_per_s": round(rate, 2),
-        "steady_requests": steady_load["requests"],
+        "steady_requests": steady,
         "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},
         "clients": clients,
-        "photos": len(payloads),
+        "photos": len(paths),
         **{name: ready[name] for name in ("provider", "precision", "detector", "model")},
     }
 
