@@ -59,7 +59,7 @@ def recalls(counts: Array) -> Array:
     """Recall per class, (classes,); nan for classes that do not occur."""
     totals = counts.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(totals > 0, np.diag(counts) / totals, np.nan)
+        return np.asarray(np.diag(counts) / totals)
 
 
 def mean_class_accuracy(counts: Array) -> float:
@@ -72,7 +72,7 @@ def macro_f1(counts: Array) -> float:
     hits = np.diag(counts).astype(np.float64)
     sums = counts.sum(axis=0) + counts.sum(axis=1)
     occurs = counts.sum(axis=1) > 0
-    return float(np.mean(2 * hits[occurs] / np.maximum(1, sums[occurs])))
+    return float(np.mean(2 * hits[occurs] / sums[occurs]))
 
 
 def ece(probabilities: Array, actual: Array) -> float:

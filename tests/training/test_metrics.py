@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
-from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.metrics import f1_score, recall_score
 
 from mien.data.contract import CROP_PX, LABELS, Array
 from mien.models.manifest import Manifest, read_manifest
@@ -26,12 +26,15 @@ ACTUAL = RNG.integers(0, 7, 400)
 PREDICTED = np.where(RNG.random(400) < 0.7, ACTUAL, RNG.integers(0, 7, 400))
 
 
-def test_metrics_agree_with_scikit_learn() -> None:
-    counts = metrics.confusion(PREDICTED, ACTUAL)
+@pytest.mark.parametrize("actual", [ACTUAL, ACTUAL % 6], ids=["all classes", "without the last one"])
+def test_metrics_agree_with_scikit_learn(actual: Array) -> None:
+    counts, occur = metrics.confusion(PREDICTED, actual), np.unique(actual)
     assert counts.sum() == 400
-    assert metrics.accuracy(counts) == pytest.approx((PREDICTED == ACTUAL).mean())
-    assert metrics.mean_class_accuracy(counts) == pytest.approx(balanced_accuracy_score(ACTUAL, PREDICTED))
-    assert metrics.macro_f1(counts) == pytest.approx(f1_score(ACTUAL, PREDICTED, average="macro"))
+    assert metrics.accuracy(counts) == pytest.approx((actual == PREDICTED).mean())
+    wanted = recall_score(actual, PREDICTED, labels=occur, average="macro")
+    assert metrics.mean_class_accuracy(counts) == metrics.mean_class_interval(counts).value == pytest.approx(wanted)
+    assert metrics.macro_f1(counts) == pytest.approx(f1_score(actual, PREDICTED, labels=occur, average="macro"))
+    assert np.isnan(metrics.recalls(counts)).sum() == 7 - len(occur)
 
 
 def test_temperature_equals_the_factor_that_logits_were_multiplied_by() -> None:
@@ -59,6 +62,10 @@ def test_the_threshold_keeps_the_faces_that_are_right() -> None:
     labels = np.r_[np.zeros(300, int), np.ones(100, int)]  # all that are less confident are wrong
     assert metrics.confidence_threshold(probabilities, labels) == 0.9
     assert metrics.confidence_threshold(probabilities[:20], labels[:20]) == 1, "20 faces show nothing"
+    confidence = np.sort(np.random.default_rng(2).uniform(0.5, 1, 900))
+    wrong = np.arange(900) % 40 == 0
+    found = metrics.confidence_threshold(np.stack([confidence, 1 - confidence], axis=1), wrong | (confidence < 0.7))
+    assert found == confidence[357] == confidence[confidence > 0.7][0]
 
 
 def test_the_interval_of_resamples_has_the_width_of_the_normal_distribution() -> None:
@@ -72,6 +79,7 @@ def test_intervals_are_of_95_percent() -> None:
     assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.45124, 0.54876), abs=1e-4)
     none = metrics.wilson(0, 2)
     assert (none.value, none.low, none.high) == pytest.approx((0, 0, 0.6576), abs=1e-3), "not 0.00 (0.00 to 0.00)"
+    assert metrics.wilson(0, 0) == metrics.Interval(0, 0, 1)
     values = metrics.mean(np.array([1.0, 2.0, 3.0, 4.0]))
     assert (values.value, values.high - values.value) == pytest.approx((2.5, 3.182 * 1.29099 / 2), abs=1e-3)
 
@@ -92,6 +100,8 @@ def test_losses_of_two_faces_and_the_bins_of_the_calibration_error() -> None:
     assert metrics.kl_to_votes(probabilities, np.array([[0.8, 0.2], [0.0, 1.0]])) == pytest.approx([0, -np.log(0.3)])
     near = np.array([[0.72, 0.28], [0.78, 0.22]])  # in one bin of 10, in two of 15
     assert metrics.ece(near, labels) == pytest.approx((0.28 + 0.78) / 2)
+    bins = metrics.reliability(np.array([[1.0, 0.0], [0.72, 0.28]]), labels)
+    assert (len(bins), bins[0], bins[10], bins[14]) == (15, (0, 0, 0), (1, 0.72, 0), (1, 1, 1))
 
 
 def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_and_labels_of_the_others() -> None:
