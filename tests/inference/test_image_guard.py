@@ -91,7 +91,7 @@ def test_metadata_padding_and_videos_as_real_photos_carry_them_are_accepted() ->
         photo = encoded(gradient_image(64, 64), "JPEG", progressive=progressive)
         assert pixels(photo[:2] + b"\xff" * 1000 + photo[2:] + video) == 64 * 64
     baseline = encoded(gradient_image(64, 64), "JPEG")
-    assert pixels(baseline[:-2] + video) == 64 * 64, "decoders stop after its only scan"
+    assert guard.check_header(baseline[:-2] + video) == 1, "decoders stop after its only scan"
     for kind in ("JPEG", "PNG", "GIF"):
         assert pixels(flooded(kind, 2000)) == 64 * 64
 
