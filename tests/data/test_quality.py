@@ -1,7 +1,7 @@
 """Properties of faces: pose from landmarks; size, blur, light and covered parts of photos that are made so."""
 
 import zipfile
-from dataclasses import replace
+from dataclasses import astuple, replace
 from hashlib import sha256
 
 import cv2
@@ -47,6 +47,13 @@ def test_size_and_brightness_are_those_of_the_photo_and_the_size_explains_the_bl
     assert small.softness_px > large.softness_px + 1
     assert small.blur_px < 0.8
     assert of(PHOTO // 10).brightness == pytest.approx(large.brightness / 10, abs=0.01)
+
+
+def test_properties_of_a_turned_and_of_a_small_blurred_face_are_the_recorded_ones() -> None:
+    turned = POINTS + np.array([(0, 0), (0, 0), (9, 2), (0, 0), (0, 0)], np.float32)
+    assert astuple(of(PHOTO, turned)) == pytest.approx((91.259, 0.93964, 0.0, 23.1, 0.57021, -4.6649), rel=0.01)
+    small = cv2.GaussianBlur(cv2.resize(PHOTO, None, fx=0.4, fy=0.4, interpolation=cv2.INTER_AREA), (0, 0), 1.5)
+    assert astuple(of(small, POINTS * 0.4)) == pytest.approx((36.036, 3.042, 2.6703, -7.3, 0.57317, -1.9974), rel=0.01)
 
 
 @pytest.mark.parametrize("sigma", [2.0, 5.0])
