@@ -61,12 +61,14 @@ def probed(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
         return probe(image, payload, max_pixels=max_pixels)
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "compressed TIFF", "PNG, at its end"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "compressed TIFF", "PNG, at its end", "XMP"])
 def test_a_rotated_image_is_decoded_upright(kind: str) -> None:
     for orientation, stored_as in STORED_AS.items():
         stored = np.ascontiguousarray(stored_as(four_colors()))
         if kind == "compressed TIFF":
             payload = encoded(stored, "TIFF", orientation=orientation, compression="tiff_lzw")
+        elif kind == "XMP":
+            payload = encoded(stored, "WEBP", lossless=True, xmp=f'<x tiff:Orientation="{orientation}"/>'.encode())
         elif kind == "PNG, at its end":
             whole = encoded(stored)
             payload = whole[:-12] + exif_chunk(orientation) + whole[-12:]
@@ -143,6 +145,14 @@ def test_sixteen_bits_and_floats_from_zero_to_one_become_the_nearest_level(
     kind: str, values: Array, levels: list[int]
 ) -> None:
     assert decode(encoded(values[None], kind))[0, :, 0].tolist() == levels
+
+
+def test_thirty_two_bits_are_read_with_their_sign() -> None:
+    signed = encoded(np.uint32([[7, 65535, 3_000_000_000]]).view(np.int32), "TIFF")
+    sample_format = struct.pack("<HHI", 339, 3, 1)
+    unsigned = signed.replace(sample_format + b"\2", sample_format + b"\1")
+    assert decode(signed)[0, :, 0].tolist() == [0, 255, 0]
+    assert decode(unsigned)[0, :, 0].tolist() == [0, 255, 255]
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
