@@ -173,7 +173,7 @@ def main() -> int:
         for mutant in drawn:
             text = (tree / mutant.file).read_text(encoding="utf-8")
             tests = traced.tests_of(mutant)
-            limit_s = 30 + 5 * sum(traced.seconds[test] for test in tests)
+            limit_s = 120 + 5 * sum(traced.seconds[test] for test in tests)
             failure = killed_by(tree, mutant, tests, limit_s) if tests else ""
             survivors += not failure
             outcome = f"killed    {mutant.described(text)}  by {failure}"
