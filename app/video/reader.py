@@ -14,7 +14,6 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import av
@@ -318,9 +317,7 @@ class _Source:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

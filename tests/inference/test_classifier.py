@@ -23,8 +23,8 @@ def opened(model: Path, **settings: Any) -> Classifier:
     return Classifier(Settings(model=model, **{"device": "cpu"} | settings))
 
 
-def test_a_batch_gives_the_probabilities_of_each_crop_alone_in_float32(classifier: Classifier) -> None:
-    crops = random_crops(2 * CPU_BATCH + 3)
+def test_a_batch_gives_the_probabilities_of_each_crop_alone_in_float32(artifact: Path) -> None:
+    classifier, crops = opened(artifact), random_crops(2 * CPU_BATCH + 3)
     rows = classifier.classify(crops)
     assert rows.dtype == np.float32
     alone = np.concatenate([classifier.classify(crop[None]) for crop in crops])
