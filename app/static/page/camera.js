@@ -16,16 +16,36 @@ const ERRORS = {
   NotAllowedError: ["refused", "Camera access is blocked",
     "Allow it with the camera icon in the address bar (or in the browser's settings for this site), then try again."],
   NotFoundError: ["none", "No camera found", "Connect one and try again, or use photos instead."],
-  OverconstrainedError: ["missing", "Your camera is not connected", "Connect the camera that you used before, or use another one.", "Use another camera"],
-  NotReadableError: ["busy", "The camera is in use", "Another program or tab is using it. Close that one, then try again."],
+  OverconstrainedError: [
+    "missing",
+    "Your camera is not connected",
+    "Connect the camera that you used before, or use another one.",
+    "Use another camera",
+  ],
+  NotReadableError: [
+    "busy",
+    "The camera is in use",
+    "Another program or tab is using it. Close that one, then try again.",
+  ],
 };
 ERRORS.SecurityError = ERRORS.NotAllowedError;
 ERRORS.AbortError = ERRORS.NotReadableError;
-const IN_A_FRAME = ["refused", "The page around this one blocks the camera", 'Its element needs allow="camera": <iframe allow="camera">. Or open this page by itself.'];
-const INSECURE = ["insecure", "The camera needs a secure page",
-  "Open this page over HTTPS, or as localhost on the machine that serves it. Samples, videos and photos work here as well.", ""];
+const IN_A_FRAME = [
+  "refused",
+  "The page around this one blocks the camera",
+  'Its element needs allow="camera": <iframe allow="camera">. Or open this page by itself.',
+];
+const INSECURE = [
+  "insecure",
+  "The camera needs a secure page",
+  "Open this page over HTTPS, or as localhost on the machine that serves it. Samples, videos and photos work here.",
+  "",
+];
 
-/** Whether the page around this one keeps the camera from it. Only Chromium tells; others do so in a frame of another site. */
+/**
+ * Whether the page around this one keeps the camera from it. Only Chromium tells; others do so in a frame of another
+ * site.
+ */
 function isBlockedByFrame() {
   if (document.featurePolicy) return !document.featurePolicy.allowsFeature("camera");
   try {
@@ -39,7 +59,12 @@ function isBlockedByFrame() {
 export class Camera {
   constructor(deviceId) {
     this.deviceId = deviceId;
-    Object.assign(this, { name: "Camera", waiting: ["Waiting for the camera", "Choose “Allow” when your browser asks."], mirrored: true, isCamera: true });
+    Object.assign(this, {
+      name: "Camera",
+      waiting: ["Waiting for the camera", "Choose “Allow” when your browser asks."],
+      mirrored: true,
+      isCamera: true,
+    });
   }
 
   /** What the user should know while it runs, such as that its cover is closed. */
@@ -61,14 +86,23 @@ export class Camera {
   }
 
   /**
-   * Play it in a video element, if it is still wanted once the user allows it. `lost(error)` is called when it ends by itself, `troubled()` when
-   * its trouble changes. Throws SourceError.
+   * Play it in a video element, if it is still wanted once the user allows it. `lost(error)` is called when it ends by
+   * itself, `troubled()` when its trouble changes. Throws SourceError.
    */
   async attach(video, { isCurrent, lost, troubled }) {
     await this.open();
     if (!isCurrent()) return this.release(video);
     const [track] = this.media.getVideoTracks();
-    track.addEventListener("ended", () => lost(new SourceError("lost", "Camera disconnected", "It was unplugged, or another program is using it.", "Start again")));
+    track.addEventListener("ended", () =>
+      lost(
+        new SourceError(
+          "lost",
+          "Camera disconnected",
+          "It was unplugged, or another program is using it.",
+          "Start again",
+        ),
+      ),
+    );
     for (const event of ["mute", "unmute"]) track.addEventListener(event, troubled);
     troubled(); // play() waits for a picture
     Object.assign(video, { loop: false, srcObject: this.media });
@@ -81,16 +115,27 @@ export class Camera {
 
   release(video) {
     this.media?.getTracks().forEach((track) => track.stop());
-    if (video.srcObject === this.media) video.srcObject = null; // a camera that was allowed late must not stop the next source
+    // A camera that was allowed late must not stop the next source.
+    if (video.srcObject === this.media) video.srcObject = null;
   }
 }
 
-/** List all cameras in the settings, whose names are known once one was allowed; the field is hidden if there is no choice. */
+/**
+ * List all cameras in the settings, whose names are known once one was allowed; the field is hidden if there is no
+ * choice.
+ */
 export async function offerCameras(current) {
   const devices = await navigator.mediaDevices.enumerateDevices();
   const cameras = devices.filter((device) => device.kind === "videoinput" && device.deviceId);
-  byId("camera").replaceChildren(...cameras.map((camera, index) =>
-    element("option", { value: camera.deviceId, selected: camera.deviceId === current }, camera.label || `Camera ${index + 1}`)));
+  byId("camera").replaceChildren(
+    ...cameras.map((camera, index) =>
+      element(
+        "option",
+        { value: camera.deviceId, selected: camera.deviceId === current },
+        camera.label || `Camera ${index + 1}`,
+      ),
+    ),
+  );
   byId("camera-field").hidden = byId("flip").hidden = cameras.length < 2;
   return cameras;
 }
@@ -100,7 +145,15 @@ export class Clip {
   name; load; loop;
 
   constructor(name, load, { loop = false } = {}) {
-    Object.assign(this, { name, load, loop, waiting: ["Loading the video", name], trouble: "", mirrored: false, isCamera: false });
+    Object.assign(this, {
+      name,
+      load,
+      loop,
+      waiting: ["Loading the video", name],
+      trouble: "",
+      mirrored: false,
+      isCamera: false,
+    });
   }
 
   /** Throws SourceError if this browser cannot play it. */

@@ -8,7 +8,11 @@ export class Cuts {
     const hsv = hsvOf(data);
     const last = this.last;
     this.last = hsv;
-    return Boolean(last) && hsv.reduce((sum, value, index) => sum + Math.abs(value - last[index]), 0) / hsv.length >= facts.tracking.cut_change;
+    return (
+      Boolean(last) &&
+      hsv.reduce((sum, value, index) => sum + Math.abs(value - last[index]), 0) / hsv.length >=
+        facts.tracking.cut_change
+    );
   }
 }
 

@@ -1,4 +1,5 @@
-// What tells the faces of one stream apart: their look in 8x8 cells, less that of a mean face (app/inference/tracker.py).
+// What tells the faces of one stream apart: their look in 8x8 cells, less that of a mean face
+// (app/inference/tracker.py).
 
 import { facts } from "./labels.js";
 

@@ -54,7 +54,9 @@ export class Detail {
   zoom(zoomed, point) {
     const [frame, canvas] = [byId("detail-zoom"), byId("detail-picture")];
     const before = canvas.getBoundingClientRect();
-    const [x, y] = point ? [(point.clientX - before.left) / before.width, (point.clientY - before.top) / before.height] : [0.5, 0.5];
+    const [x, y] = point
+      ? [(point.clientX - before.left) / before.width, (point.clientY - before.top) / before.height]
+      : [0.5, 0.5];
     this.zoomed = zoomed;
     frame.classList.toggle("zoomed", zoomed);
     byId("detail-larger").setAttribute("aria-pressed", String(zoomed));

@@ -25,9 +25,19 @@ function mouthOf({ box: from, landmarks: { left_mouth: left, right_mouth: right 
  */
 export function placed(shown, size, area, mirrored = false) {
   const scale = area.width / size.width;
-  const at = ({ x, y, width, height }) =>
-    ({ x: area.x + (mirrored ? size.width - x - width : x) * scale, y: area.y + y * scale, width: width * scale, height: height * scale });
-  return shown.map(({ face, box, opacity = 1 }, index) => ({ face, opacity, number: face.track ?? index + 1, box: at(box), mouth: at(mouthOf(face, box)) }));
+  const at = ({ x, y, width, height }) => ({
+    x: area.x + (mirrored ? size.width - x - width : x) * scale,
+    y: area.y + y * scale,
+    width: width * scale,
+    height: height * scale,
+  });
+  return shown.map(({ face, box, opacity = 1 }, index) => ({
+    face,
+    opacity,
+    number: face.track ?? index + 1,
+    box: at(box),
+    mouth: at(mouthOf(face, box)),
+  }));
 }
 
 /**
@@ -35,8 +45,8 @@ export function placed(shown, size, area, mirrored = false) {
  *
  * @param {CanvasRenderingContext2D} context
  * @param {{face: object, number: number, box: object, mouth: object, opacity: number}[]} faces in pixels of the canvas
- * @param {{unit?: number, area: object, slots?: Map}} how `unit`: width of a thin line; `area`: rectangle of the picture on the canvas, which
- *   tags do not leave; `slots`: positions of the tags in the last frame
+ * @param {{unit?: number, area: object, slots?: Map}} how `unit`: width of a thin line; `area`: rectangle of the
+ * picture on the canvas, which tags do not leave; `slots`: positions of the tags in the last frame
  * @returns {object[]} the rectangles of the tags
  */
 export function drawFaces(context, faces, { unit = 1, area, slots }) {
@@ -64,7 +74,12 @@ function drawBox(context, { face, box: { x, y, width, height }, opacity }, unit)
   for (const [style, line] of [[DARK, 5 * unit], [colorOf(face.label), 2.5 * unit]]) {
     Object.assign(context, { strokeStyle: style, lineWidth: line });
     context.beginPath();
-    for (const [cornerX, cornerY, toX, toY] of [[x, y, 1, 1], [x + width, y, -1, 1], [x + width, y + height, -1, -1], [x, y + height, 1, -1]]) {
+    for (const [cornerX, cornerY, toX, toY] of [
+      [x, y, 1, 1],
+      [x + width, y, -1, 1],
+      [x + width, y + height, -1, -1],
+      [x, y + height, 1, -1],
+    ]) {
       context.moveTo(cornerX, cornerY + toY * down);
       context.arcTo(cornerX, cornerY, cornerX + toX * across, cornerY, round);
       context.lineTo(cornerX + toX * across, cornerY);
@@ -89,7 +104,8 @@ function drawTag(context, { face, number, opacity }, place, { size, text, chip }
   context.save();
   context.globalAlpha = opacity;
   context.font = fontOf(size);
-  Object.assign(context, { textBaseline: "middle", direction: "ltr", textAlign: "left" }); // also in a page that is read from right to left
+  // Also in a page that is read from right to left.
+  Object.assign(context, { textBaseline: "middle", direction: "ltr", textAlign: "left" });
   const middle = place.y + place.height / 2 + 0.04 * size;
   context.beginPath();
   context.roundRect(place.x, place.y, place.width, place.height, 4 * unit);

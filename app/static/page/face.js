@@ -3,7 +3,10 @@
 import { element, setText } from "./dom.js";
 import { LABELS, agreementOf, hintOf, marked, percent } from "./labels.js";
 
-/** A block with label, percentage and one bar; open, with all expressions and the reason for doubt. `show(face)` fills it. */
+/**
+ * A block with label, percentage and one bar; open, with all expressions and the reason for doubt. `show(face)` fills
+ * it.
+ */
 export class FaceBlock {
   constructor(name, number, { open = false } = {}) {
     this.label = element("span");
@@ -11,12 +14,21 @@ export class FaceBlock {
     this.fill = element("span", { class: "fill" });
     this.title = element("span", { class: "face-label" }, this.label, " ", this.value);
     const chip = element("span", { class: "chip", "aria-hidden": "true" }, String(number));
-    this.head = element("button", { class: "face-head" }, this.title,
-      element("span", { class: "name" }, chip, element("span", {}, name)), element("span", { class: "track", "aria-hidden": "true" }, this.fill));
+    this.head = element(
+      "button",
+      { class: "face-head" },
+      this.title,
+      element("span", { class: "name" }, chip, element("span", {}, name)),
+      element("span", { class: "track", "aria-hidden": "true" }, this.fill),
+    );
     this.head.addEventListener("click", () => this.open(this.body.hidden));
     this.hint = element("p", { class: "hint" });
     this.rows = new Map(LABELS.map((label) => [label, row(label)]));
-    this.bars = element("ul", { class: "bars", "aria-label": `${name}: all expressions` }, ...[...this.rows.values()].map(({ item }) => item));
+    this.bars = element(
+      "ul",
+      { class: "bars", "aria-label": `${name}: all expressions` },
+      ...[...this.rows.values()].map(({ item }) => item),
+    );
     this.agreement = element("p", { class: "agreement" });
     this.body = element("div", { class: "face-body" }, this.hint, this.bars, this.agreement);
     this.root = element("li", { class: "face" }, element("h3", {}, this.head), this.body);
@@ -58,5 +70,15 @@ function fillTo(fill, face, label) {
 
 function row(label) {
   const [fill, value] = [element("span", { class: "fill" }), element("span", { class: "value" })];
-  return { fill, value, item: element("li", {}, element("span", {}, label), element("span", { class: "track", "aria-hidden": "true" }, fill), value) };
+  return {
+    fill,
+    value,
+    item: element(
+      "li",
+      {},
+      element("span", {}, label),
+      element("span", { class: "track", "aria-hidden": "true" }, fill),
+      value,
+    ),
+  };
 }

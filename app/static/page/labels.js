@@ -1,4 +1,5 @@
-// Names, colors and words of the expressions, and all else that the page shares with the program: facts.json, which Python writes.
+// Names, colors and words of the expressions, and all else that the page shares with the program: facts.json, which
+// Python writes.
 
 /** The facts: labels, colors, thresholds, template and rules (app/service/page.py). */
 export let facts;
@@ -24,7 +25,8 @@ export const plotColor = (label) => (label === "neutral" ? "#7c8583" : colorOf(l
 export const percent = (fraction) => (fraction >= 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);
 
 /** The expressions of a face, most probable first. */
-export const ranked = (probabilities) => LABELS.filter((label) => label in probabilities).sort((one, other) => probabilities[other] - probabilities[one]);
+export const ranked = (probabilities) =>
+  LABELS.filter((label) => label in probabilities).sort((one, other) => probabilities[other] - probabilities[one]);
 
 /** The label with a question mark if it is uncertain: "sadness?". */
 export const marked = (face) => `${face.label}${face.uncertain ? "?" : ""}`;
@@ -33,7 +35,8 @@ export const marked = (face) => `${face.label}${face.uncertain ? "?" : ""}`;
 export const brief = (face) => `${marked(face)} ${percent(face.confidence)}`;
 
 /** What others would say: "about 6 of 10 people would say sadness"; empty if the model cannot tell. */
-export const agreementOf = ({ agreement, label }) => (agreement == null ? "" : `about ${Math.round(10 * agreement)} of 10 people would say ${label}`);
+export const agreementOf = ({ agreement, label }) =>
+  agreement == null ? "" : `about ${Math.round(10 * agreement)} of 10 people would say ${label}`;
 
 /** The label of a face in words: "happiness 92%", or "uncertain (sadness 31%)". */
 export function spoken(face) {
@@ -43,7 +46,10 @@ export function spoken(face) {
 
 // Why the label of a face may be wrong. The reasons are those of data/quality.py.
 const HINTS = {
-  small: ["Move closer", ({ box }) => `the face is too small, ${Math.round(Math.min(box.width, box.height))} pixels wide`],
+  small: [
+    "Move closer",
+    ({ box }) => `the face is too small, ${Math.round(Math.min(box.width, box.height))} pixels wide`,
+  ],
   blurred: ["Hold still", () => "the face is blurred"],
   turned: ["Look at the camera", () => "the head is turned away"],
   dark: ["Turn on a light", () => "the face is dark"],

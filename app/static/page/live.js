@@ -14,8 +14,11 @@ import { Stage } from "./stage.js";
 const MIN_BETWEEN_MS = 1000 / 30 - 8; // camera frames arrive every 33 ms, more or less
 const DRAW_MS = 25; // cameras do not have more frames
 const NOBODY_MS = 1500;
-const HIDDEN_PIXELS = ["hidden", "Your browser hides the picture from this page",
-  "It protects against fingerprinting. Allow canvas data for this site with the icon in the address bar, then try again; or choose photos."];
+const HIDDEN_PIXELS = [
+  "hidden",
+  "Your browser hides the picture from this page",
+  "Allow canvas data for this site with the icon in the address bar, then try again; or choose photos.",
+];
 
 export class Live {
   source = null; scene = new Scene(true, 0);
@@ -63,7 +66,8 @@ export class Live {
     document.addEventListener("visibilitychange", () => this.attend());
     new ResizeObserver(() => this.redraw()).observe(this.overlay);
     navigator.mediaDevices?.addEventListener("devicechange", () => offerCameras(this.cameraId));
-    addEventListener("pagehide", () => this.source && this.stop()); // the browser may show this very page again, after Back
+    // The browser may show this very page again, after Back.
+    addEventListener("pagehide", () => this.source && this.stop());
   }
 
   // The source
@@ -112,7 +116,8 @@ export class Live {
 
   fail(error) {
     this.release();
-    const { kind, title, text, button } = error instanceof SourceError ? error : new SourceError("failed", "The camera did not start", error.message);
+    const { kind, title, text, button } =
+      error instanceof SourceError ? error : new SourceError("failed", "The camera did not start", error.message);
     this.stage.enter(kind, { title, text, button, error: true });
   }
 
@@ -195,7 +200,8 @@ export class Live {
     resize(canvas, Math.round(videoWidth * scale), Math.round(videoHeight * scale));
     canvas.getContext("2d").drawImage(this.video, 0, 0, canvas.width, canvas.height);
     const [frame, result] = await Promise.all([createImageBitmap(canvas), stream.label(canvas)]);
-    if (result && source === this.source && stream === this.stream && !result.error) return this.take(result, frame, at);
+    if (result && source === this.source && stream === this.stream && !result.error)
+      return this.take(result, frame, at);
     frame.close();
     if (result?.error && source === this.source) this.problem = `Frames are not labeled: ${result.error.detail}`;
   }
@@ -251,7 +257,11 @@ export class Live {
     const { videoWidth: width, videoHeight: height } = this.video;
     resize(canvas, width, height);
     const area = { x: 0, y: 0, width, height };
-    this.drawOn(canvas, this.slowFrame ?? this.video, area, { unit: Math.max(1, width / 700), area, slots: new Map(this.slots) });
+    this.drawOn(canvas, this.slowFrame ?? this.video, area, {
+      unit: Math.max(1, width / 700),
+      area,
+      slots: new Map(this.slots),
+    });
   }
 
   drawOn(canvas, picture, area, how) {

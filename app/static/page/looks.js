@@ -30,7 +30,8 @@ export function similarity(points, template) {
 }
 
 /** RGBA pixels of a frame, small. */
-export const smallOf = (frame) => pixelsOf(frame, ...SMALL, [SMALL[0] / frame.width, 0, 0, SMALL[1] / frame.height, 0, 0]);
+export const smallOf = (frame) =>
+  pixelsOf(frame, ...SMALL, [SMALL[0] / frame.width, 0, 0, SMALL[1] / frame.height, 0, 0]);
 
 function pixelsOf(frame, width, height, transform) {
   const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });

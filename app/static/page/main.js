@@ -78,13 +78,28 @@ function showLabeler() {
   const [value, max] = loaded ?? [];
   byId("loading").hidden = !isLocal || !max;
   if (max) Object.assign(byId("loading"), { value, max });
-  if (local) setText(byId("place"), runs ? "Ready: pictures stay in this tab" : loaded ? `Loading ${loaded.map(megabytes).join(" of ")} MB` : why ? `Not loaded: ${why}` : sizeOfLocal());
+  if (local)
+    setText(
+      byId("place"),
+      runs
+        ? "Ready: pictures stay in this tab"
+        : loaded
+          ? `Loading ${loaded.map(megabytes).join(" of ")} MB`
+          : why
+            ? `Not loaded: ${why}`
+            : sizeOfLocal(),
+    );
   setText(byId("card"), `${model.labels.length} expressions, ${megabytes(model.parameters)} M parameters`);
   byId("card").title = model.name;
   setText(byId("accuracy"), accuracyOf(model));
-  const running = isLocal ? runs : status && { ...status.ready, provider: status.ready.provider.replace("ExecutionProvider", "") };
+  const running = isLocal
+    ? runs
+    : status && { ...status.ready, provider: status.ready.provider.replace("ExecutionProvider", "") };
   const faces = running && (running.detector === "builtin" ? "the built-in detector" : running.detector);
-  setText(byId("runs"), running ? `It runs in ${running.precision} on ${running.provider}; faces are found by ${faces}.` : "");
+  setText(
+    byId("runs"),
+    running ? `It runs in ${running.precision} on ${running.provider}; faces are found by ${faces}.` : "",
+  );
 }
 
 function sizeOfLocal() {
@@ -95,7 +110,9 @@ function sizeOfLocal() {
 function accuracyOf({ metrics = [], prior }) {
   const scores = metrics.filter((score) => score.prior === prior);
   const score = scores.find(({ split }) => split === "test") ?? scores[0];
-  return score ? `Right for ${Math.round(100 * score.accuracy.value)} of 100 ${score.split === "test" ? "test" : "validation"} faces.` : "";
+  if (!score) return "";
+  const faces = score.split === "test" ? "test faces" : "validation faces";
+  return `Right for ${Math.round(100 * score.accuracy.value)} of 100 ${faces}.`;
 }
 
 /** Ask what the service runs; one that does not respond is asked again, and may run another model then. */
@@ -131,14 +148,16 @@ function choose(tab) {
 async function playVideo(file, others) {
   choose("live");
   await live.play(new Clip(file.name, async () => file));
-  if (others) live.stage.note(`One video plays at a time: ${file.name}. Not opened: ${others} other${others > 1 ? "s" : ""}`);
+  if (others)
+    live.stage.note(`One video plays at a time: ${file.name}. Not opened: ${others} other${others > 1 ? "s" : ""}`);
 }
 
 addEventListener("hashchange", showTab);
 showTab();
 showLabeler();
 askAgain();
-if (facts.service && !local && isOn("local")) banner(`Local mode, which you chose, is not available now: pictures go to ${host}.`);
+if (facts.service && !local && isOn("local"))
+  banner(`Local mode, which you chose, is not available now: pictures go to ${host}.`);
 if (labeler() === local) (globalThis.requestIdleCallback ?? setTimeout)(() => local.open().catch(localFailed));
 document.documentElement.dataset.ready = "";
 byId(window.clicked)?.click(); // a button that was pressed before this ran

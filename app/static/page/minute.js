@@ -1,4 +1,5 @@
-// "Your minute": one picture to share, made in this tab: the strongest moment of each expression of the last minute, over its timeline.
+// "Your minute": one picture to share, made in this tab: the strongest moment of each expression of the last minute,
+// over its timeline.
 
 import { byId, download } from "./dom.js";
 import { LABELS, percent, plotColor } from "./labels.js";
@@ -33,7 +34,9 @@ export class Minute {
 
   save() {
     const now = performance.now();
-    const moments = LABELS.map((label) => ({ label, ...this.moments.get(label) })).filter(({ at }) => now - at < SPAN_MS);
+    const moments = LABELS.map((label) => ({ label, ...this.moments.get(label) })).filter(
+      ({ at }) => now - at < SPAN_MS,
+    );
     if (!moments.length) return this.live.stage.note("No certain expression in the last minute yet");
     this.draw(moments, now).toBlob((blob) => download(blob, "mien-minute.png"));
     this.live.stage.note("Your minute is in your downloads");
@@ -43,7 +46,13 @@ export class Minute {
     const canvas = Object.assign(document.createElement("canvas"), { width: WIDE, height: TALL });
     const context = canvas.getContext("2d");
     const write = (text, x, y, font, textAlign = "left") => {
-      Object.assign(context, { font: `${font} system-ui, sans-serif`, fillStyle: INK, textBaseline: "alphabetic", textAlign, direction: "ltr" });
+      Object.assign(context, {
+        font: `${font} system-ui, sans-serif`,
+        fillStyle: INK,
+        textBaseline: "alphabetic",
+        textAlign,
+        direction: "ltr",
+      });
       context.fillText(text, x, y);
     };
     context.fillStyle = "#f5f6f4";
@@ -57,7 +66,12 @@ export class Minute {
       context.fillStyle = plotColor(label);
       context.fillRect(x, 90 + side, side, 10);
       write(label, x, 136 + side, `600 ${Math.min(28, side / 5)}px`);
-      write(`${percent(confidence)}, ${Math.round((now - at) / 1000)} s ago`, x, 170 + side, `400 ${Math.min(22, side / 7)}px`);
+      write(
+        `${percent(confidence)}, ${Math.round((now - at) / 1000)} s ago`,
+        x,
+        170 + side,
+        `400 ${Math.min(22, side / 7)}px`,
+      );
     });
     const people = [...this.live.people.people.values()].slice(0, 2);
     people.forEach((person, index) => {
@@ -65,7 +79,14 @@ export class Minute {
       context.fillStyle = "#e9ecea";
       context.fillRect(GAP, TALL - 180 + index * height, WIDE - 2 * GAP, height - 6);
       const strip = Object.assign(document.createElement("canvas"), { width: WIDE - 2 * GAP, height: height - 6 });
-      plot(strip.getContext("2d"), person.timeline.history, { width: strip.width, height: strip.height, ratio: 2, ink: INK, now, threshold: 0 });
+      plot(strip.getContext("2d"), person.timeline.history, {
+        width: strip.width,
+        height: strip.height,
+        ratio: 2,
+        ink: INK,
+        now,
+        threshold: 0,
+      });
       context.drawImage(strip, GAP, TALL - 180 + index * height);
     });
     write("60 s ago", GAP, TALL - 6, "400 18px");

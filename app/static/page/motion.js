@@ -53,7 +53,9 @@ export class Motion {
 
   /** Faces with their boxes in the newest frame, as at(). */
   last() {
-    return [...this.tracks.values()].filter(({ gone }) => gone === undefined).map(({ face, last }) => ({ face, box: last, opacity: 1 }));
+    return [...this.tracks.values()]
+      .filter(({ gone }) => gone === undefined)
+      .map(({ face, last }) => ({ face, box: last, opacity: 1 }));
   }
 
   /** Faces with their boxes at `now` and an opacity, in pixels of the frame. */

@@ -46,7 +46,8 @@ class Person {
       setText(this.block.value, "");
       return setText(this.block.label, "left");
     }
-    if (now - this.hintAt > HINT_MS) Object.assign(this, { hint: hintOf(this.face, { advice: true }), hintAt: now }); // no flicker
+    // No flicker.
+    if (now - this.hintAt > HINT_MS) Object.assign(this, { hint: hintOf(this.face, { advice: true }), hintAt: now });
     this.block.show(this.face, this.hint);
     if (this.block.body.hidden || now - this.drawnAt < TIMELINE_MS) return;
     this.drawnAt = now;
@@ -60,7 +61,8 @@ export function drawThumb(canvas, picture, { box }) {
   const [x, y] = [box.x + (box.width - side) / 2, box.y + (box.height - side) / 2];
   const [context, scale] = [canvas.getContext("2d"), canvas.width / side];
   context.clearRect(0, 0, canvas.width, canvas.height);
-  context.drawImage(picture, -x * scale, -y * scale, picture.width * scale, picture.height * scale); // WebKit draws no part that leaves the picture
+  // WebKit draws no part that leaves the picture.
+  context.drawImage(picture, -x * scale, -y * scale, picture.width * scale, picture.height * scale);
 }
 
 export class People {
@@ -95,7 +97,11 @@ export class People {
     this.refreshedAt = now;
     for (const [track, person] of this.people) {
       person.refresh(now, this.answeredAt, threshold);
-      if (!person.root.isConnected) this.list.insertBefore(person.root, [...this.list.children].find((card) => Number(card.dataset.person) > track) ?? null);
+      if (!person.root.isConnected)
+        this.list.insertBefore(
+          person.root,
+          [...this.list.children].find((card) => Number(card.dataset.person) > track) ?? null,
+        );
     }
     this.nobody.hidden = this.people.size > 0;
   }

@@ -11,8 +11,10 @@ const MOST_LABELS = 3; // on a tile
 const AGAIN = [408, 429, 500, 503]; // other refusals are final for a file
 
 export class Photos {
-  /** `labeler`: the service, or the labeler of local mode; `show()` selects the tab; `playVideo(file, others)` plays a video; `others`:
-   * number of those that do not play. */
+  /**
+   * `labeler`: the service, or the labeler of local mode; `show()` selects the tab; `playVideo(file, others)` plays a
+   * video; `others`: number of those that do not play.
+   */
   constructor(labeler, { show, playVideo }) {
     this.labeler = labeler;
     this.show = show;
@@ -54,7 +56,9 @@ export class Photos {
     const files = [...(event.clipboardData?.files ?? [])].filter((file) => file.type.startsWith("image/"));
     if (!files.length) return;
     event.preventDefault();
-    this.take(files.map((file) => new File([file], `pasted-${++this.pasted}.${file.type.split("/")[1]}`, { type: file.type })));
+    this.take(
+      files.map((file) => new File([file], `pasted-${++this.pasted}.${file.type.split("/")[1]}`, { type: file.type })),
+    );
   }
 
   async takeSamples() {
@@ -125,7 +129,9 @@ export class Photos {
       const answer = await labeler.label(file, { annotate: picture === null, explain: byId("attention").checked });
       await this.keep(result, answer, picture);
     } catch (error) {
-      result.error = error.detail ? error : { title: "No response", detail: `The service did not respond (${error.message}).`, again: true };
+      result.error = error.detail
+        ? error
+        : { title: "No response", detail: `The service did not respond (${error.message}).`, again: true };
       this.presentError(result);
     } finally {
       picture?.close();
@@ -146,16 +152,26 @@ export class Photos {
     const canvas = element("canvas");
     paint(canvas, bitmap, result.drawn, image.width, TILE_PX, { bold: true });
     bitmap.close();
-    const tile = element("img", { src: URL.createObjectURL(await asJpeg(canvas)), alt: "" }); // the canvas has a megabyte
+    // The canvas has a megabyte.
+    const tile = element("img", { src: URL.createObjectURL(await asJpeg(canvas)), alt: "" });
     await tile.decode();
     URL.revokeObjectURL(tile.src);
     this.present(result, tile);
   }
 
   present(result, tile) {
-    const open = element("button", { class: "open", "aria-label": `${result.name}. ${result.summary}. Show details` }, tile);
+    const open = element(
+      "button",
+      { class: "open", "aria-label": `${result.name}. ${result.summary}. Show details` },
+      tile,
+    );
     open.addEventListener("click", () => this.detail.open(result));
-    fill(result.root, open, element("h3", {}, result.name), element("p", { class: "labels" }, ...labelsOf(result.image.faces)));
+    fill(
+      result.root,
+      open,
+      element("h3", {}, result.name),
+      element("p", { class: "labels" }, ...labelsOf(result.image.faces)),
+    );
   }
 
   presentError(result) {

@@ -20,10 +20,17 @@ export async function readable(file) {
 export async function sendable(file, picture, local) {
   const browserOnly = BROWSER_ONLY.test(file.name) || /avif|hei[cf]/.test(file.type);
   if (picture) return browserOnly ? asJpeg(picture) : file;
-  await file.stream().getReader().read().catch(() => {
-    throw unreadable("The file cannot be read: it is a folder, or was moved or changed.");
-  });
-  if (browserOnly) throw unreadable("This browser cannot read this format. Safari reads HEIC, and most browsers read AVIF; or save the photo as JPEG.");
+  await file
+    .stream()
+    .getReader()
+    .read()
+    .catch(() => {
+      throw unreadable("The file cannot be read: it is a folder, or was moved or changed.");
+    });
+  if (browserOnly)
+    throw unreadable(
+      "This browser cannot read this format. Safari reads HEIC, most browsers AVIF; or save the photo as JPEG.",
+    );
   if (local) throw unreadable(await whyUnreadable(file));
   return file;
 }
@@ -34,8 +41,10 @@ async function whyUnreadable(file) {
   if (!file.size) return "The file is empty.";
   const start = new Uint8Array(await file.slice(0, 12).arrayBuffer());
   const text = String.fromCharCode(...start);
-  if (text.startsWith("II*\0") || text.startsWith("MM\0*")) return "Local mode cannot read TIFF. Save the photo as JPEG, or turn off local mode.";
-  if (/^(\xff\xd8\xff|\x89PNG|GIF8|BM|RIFF....WEBP)/s.test(text)) return "The file is damaged: it starts like a photo, but cannot be decoded.";
+  if (text.startsWith("II*\0") || text.startsWith("MM\0*"))
+    return "Local mode cannot read TIFF. Save the photo as JPEG, or turn off local mode.";
+  if (/^(\xff\xd8\xff|\x89PNG|GIF8|BM|RIFF....WEBP)/s.test(text))
+    return "The file is damaged: it starts like a photo, but cannot be decoded.";
   return "The file is not an image that browsers read.";
 }
 
@@ -61,5 +70,13 @@ export function paint(canvas, picture, faces, width, longSidePx, { bold = false 
   context.imageSmoothingQuality = "high";
   context.drawImage(picture, 0, 0, canvas.width, canvas.height);
   const area = { x: 0, y: 0, width: canvas.width, height: canvas.height };
-  drawFaces(context, placed(faces.map((face) => ({ face, box: face.box })), { width }, area), { unit: Math.max(canvas.width, canvas.height) / (bold ? 330 : 700), area });
+  drawFaces(
+    context,
+    placed(
+      faces.map((face) => ({ face, box: face.box })),
+      { width },
+      area,
+    ),
+    { unit: Math.max(canvas.width, canvas.height) / (bold ? 330 : 700), area },
+  );
 }

@@ -1,11 +1,17 @@
-// A recording of the live view: the picture with its boxes as a video, and the labels as a table. Both are downloaded when it ends;
-// nothing is kept in the browser.
+// A recording of the live view: the picture with its boxes as a video, and the labels as a table. Both are downloaded
+// when it ends; nothing is kept in the browser.
 
 import { byId, clock, download, setText } from "./dom.js";
 import { LABELS } from "./labels.js";
 
 // MP4 first: it states its duration, and most programs open it
-const VIDEO_TYPES = ["video/mp4;codecs=avc1.42E028", "video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
+const VIDEO_TYPES = [
+  "video/mp4;codecs=avc1.42E028",
+  "video/webm;codecs=vp9",
+  "video/webm;codecs=vp8",
+  "video/webm",
+  "video/mp4",
+];
 const FRAMES_PER_S = 25;
 const BITS_PER_S = 4_000_000;
 
@@ -24,8 +30,12 @@ export class Recording {
     this.live.compose(this.canvas);
     const type = globalThis.MediaRecorder && VIDEO_TYPES.find((one) => MediaRecorder.isTypeSupported(one));
     if (type) {
-      this.recorder = new MediaRecorder(this.canvas.captureStream(FRAMES_PER_S), { mimeType: type, videoBitsPerSecond: BITS_PER_S });
-      this.recorder.ondataavailable = ({ data }) => download(data, `${this.name}.${data.type.includes("mp4") ? "mp4" : "webm"}`);
+      this.recorder = new MediaRecorder(this.canvas.captureStream(FRAMES_PER_S), {
+        mimeType: type,
+        videoBitsPerSecond: BITS_PER_S,
+      });
+      this.recorder.ondataavailable = ({ data }) =>
+        download(data, `${this.name}.${data.type.includes("mp4") ? "mp4" : "webm"}`);
       this.recorder.start(); // the whole video comes at its end
     }
     this.name = `mien-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}`;
@@ -35,7 +45,10 @@ export class Recording {
 
   people(faces, now) {
     const seconds = (now - this.began) / 1000;
-    if (this.began) this.rows.push(...faces.map((face) => [seconds.toFixed(2), face.track, face.label, face.uncertain, ...numbersOf(face)]));
+    if (this.began)
+      this.rows.push(
+        ...faces.map((face) => [seconds.toFixed(2), face.track, face.label, face.uncertain, ...numbersOf(face)]),
+      );
   }
 
   drawn() {
@@ -55,7 +68,18 @@ export class Recording {
     this.began = null;
     if (this.recorder?.state === "recording") this.recorder.stop();
     this.recorder = null;
-    const names = ["seconds", "person", "label", "uncertain", "confidence", ...LABELS.map((label) => `p_${label}`), "x", "y", "width", "height"];
+    const names = [
+      "seconds",
+      "person",
+      "label",
+      "uncertain",
+      "confidence",
+      ...LABELS.map((label) => `p_${label}`),
+      "x",
+      "y",
+      "width",
+      "height",
+    ];
     const lines = [names, ...this.rows].map((row) => `${row.join(",")}\n`);
     download(new Blob(lines, { type: "text/csv" }), `${this.name}.csv`);
     document.documentElement.classList.remove("recording");

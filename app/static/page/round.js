@@ -1,5 +1,5 @@
-// "Show me": a round of half a minute. The page asks for one expression after the other, and shows how probable the model finds each in
-// the faces of one person, or of two against each other.
+// "Show me": a round of half a minute. The page asks for one expression after the other, and shows how probable the
+// model finds each in the faces of one person, or of two against each other.
 
 import { announce, byId, element, setText } from "./dom.js";
 import { LABELS, percent } from "./labels.js";
@@ -19,7 +19,10 @@ export class Round {
 
   start() {
     const wanted = LABELS.filter((label) => label !== "neutral").slice(0, 6);
-    this.asked = wanted.map((label) => [Math.random(), label]).sort(([one], [other]) => one - other).map(([, label]) => label);
+    this.asked = wanted
+      .map((label) => [Math.random(), label])
+      .sort(([one], [other]) => one - other)
+      .map(([, label]) => label);
     this.best = new Map(); // number of a person -> label -> the highest probability
     this.began = performance.now();
     this.turn = -1;
@@ -61,11 +64,23 @@ export class Round {
   finish() {
     const { asked } = this;
     this.turn = asked.length;
-    const totals = [...this.best].map(([track, best]) => [track, asked.reduce((sum, label) => sum + (best[label] ?? 0), 0) / asked.length]);
-    const lines = asked.map((label) => element("li", {}, `${label}: ${[...this.best.values()].map((best) => percent(best[label] ?? 0)).join(" and ") || "no face"}`));
+    const totals = [...this.best].map(([track, best]) => [
+      track,
+      asked.reduce((sum, label) => sum + (best[label] ?? 0), 0) / asked.length,
+    ]);
+    const lines = asked.map((label) =>
+      element(
+        "li",
+        {},
+        `${label}: ${[...this.best.values()].map((best) => percent(best[label] ?? 0)).join(" and ") || "no face"}`,
+      ),
+    );
     setText(byId("round-title"), totals.length ? "How close you came" : "No face was in view");
-    byId("round-lines").replaceChildren(...lines, ...totals.map(([track, total]) => this.line(track, `${percent(total)} on average`)),
-      element("li", { class: "quiet" }, "It shows what the model sees, not how well you act."));
+    byId("round-lines").replaceChildren(
+      ...lines,
+      ...totals.map(([track, total]) => this.line(track, `${percent(total)} on average`)),
+      element("li", { class: "quiet" }, "It shows what the model sees, not how well you act."),
+    );
     announce(byId("round-title").textContent);
     this.asked = [];
     byId("round").setAttribute("aria-pressed", "false");

@@ -1,4 +1,5 @@
-// What one source shows: people, who are tracked from result to result, and their boxes at any moment, which fade when they are old.
+// What one source shows: people, who are tracked from result to result, and their boxes at any moment, which fade when
+// they are old.
 
 import { Cuts } from "./cuts.js";
 import { describe, smallOf } from "./looks.js";

@@ -7,7 +7,10 @@ const TRIES = 4;
 /** The labeler of the service; `reopened()`: see FrameSocket. */
 export const serviceLabeler = (reopened) => ({ label, stream: () => new FrameSocket(reopened) });
 
-/** What the page and the program share (labels.js): `service`: whether there is one, `local`: whether there is a local mode. */
+/**
+ * What the page and the program share (labels.js): `service`: whether there is one, `local`: whether there is a local
+ * mode.
+ */
 export const pageFacts = () => json("page/facts.json");
 
 /** What the service runs: {ready, model}; null if it does not respond. */
@@ -22,9 +25,13 @@ async function json(path) {
   return response?.ok ? response.json() : null;
 }
 
-/** Send one photo; `options` are those of the service. A busy service is tried again after the time that it states, one that restarts too. */
+/**
+ * Send one photo; `options` are those of the service. A busy service is tried again after the time that it states, one
+ * that restarts too.
+ */
 async function label(file, options = {}) {
-  const type = file.type.startsWith("image/") ? file.type : "image/jpeg"; // the bytes decide; the header must be an image's
+  // The bytes decide; the header must be an image's.
+  const type = file.type.startsWith("image/") ? file.type : "image/jpeg";
   const wanted = Object.keys(options).filter((name) => options[name]);
   for (let attempt = 1; ; attempt++) {
     const response = await fetch(`v1/expressions?${wanted.map((name) => `${name}=true`).join("&")}`, {
@@ -34,8 +41,13 @@ async function label(file, options = {}) {
       return null;
     });
     if (response) {
-      const body = await response.json().catch(() => ({ status: response.status, title: "No result",
-        detail: `HTTP status ${response.status}${response.status === 413 ? ", the photo is too large" : ""}, from a proxy before the service.` }));
+      const body = await response
+        .json()
+        .catch(() => ({
+          status: response.status,
+          title: "No result",
+          detail: `HTTP status ${response.status} of a proxy${response.status === 413 ? ": too large" : ""}`,
+        }));
       if (response.ok) return body;
       const busy = response.status === 429 || response.status === 503;
       if (!busy || attempt === TRIES) throw body;

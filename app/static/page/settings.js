@@ -1,4 +1,5 @@
-// Settings of the live view, which outlive the page: in the browser's storage, and in the address, so that a bookmark keeps them.
+// Settings of the live view, which outlive the page: in the browser's storage, and in the address, so that a bookmark
+// keeps them.
 
 import { byId, setText } from "./dom.js";
 import { facts, percent } from "./labels.js";
@@ -49,7 +50,9 @@ export class Settings {
     this.read();
   }
 
-  /** Read the choices; the threshold is the model's own, which is finer than the slider, unless another one was chosen. */
+  /**
+   * Read the choices; the threshold is the model's own, which is finer than the slider, unless another one was chosen.
+   */
   read() {
     const chosen = choice("threshold");
     const { confidence_threshold: usual } = facts.classifier;

@@ -37,7 +37,8 @@ export class FrameSocket {
     const { socket } = this;
     this.drop();
     clearTimeout(this.timer);
-    if (socket && socket.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close(1000); // else the browser logs an error
+    if (socket && socket.readyState === WebSocket.CONNECTING)
+      socket.onopen = () => socket.close(1000); // else the browser logs an error
     else socket?.close(1000);
   }
 
@@ -76,7 +77,8 @@ export class FrameSocket {
     if (!this.wanted || this.socket) return;
     if (response?.status === 401) this.message = "The API key is no longer accepted: reload the page";
     else if (!response && !this.everOpen) this.message = "The service does not respond, trying again…";
-    else if (response?.ok && retryMs > SLOW_RETRY_MS) this.message = "The service has no free streams now, or a proxy does not pass on WebSockets. Trying again…";
+    else if (response?.ok && retryMs > SLOW_RETRY_MS)
+      this.message = "The service has no free streams now, or a proxy does not pass on WebSockets. Trying again…";
   }
 
   /** Reconnect if a connection is dead although nobody has closed it. */
@@ -96,7 +98,10 @@ export class FrameSocket {
     return !oldest || (this.waiting.size < IN_FLIGHT && now - oldest.sentAt > this.meanMs / 2);
   }
 
-  /** Label the picture of a canvas. Resolves to the result, or null if there is none: the connection was lost, or a newer frame came first. */
+  /**
+   * Label the picture of a canvas. Resolves to the result, or null if there is none: the connection was lost, or a
+   * newer frame came first.
+   */
   async label(canvas) {
     this.encoding = true;
     const blob = await new Promise((done) => canvas.toBlob(done, "image/jpeg", FRAME_QUALITY));

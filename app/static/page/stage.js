@@ -1,4 +1,5 @@
-// The stage of the live view: a card that says its state, messages over the picture, the position in a video, and the keyboard.
+// The stage of the live view: a card that says its state, messages over the picture, the position in a video, and the
+// keyboard.
 
 import { announce, byId, clock, setText } from "./dom.js";
 
@@ -12,14 +13,24 @@ export class Stage {
   constructor(video) {
     this.root = byId("stage");
     this.video = video;
-    for (const event of ["durationchange", "timeupdate", "emptied"]) video.addEventListener(event, () => this.showPosition());
+    for (const event of ["durationchange", "timeupdate", "emptied"])
+      video.addEventListener(event, () => this.showPosition());
     for (const event of ["loadedmetadata", "resize"]) video.addEventListener(event, () => this.takeShape());
     document.addEventListener("keydown", (event) => this.press(event));
     this.enter("idle");
   }
 
   /** Show a state: `live` and `paused` show the picture, all others a card with a message. */
-  enter(state, { title = "What expression does each face show?", text = "Live or in photos. Nothing is stored.", button = "Start camera", error = false, choices = true } = {}) {
+  enter(
+    state,
+    {
+      title = "What expression does each face show?",
+      text = "Live or in photos. Nothing is stored.",
+      button = "Start camera",
+      error = false,
+      choices = true,
+    } = {},
+  ) {
     clearTimeout(this.waitTimer);
     const showsPicture = ["live", "paused"].includes(state);
     const hadFocus = [byId("state"), byId("controls")].some((part) => part.contains(document.activeElement));
@@ -89,8 +100,19 @@ export class Stage {
 
   press(event) {
     const button = byId(SHORTCUTS[event.key.toLowerCase()]);
-    const isTaken = event.target.closest(event.key === " " ? "input, select, dialog, button, summary, a" : "input, select, dialog");
-    if (!button || isTaken || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !button.getClientRects().length) return;
+    const isTaken = event.target.closest(
+      event.key === " " ? "input, select, dialog, button, summary, a" : "input, select, dialog",
+    );
+    if (
+      !button ||
+      isTaken ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      event.repeat ||
+      !button.getClientRects().length
+    )
+      return;
     event.preventDefault();
     button.click();
   }

@@ -31,7 +31,8 @@ export function placeTags(tags, area, slots = new Map()) {
     if (!best || blocked(best, tags, places) || shared(best, tag.box) > KEPT * tag.width * tag.height) {
       [best, slot] = cheapest(near, (place, index) => hidden(place, tag, tags, places) + ranking(index));
     }
-    if (blocked(best, tags, places)) [best] = cheapest(anywhere(tag, area), (place) => hidden(place, tag, tags, places) + far(place, tag));
+    if (blocked(best, tags, places))
+      [best] = cheapest(anywhere(tag, area), (place) => hidden(place, tag, tags, places) + far(place, tag));
     slots.set(tag.key, slot);
     places.push(best);
   }
@@ -81,7 +82,10 @@ function hidden(place, tag, tags, placed) {
   for (const other of placed) cost += TAG_COST * shared(place, other);
   for (const { key, box, mouth } of tags) {
     const lower = { ...box, y: box.y + box.height / 2, height: box.height / 2 };
-    cost += (key === tag.key ? 1 : OTHER_FACE_COST) * shared(place, box) + LOWER_HALF_COST * shared(place, lower) + MOUTH_COST * shared(place, mouth);
+    cost +=
+      (key === tag.key ? 1 : OTHER_FACE_COST) * shared(place, box) +
+      LOWER_HALF_COST * shared(place, lower) +
+      MOUTH_COST * shared(place, mouth);
   }
   return cost;
 }

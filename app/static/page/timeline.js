@@ -52,8 +52,8 @@ export class History {
  *
  * @param {CanvasRenderingContext2D} context
  * @param {History} history
- * @param {{width: number, height: number, ratio: number, ink: string, now: number, threshold: number}} how `width` and `height` in pixels,
- *   `ratio`: pixels per CSS pixel; `ink`: color of lines and text
+ * @param {{width: number, height: number, ratio: number, ink: string, now: number, threshold: number}} how `width` and
+ * `height` in pixels, `ratio`: pixels per CSS pixel; `ink`: color of lines and text
  */
 export function plot(context, history, { width, height, ratio, ink, now, threshold }) {
   context.clearRect(0, 0, width, height);
@@ -66,11 +66,19 @@ export function plot(context, history, { width, height, ratio, ink, now, thresho
   const y = Math.round(height * (1 - threshold));
   context.fillStyle = ink;
   context.fillRect(0, y, width, Math.max(1, Math.round(ratio)));
-  Object.assign(context, { font: `${10 * ratio}px system-ui, sans-serif`, direction: "ltr", textAlign: "left", textBaseline: threshold > 0.7 ? "top" : "bottom" });
+  Object.assign(context, {
+    font: `${10 * ratio}px system-ui, sans-serif`,
+    direction: "ltr",
+    textAlign: "left",
+    textBaseline: threshold > 0.7 ? "top" : "bottom",
+  });
   context.fillText(percent(threshold), 3 * ratio, y + (threshold > 0.7 ? 3 : -2) * ratio);
 }
 
-/** One moment: the displayed label at the bottom with a line above it, hatched if it is uncertain, then the others in their order. */
+/**
+ * One moment: the displayed label at the bottom with a line above it, hatched if it is uncertain, then the others in
+ * their order.
+ */
 function drawColumn(context, { label, uncertain, probabilities }, { x, width, height, edge, ink }) {
   let bottom = height;
   for (const name of [label, ...LABELS.filter((other) => other !== label)]) {
@@ -104,7 +112,13 @@ export class Timeline {
     this.canvas = element("canvas", { class: "timeline", role: "img" });
     this.tip = element("p", { class: "tip", hidden: true, "aria-hidden": "true" });
     const [start, end] = ["60 s ago", "now"].map((text) => element("span", { "aria-hidden": "true" }, text));
-    this.root = element("div", { class: "timeline-box" }, this.canvas, this.tip, element("div", { class: "axis" }, start, end));
+    this.root = element(
+      "div",
+      { class: "timeline-box" },
+      this.canvas,
+      this.tip,
+      element("div", { class: "axis" }, start, end),
+    );
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
   }
@@ -116,7 +130,9 @@ export class Timeline {
     const found = this.history.at(now - agoMs, now);
     this.tip.hidden = !found;
     if (!found) return;
-    const top = ranked(found.probabilities).slice(0, 3).map((label) => `${label} ${percent(found.probabilities[label])}`);
+    const top = ranked(found.probabilities)
+      .slice(0, 3)
+      .map((label) => `${label} ${percent(found.probabilities[label])}`);
     setText(this.tip, `${Math.round(agoMs / 1000)} s ago: ${top.join(", ")}`);
   }
 
@@ -125,7 +141,14 @@ export class Timeline {
     const ratio = window.devicePixelRatio || 1;
     const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
     resize(canvas, width, height);
-    plot(canvas.getContext("2d"), this.history, { width, height, ratio, ink: getComputedStyle(canvas).color, now, threshold });
+    plot(canvas.getContext("2d"), this.history, {
+      width,
+      height,
+      ratio,
+      ink: getComputedStyle(canvas).color,
+      now,
+      threshold,
+    });
     const parts = this.history.seconds(now).map(([label, seconds]) => `${label} ${Math.round(seconds)} s`);
     canvas.setAttribute("aria-label", `Last 60 seconds: ${parts.join(", ") || "nothing yet"}`);
   }

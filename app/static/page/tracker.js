@@ -1,7 +1,8 @@
 // People of a stream: faces matched from frame to frame, probabilities smoothed over time, and a label that does not
-// flicker. The rules are those of app/inference/tracker.py, which explains them; their numbers are in facts.json. The page adds two,
-// as somebody watches: who comes after the first people gets a number after `newPersonS`, because false detections are brief and a face that comes
-// out from behind another one can turn out to be a known person; and `uncertain` changes at most once in `holdS`.
+// flicker. The rules are those of app/inference/tracker.py, which explains them; their numbers are in facts.json. The
+// page adds two, as somebody watches: who comes after the first people gets a number after `newPersonS`, because false
+// detections are brief and a face that comes out from behind another one can turn out to be a known person; and
+// `uncertain` changes at most once in `holdS`.
 
 import { dot, unit } from "./descriptor.js";
 import { LABELS, facts, ranked, withProbabilities } from "./labels.js";
@@ -21,8 +22,8 @@ export class Tracker {
   }
 
   /**
-   * People of one frame, taken at `at` ms, with smoothed probabilities and a steady label; `track` becomes the number of
-   * the person, counted from 1. A face may have a `descriptor`. `cut`: whether another scene has begun.
+   * People of one frame, taken at `at` ms, with smoothed probabilities and a steady label; `track` becomes the number
+   * of the person, counted from 1. A face may have a `descriptor`. `cut`: whether another scene has begun.
    */
   update(faces, at, cut = false) {
     const { rules } = this;
@@ -32,8 +33,15 @@ export class Tracker {
     this.clock += Math.min(Math.max(now - this.updated, 0), rules.pause_s);
     const kept = Math.max(rules.return_s, rules.lost_s, rules.slow_s);
     this.tracks = this.tracks.filter((track) => this.clock - track.seenClock <= kept);
-    const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && coveredShare(face.box, other.box, rules.head) > rules.covered) }));
-    const matches = assign(seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))), this.tracks.length, rules.new_track_cost);
+    const seen = faces.map((face) => ({
+      ...face,
+      covered: faces.some((other) => other !== face && coveredShare(face.box, other.box, rules.head) > rules.covered),
+    }));
+    const matches = assign(
+      seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))),
+      this.tracks.length,
+      rules.new_track_cost,
+    );
     const tracks = seen.map((face, index) => this.tracks[matches[index]] ?? this.begin(face, at));
     seen.forEach((face, index) => (tracks[index] = this.reunite(tracks, index, face, now)));
     const people = seen.flatMap((face, index) => {
@@ -43,12 +51,28 @@ export class Tracker {
       if (track.seen !== this.updated && track.seen !== now) track.since = at;
       Object.assign(track, { seen: now, seenClock: this.clock });
       const isSure = face.detection_score >= SURE_SCORE && !track.beganCovered;
-      const waitS = !areFirst ? Math.max(this.newPersonS, isSure ? 0 : rules.confirmed_s) : isSure ? 0 : rules.confirmed_s;
+      const waitS = !areFirst
+        ? Math.max(this.newPersonS, isSure ? 0 : rules.confirmed_s)
+        : isSure
+          ? 0
+          : rules.confirmed_s;
       if (at - track.since >= 1000 * waitS) track.number ??= ++this.people;
       const { probabilities, agreement, label, sure, number } = track;
       const { descriptor, covered, ...rest } = face; // these stay here
-      return number ? [{ ...rest, track: number, probabilities, label, agreement, confidence: probabilities[label], uncertain: !sure,
-        reasons: withProbabilities(face.reasons ?? [], probabilities) }] : [];
+      return number
+        ? [
+            {
+              ...rest,
+              track: number,
+              probabilities,
+              label,
+              agreement,
+              confidence: probabilities[label],
+              uncertain: !sure,
+              reasons: withProbabilities(face.reasons ?? [], probabilities),
+            },
+          ]
+        : [];
     });
     this.updated = now;
     return people;
@@ -66,10 +90,16 @@ export class Tracker {
     const inLastFrame = track.seen === this.updated;
     const held = inLastFrame ? rules.slow_s : rules.lost_s;
     const isBeforeCut = track.seen < this.cutAt;
-    const isNear = !isBeforeCut && distance <= 1 && passed <= held && size / before <= rules.max_growth && size / before >= 1 / rules.max_growth;
+    const isNear =
+      !isBeforeCut &&
+      distance <= 1 &&
+      passed <= held &&
+      size / before <= rules.max_growth &&
+      size / before >= 1 / rules.max_growth;
     const similarity = similarityOf(track, descriptor);
     if (similarity === undefined) return isNear ? distance : Infinity;
-    const isSame = similarity >= (isBeforeCut ? rules.cut_face : rules.same_face) && this.clock - track.seenClock <= rules.return_s;
+    const isSame =
+      similarity >= (isBeforeCut ? rules.cut_face : rules.same_face) && this.clock - track.seenClock <= rules.return_s;
     const continues = inLastFrame && passed <= rules.pause_s && similarity >= rules.other_face;
     if (!(isSame || (isNear && (continues || covered)))) return Infinity;
     return Math.min(distance, 1) + Math.min(2 * (1 - similarity), 1.9);
@@ -80,8 +110,10 @@ export class Tracker {
     const { rules } = this;
     const track = tracks[index];
     if (covered || now - track.begun > rules.merge_s) return track;
-    const gone = this.tracks.filter((old) => old.seen < track.begun && this.clock - old.seenClock <= rules.return_s && !tracks.includes(old))
-      .map((old) => [similarityOf(old, descriptor), old]).filter(([similarity, old]) => similarity >= (old.seen < this.cutAt ? rules.cut_face : rules.gone_face));
+    const gone = this.tracks
+      .filter((old) => old.seen < track.begun && this.clock - old.seenClock <= rules.return_s && !tracks.includes(old))
+      .map((old) => [similarityOf(old, descriptor), old])
+      .filter(([similarity, old]) => similarity >= (old.seen < this.cutAt ? rules.cut_face : rules.gone_face));
     if (!gone.length) return track;
     this.tracks = this.tracks.filter((one) => one !== track);
     return gone.sort(([one], [other]) => other - one)[0][1];
@@ -89,7 +121,19 @@ export class Tracker {
 
   begin({ box, probabilities, covered }, at) {
     const [label] = ranked(probabilities);
-    const track = { box, beganCovered: covered, probabilities, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, sureAt: -Infinity, seenClock: this.clock, velocity: [0, 0] };
+    const track = {
+      box,
+      beganCovered: covered,
+      probabilities,
+      label,
+      sure: probabilities[label] >= this.threshold,
+      begun: at / 1000,
+      seen: at / 1000,
+      since: at,
+      sureAt: -Infinity,
+      seenClock: this.clock,
+      velocity: [0, 0],
+    };
     this.tracks.push(track);
     return track;
   }
@@ -105,18 +149,24 @@ export class Tracker {
     track.box = box;
     if (!descriptor || covered) return;
     track.newest = descriptor;
-    track.mean = track.mean ? unit(track.mean.map((value, index) => value + 0.1 * (descriptor[index] - value))) : descriptor;
+    track.mean = track.mean
+      ? unit(track.mean.map((value, index) => value + 0.1 * (descriptor[index] - value)))
+      : descriptor;
   }
 
   smooth(track, face, now) {
     const { smoothing_s: smoothing, lead } = this.rules;
     const share = smoothing ? 1 - Math.exp(-Math.max(0, now - track.seen) / smoothing) : 1;
     const blended = (old, newest) => old + share * (newest - old);
-    track.probabilities = Object.fromEntries(LABELS.map((label) => [label, blended(track.probabilities[label], face.probabilities[label])]));
+    track.probabilities = Object.fromEntries(
+      LABELS.map((label) => [label, blended(track.probabilities[label], face.probabilities[label])]),
+    );
     const [best] = ranked(track.probabilities);
-    if (track.probabilities[best] - track.probabilities[track.label] >= lead && best !== track.label) Object.assign(track, { label: best, agreement: undefined, sureAt: -Infinity });
+    if (track.probabilities[best] - track.probabilities[track.label] >= lead && best !== track.label)
+      Object.assign(track, { label: best, agreement: undefined, sureAt: -Infinity });
     // the agreement of a frame is that with its own label
-    if (face.label === track.label && face.agreement != null) track.agreement = blended(track.agreement ?? face.agreement, face.agreement);
+    if (face.label === track.label && face.agreement != null)
+      track.agreement = blended(track.agreement ?? face.agreement, face.agreement);
     // hysteresis for `uncertain`, as for the label
     const sure = track.probabilities[track.label] >= this.threshold + (track.sure ? -lead / 2 : lead / 2);
     if (sure !== track.sure && now - track.sureAt >= this.holdS) Object.assign(track, { sure, sureAt: now });
@@ -161,7 +211,8 @@ export function assign(costs, real, unmatched) {
   return columns.map((column) => (column < real ? column : undefined));
 }
 
-const similarityOf = ({ newest, mean }, descriptor) => (descriptor && newest ? Math.max(dot(newest, descriptor), dot(mean, descriptor)) : undefined);
+const similarityOf = ({ newest, mean }, descriptor) =>
+  descriptor && newest ? Math.max(dot(newest, descriptor), dot(mean, descriptor)) : undefined;
 const center = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
 const sizeOf = ({ width, height }) => Math.sqrt(width * height);
 

@@ -3,9 +3,20 @@
 const HAS_EXIF = 8; // bit of a WebP's extended header
 const ORIENTATION = 0x0112;
 // [a, b, c, d] of a canvas, by EXIF orientation
-const TURNS = { 2: [-1, 0, 0, 1], 3: [-1, 0, 0, -1], 4: [1, 0, 0, -1], 5: [0, 1, 1, 0], 6: [0, 1, -1, 0], 7: [0, -1, -1, 0], 8: [0, -1, 1, 0] };
+const TURNS = {
+  2: [-1, 0, 0, 1],
+  3: [-1, 0, 0, -1],
+  4: [1, 0, 0, -1],
+  5: [0, 1, 1, 0],
+  6: [0, 1, -1, 0],
+  7: [0, -1, -1, 0],
+  8: [0, -1, 1, 0],
+};
 
-/** The upright picture of a file; `options` are those of createImageBitmap. Rejects if this browser cannot read the file. */
+/**
+ * The upright picture of a file; `options` are those of createImageBitmap. Rejects if this browser cannot read the
+ * file.
+ */
 export async function uprightBitmap(file, options = {}) {
   const turn = TURNS[await webpOrientation(file)];
   if (!turn) return createImageBitmap(file, { ...options, imageOrientation: "from-image" });
@@ -46,4 +57,5 @@ function orientationAt(view, offset) {
   return undefined;
 }
 
-const textOf = (view, at, length) => String.fromCharCode(...Array.from({ length }, (_, index) => view.getUint8(at + index)));
+const textOf = (view, at, length) =>
+  String.fromCharCode(...Array.from({ length }, (_, index) => view.getUint8(at + index)));

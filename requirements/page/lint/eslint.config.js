@@ -6,6 +6,13 @@ export default [
   js.configs.recommended,
   {
     languageOptions: { globals: globals.browser },
-    rules: { "no-var": "error", "prefer-const": ["error", { destructuring: "all" }], eqeqeq: ["error", "always", { null: "ignore" }], "no-shadow": "error", "no-unused-vars": ["error", { ignoreRestSiblings: true }] },
+    rules: {
+      "no-var": "error",
+      "prefer-const": ["error", { destructuring: "all" }],
+      eqeqeq: ["error", "always", { null: "ignore" }],
+      "no-shadow": "error",
+      "no-unused-vars": ["error", { ignoreRestSiblings: true }],
+      "max-len": ["error", { code: 120 }],
+    },
   },
 ];

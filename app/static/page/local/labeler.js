@@ -10,11 +10,22 @@ export class LocalLabeler {
   facts; base; changed; pending; next;
 
   /**
-   * The graph is loaded on first use. `facts`: facts.json; `base`: address of the folder with local/, runtime/ and models/. `changed()` is
-   * called when one of these changes: `loaded`, the [bytes, total] while it loads; `runs`, the {precision, provider, detector}; `why` it failed.
+   * The graph is loaded on first use. `facts`: facts.json; `base`: address of the folder with local/, runtime/ and
+   * models/. `changed()` is called when one of these changes: `loaded`, the [bytes, total] while it loads; `runs`, the
+   * {precision, provider, detector}; `why` it failed.
    */
   constructor(facts, base, changed = () => {}) {
-    Object.assign(this, { facts, base, changed, pending: new Map(), next: 0, local: true, loaded: null, runs: null, why: "" });
+    Object.assign(this, {
+      facts,
+      base,
+      changed,
+      pending: new Map(),
+      next: 0,
+      local: true,
+      loaded: null,
+      runs: null,
+      why: "",
+    });
     this.bytes = RUNTIME_BYTES + facts.graph.bytes; // to load
   }
 
@@ -29,7 +40,8 @@ export class LocalLabeler {
       if (error) reject(failure(error));
       else resolve(result);
     };
-    this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(failure(event.message || "the worker did not start")));
+    this.worker.onerror = (event) =>
+      this.pending.forEach(({ reject }) => reject(failure(event.message || "the worker did not start")));
     const cores = navigator.hardwareConcurrency - 1; // one is left for the page; threads that share a core are slower
     const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
     this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES, threads })
@@ -61,7 +73,12 @@ export class LocalLabeler {
     const about = await this.open();
     const image = { index: 0, name: null, ...(await this.ask({ source: photo })) };
     const threshold = this.facts.classifier.confidence_threshold;
-    return { ...about, confidence_threshold: threshold, images: [image], timings_ms: { total: performance.now() - began } };
+    return {
+      ...about,
+      confidence_threshold: threshold,
+      images: [image],
+      timings_ms: { total: performance.now() - began },
+    };
   }
 
   stream() {
@@ -88,7 +105,10 @@ class LocalStream {
     if (this.wanted) return;
     const id = `local-${++LocalStream.count}`;
     Object.assign(this, { wanted: true, id, message: "Loading the model…" });
-    const message = await this.labeler.open().then(() => "", (error) => `Labeling in this tab failed: ${error.message}. Pause and resume to try again.`);
+    const message = await this.labeler.open().then(
+      () => "",
+      (error) => `Labeling in this tab failed: ${error.message}. Pause and resume to try again.`,
+    );
     if (id === this.id) Object.assign(this, { message, loaded: !message });
   }
 

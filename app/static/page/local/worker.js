@@ -1,7 +1,8 @@
-// The worker of local mode: decodes pictures, and runs the photo graph (docs/models.md) in ONNX Runtime Web. Nothing is sent from here.
+// The worker of local mode: decodes pictures, and runs the photo graph (docs/models.md) in ONNX Runtime Web. Nothing is
+// sent from here.
 //
-// Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap; each gets {id, result}
-// or {id, error}. While the graph is loaded, {loaded} states the bytes so far.
+// Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap; each
+// gets {id, result} or {id, error}. While the graph is loaded, {loaded} states the bytes so far.
 
 import { isFaithful, rgbOf } from "../pixels.js";
 import { uprightBitmap } from "../upright.js";
@@ -12,8 +13,10 @@ let run;
 let canvas;
 
 async function open({ open: given, base, runtimeBytes, threads }) {
-  if (!self.WebAssembly) throw new Error("the browser has switched off WebAssembly (Lockdown Mode of Apple devices, or a security setting)");
-  if (!isFaithful(new OffscreenCanvas(8, 8).getContext("2d"))) throw new Error("the browser hides pixels from pages (protection against fingerprinting)");
+  if (!self.WebAssembly)
+    throw new Error("the browser has switched off WebAssembly (Lockdown Mode of Apple devices, or a security setting)");
+  if (!isFaithful(new OffscreenCanvas(8, 8).getContext("2d")))
+    throw new Error("the browser hides pixels from pages (protection against fingerprinting)");
   facts = given;
   const { file, version, precision, defaults } = facts.graph;
   let loaded = 0;
@@ -25,10 +28,18 @@ async function open({ open: given, base, runtimeBytes, threads }) {
   progress(runtimeBytes);
   const graph = await download;
   for (const [name, values] of Object.entries(defaults)) setDefault(graph, name, values);
-  const session = await ort.InferenceSession.create(graph, { executionProviders: ["wasm"], logSeverityLevel: ERRORS_ONLY });
+  const session = await ort.InferenceSession.create(graph, {
+    executionProviders: ["wasm"],
+    logSeverityLevel: ERRORS_ONLY,
+  });
   run = ({ data, width, height }) => session.run({ photo: new ort.Tensor("uint8", rgbOf(data), [height, width, 3]) });
   await run({ data: new Uint8Array(4 * 64 * 64), width: 64, height: 64 }); // the first run of a graph is slow
-  return { model: facts.classifier.name, precision, provider: `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`, detector: "builtin" };
+  return {
+    model: facts.classifier.name,
+    precision,
+    provider: `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`,
+    detector: "builtin",
+  };
 }
 
 async function fetched(url, progress) {
@@ -42,20 +53,29 @@ async function fetched(url, progress) {
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** Change the default of an input in the bytes of a graph, because ONNX Runtime Web takes no value for an input that has one. */
+/**
+ * Change the default of an input in the bytes of a graph, because ONNX Runtime Web takes no value for an input that has
+ * one.
+ */
 function setDefault(graph, name, values) {
-  const raw = new Uint8Array((name === "max_faces" ? BigInt64Array.from(values, BigInt) : Float32Array.from(values)).buffer);
-  const tensor = [0x42, name.length, ...new TextEncoder().encode(name), 0x4a, raw.length]; // its fields `name` and `raw_data`
+  const raw = new Uint8Array(
+    (name === "max_faces" ? BigInt64Array.from(values, BigInt) : Float32Array.from(values)).buffer,
+  );
+  // Its fields `name` and `raw_data`.
+  const tensor = [0x42, name.length, ...new TextEncoder().encode(name), 0x4a, raw.length];
   const start = graph.findIndex((_, at) => tensor.every((byte, offset) => graph[at + offset] === byte));
   graph.set(raw, start + tensor.length);
 }
 
-/** The upright pixels of a file or a frame, transparent ones over white; colors as stored, as the service reads them. */
+/**
+ * The upright pixels of a file or a frame, transparent ones over white; colors as stored, as the service reads them.
+ */
 async function pixelsOf(source) {
   const bitmap = source instanceof ImageBitmap ? source : await uprightBitmap(source, { colorSpaceConversion: "none" });
   const { width, height } = bitmap;
   const { max_pixels: limit } = facts.limits;
-  if (width * height > limit) throw new Error(`image of ${width}x${height} px: the limit is ${limit.toLocaleString("en")} pixels`);
+  if (width * height > limit)
+    throw new Error(`image of ${width}x${height} px: the limit is ${limit.toLocaleString("en")} pixels`);
   if (canvas?.width !== width || canvas.height !== height) canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.fillStyle = "#fff";
@@ -88,7 +108,9 @@ function faceOf(found, index) {
   const confidence = Math.max(...row);
   return {
     box: { x, y, width, height },
-    landmarks: Object.fromEntries(names.map((name, place) => [name, { x: points[2 * place], y: points[2 * place + 1] }])),
+    landmarks: Object.fromEntries(
+      names.map((name, place) => [name, { x: points[2 * place], y: points[2 * place + 1] }]),
+    ),
     detection_score: found.detection_scores.data[index],
     label: labels[row.indexOf(confidence)],
     confidence,
