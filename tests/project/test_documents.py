@@ -53,12 +53,7 @@ def test_commands_of_documents_have_options_that_exist() -> None:
 
 def test_settings_of_documents_exist() -> None:
     known = {f"MIEN_{name.upper()}" for name in Settings.model_fields}
-    elsewhere = {
-        "MIEN_DATA_DIR",
-        "MIEN_PHOTOS_DIR",
-        "MIEN_CHROMIUM",
-        "MIEN_MOBILEFACENET",
-    }  # of training and of the tests
+    elsewhere = {"MIEN_DATA_DIR", "MIEN_PHOTOS_DIR", "MIEN_CHROMIUM", "MIEN_MOBILEFACENET"}  # of training and tests
     for page in PAGES:
         named = set(re.findall(r"\bMIEN_[A-Z_]+[A-Z]\b", page.read_text(encoding="utf-8")))
         assert named <= known | elsewhere, f"{page.relative_to(ROOT)}: {named - known - elsewhere}"

@@ -227,7 +227,7 @@ export class Live {
     const freshness = scene.freshness(now);
     Object.assign(this, { shown: scene.shown(now), slowFrame: scene.slowFrame(now) });
     this.drawOverlay();
-    this.people.refresh(now, this.settings.threshold, freshness < 1);
+    this.people.refresh(now, this.settings.threshold, freshness);
     for (const observer of this.observers) observer.drawn?.(now);
     if (!freshness) this.stage.root.style.removeProperty("--tint");
     const waiting = freshness ? "" : `Waiting for the ${this.isLocal ? "labels" : "service"}`;

@@ -72,7 +72,7 @@ export class People {
     this.people = new Map(); // track -> Person
     this.refreshedAt = 0;
     list.replaceChildren();
-    list.classList.remove("stale");
+    list.classList.remove("stale", "outdated");
     nobody.hidden = false;
   }
 
@@ -90,9 +90,10 @@ export class People {
     }
   }
 
-  /** Show the newest state, in the order of the numbers. `stale`: the results are old. */
-  refresh(now, threshold, stale) {
-    this.list.classList.toggle("stale", stale);
+  /** Show the newest state in the order of the numbers; results of `freshness` below 1 are gray, of 0 hidden. */
+  refresh(now, threshold, freshness) {
+    this.list.classList.toggle("stale", freshness < 1);
+    this.list.classList.toggle("outdated", !freshness);
     if (now - this.refreshedAt < REFRESH_MS) return;
     this.refreshedAt = now;
     for (const [track, person] of this.people) {

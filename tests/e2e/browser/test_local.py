@@ -1,6 +1,8 @@
-"""Local mode: the page labels in the browser with the photo graph, and sends nothing."""
+"""Local mode: the page labels in the browser with the photo graph, and sends nothing; also as static files."""
 
 import base64
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import BrowserType
 
-from mien.app.service.page import has_runtime
+from mien.app.service.page import has_runtime, write_page
+from mien.app.settings import load_settings
 from mien.data.contract import decode
 from mien.data.quality import REASONS
 from mien.models.manifest import artifact_dir, load_artifact
@@ -19,6 +22,7 @@ from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_photos import wait_until_done
 from tests.support import ROOT
 from tests.support.browser import WAIT_MS, Tab, serving
+from tests.support.stores import serving_in_thread
 
 needs_runtime = pytest.mark.skipif(not has_runtime(), reason="ONNX Runtime Web is not here: `make runtime` fetches it")
 pytestmark = [pytest.mark.timeout(900), needs_runtime]
@@ -35,11 +39,6 @@ def wait_for_models(tab: Tab) -> None:
     tab.page.wait_for_selector("#place:text-matches('^Ready')", state="attached", timeout=8 * WAIT_MS)
 
 
-def labeled(tab: Tab, photos: list[Path]) -> dict[str, list[dict[str, Any]]]:
-    """Faces by file name, as the page's labeler finds them in the browser."""
-    return {photo.name: tab.page.evaluate(FACES, base64.b64encode(photo.read_bytes()).decode()) for photo in photos}
-
-
 FACES = """async (text) => {
   if (!window.labeler) {
     const { LocalLabeler } = await import('/page/local/labeler.js');
@@ -50,11 +49,6 @@ FACES = """async (text) => {
   const { images: [image] } = await window.labeler.label(new Blob([bytes]));
   return image.faces;
 }"""
-
-
-def runs(tab: Tab) -> str:
-    """What labels the faces, as the page says."""
-    return tab.page.text_content("#runs") or ""
 
 
 def label_photo(tab: Tab) -> str:
@@ -76,26 +70,15 @@ def test_the_page_hands_over_what_the_graph_gives_with_the_settings_of_the_servi
     photos = [tmp_path / "two.png", *SAMPLES]
     folder = artifact_dir(None)
     manifest = load_artifact(folder)
-    inputs = {
-        "max_faces": np.array(1),
-        "score_threshold": np.array(0.9, np.float32),
-        "prior_correction": np.zeros(7, np.float32),
-    }
+    one, least, natural = np.array(1), np.array(0.9, np.float32), np.zeros(7, np.float32)
+    inputs = {"max_faces": one, "score_threshold": least, "prior_correction": natural} if settings else {}
     graph = open_graph(folder / manifest.photo_graphs["int8"].file)
+    names = [output.name for output in graph.get_outputs()]
     with serving(tmp_path, **settings) as site:
-        found = labeled(open_tab(at=site.url), photos)
-    counts = []
-    for photo in photos:
-        names = [output.name for output in graph.get_outputs()]
-        expected = dict(
-            zip(
-                names,
-                graph.run(names, {"photo": decode(photo.read_bytes())} | (inputs if settings else {})),
-                strict=True,
-            )
-        )
-        faces = found[photo.name]
-        counts.append(len(faces))
+        page = open_tab(at=site.url).page
+        found = [page.evaluate(FACES, base64.b64encode(photo.read_bytes()).decode()) for photo in photos]
+    for photo, faces in zip(photos, found, strict=True):
+        expected = dict(zip(names, graph.run(names, {"photo": decode(photo.read_bytes())} | inputs), strict=True))
         rows = [[face["box"][side] for side in ("x", "y", "width", "height")] for face in faces]
         assert np.array(rows).reshape(-1, 4) == pytest.approx(expected["boxes"], abs=1)
         points = [[[point["x"], point["y"]] for point in face["landmarks"].values()] for face in faces]
@@ -108,18 +91,21 @@ def test_the_page_hands_over_what_the_graph_gives_with_the_settings_of_the_servi
             assert face["agreement"] == pytest.approx(expected["agreement"][index], abs=0.03)
             assert face["uncertain"] == expected["uncertain"][index]
             assert face["reasons"] == [REASONS[place] for place in np.flatnonzero(expected["reasons"][index])]
-    assert counts == ([1, 1, 0, 1] if settings else [2, 1, 0, 1])
+    assert [len(faces) for faces in found] == ([1, 1, 0, 1] if settings else [2, 1, 0, 1])
 
 
 def test_nothing_leaves_the_tab(open_tab: Open) -> None:
-    tab = open_tab(script=FOUR_CORES)
+    # The page is told of four cores; three are for WebAssembly.
+    tab = open_tab(script="Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 });")
     local(tab)
     tab.page.context.set_offline(True)
     asked: list[str] = []
     tab.page.on("request", lambda request: asked.append(request.url))
     tab.start_camera()
     assert tab.page.locator("[data-person]").count() == 1
-    label_with_three_threads(tab)
+    assert tab.page.evaluate("crossOriginIsolated")
+    assert label_photo(tab).startswith("happiness")
+    assert "3 threads" in tab.page.text_content("#runs")
     icon = "/page/icon.svg"  # which Chromium looks for again when the address changes
     assert [url for url in asked if not url.startswith("blob:") and not url.endswith(icon)] == []
     assert tab.sent == []
@@ -177,11 +163,19 @@ def test_a_huge_photo_is_refused_in_local_mode(open_tab: Open, tmp_path: Path) -
     assert "limit" in tab.page.inner_text(".tile")
 
 
-# The page is told of four cores; three are for WebAssembly.
-FOUR_CORES = "Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 });"
-
-
-def label_with_three_threads(tab: Tab) -> None:
-    assert tab.page.evaluate("crossOriginIsolated")
-    assert label_photo(tab).startswith("happiness")
-    assert "3 threads" in runs(tab)
+def test_the_static_page_labels_camera_and_photos(open_tab: Open, tmp_path: Path) -> None:
+    write_page(tmp_path / "people" / "mien", load_settings())
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with serving_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
+        tab = open_tab("people/mien/", at=f"http://127.0.0.1:{server.server_port}/")
+        assert not tab.page.evaluate("crossOriginIsolated"), "no special headers"
+        assert tab.page.is_checked("#local")
+        assert tab.page.is_disabled("#local")
+        wait_for_models(tab)
+        tab.start_camera()
+        assert "1 thread;" in tab.page.text_content("#runs")
+        assert label_photo(tab).startswith("happiness")
+        tab.page.click("#about")
+        tab.page.click("#card")
+        assert tab.page.inner_text("pre").startswith("# ")
+        tab.ignore_errors("favicon.ico")  # which Chromium looks for beside a text

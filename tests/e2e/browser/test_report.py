@@ -76,10 +76,6 @@ def test_thousands_of_faces_come_least_confident_first_as_they_are_scrolled_to_a
     link, texts = next(one for one in cards if one[1][-1].endswith("in/00000 #ü.jpg"))
     assert Path(unquote(urlsplit(link).path)) == (report.parent.parent / "in" / "00000 #ü.jpg")
     assert texts[0].strip() == "surprise 30%"
-    took = page.evaluate(
-        "(async () => { const began = performance.now(); await load(false); return performance.now() - began; })()"
-    )
-    assert took < 1000
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.wait_for_function(f"() => document.querySelectorAll('.card').length > {drawn}")
 
