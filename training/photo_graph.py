@@ -156,18 +156,25 @@ def one_pass(image: UINT8["height", "width", 3], long_side_px: FLOAT, threshold:
 
 @script()
 def search(photo: UINT8["height", "width", 3], threshold: FLOAT) -> FLOAT["faces", 15]:
-    """Find faces, best first: one pass, and a very small and a larger one where it found only small faces or none.
+    """Find faces, best first, in up to four passes of a loop, whose body has the network once.
 
-    The passes are a loop, so that the network is stored once.
+    Where the first found only small faces or none, there are a very small and a larger one; where these found none, a
+    last one at another size.
     """
     long_side = op.ReduceMax(op.Cast(op.Shape(photo, start=0, end=2), to=1), keepdims=0)
+    is_small = long_side <= 640.0  # The larger pass would repeat the first.
+    last_px = op.Round(0.75 * op.Min(op.Max(long_side, 144.0), 640.0))
+    third_px = op.Where(is_small, last_px, 1600.0)
+    pass_px = op.Concat([640.0, 160.0], op.Reshape(third_px, [1]), op.Reshape(last_px, [1]), axis=0)
     faces = op.Constant(value=_NO_FACES)
-    for index in range(3):
-        long_side_px = op.Gather(op.Constant(value_floats=[640.0, 160.0, 1600.0]), index)
-        faces = op.Concat(faces, one_pass(photo, long_side_px, threshold), axis=0)
+    for index in range(4):
+        faces = op.Concat(faces, one_pass(photo, op.Gather(pass_px, index), threshold), axis=0)
+        found_any = op.Size(faces) > 0
         side = op.ReduceMin(op.Concat(op.Reshape(faces[:, 2:4], [-1]), op.Reshape(long_side, [1]), axis=0), keepdims=0)
-        are_large = op.And(op.Size(faces) > 0, side * op.Min(1.0, 640.0 / long_side) >= 40.0)
-        is_done = op.Or(op.And(index == 0, op.Or(are_large, long_side <= 160.0)), op.And(index > 0, long_side <= 640.0))
+        are_large = op.And(found_any, side * op.Min(1.0, 640.0 / long_side) >= 40.0)
+        first, second, third = index == 0, index == 1, index == 2
+        has_enough = op.Or(op.And(first, are_large), op.And(second, op.And(is_small, found_any)))
+        is_done = op.Or(has_enough, op.And(third, op.Or(is_small, found_any)))
         if is_done:
             break
     return suppressed(faces, faces[:, :4], 0.4)
