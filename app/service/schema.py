@@ -180,9 +180,9 @@ def responses(*problems: int, media_type: str = "application/json") -> dict[int 
         400: {"description": "A Host header that is not accepted, or no HTTP", "content": _TEXT},
         503: {"description": "Too many open connections", "content": _TEXT},
     }
-    for status in problems:
-        content = _PROBLEM | entries.get(status, {}).get("content", {})
-        entries[status] = {"description": HTTPStatus(status).phrase, "content": content}
+    for problem in problems:
+        content = _PROBLEM | entries.get(problem, {}).get("content", {})
+        entries[problem] = {"description": HTTPStatus(problem).phrase, "content": content}
     for status, entry in entries.items():
         entry["headers"] = _HEADERS | _HEADERS_OF.get(int(status), {})
     return entries

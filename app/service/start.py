@@ -98,32 +98,34 @@ def _run_workers(settings: Settings, listener: socket.socket) -> None:
     uvicorn's own workers take seconds to import the program; these are forked from a process that has imported it.
     Systems other than Linux do not fork safely.
     """
-    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    on_linux = sys.platform == "linux"
+    context = multiprocessing.get_context("forkserver") if on_linux else multiprocessing.get_context("spawn")
     context.set_forkserver_preload(["__main__", __name__])
-    stopping, failed, processes = threading.Event(), False, list[BaseProcess]()
+    stopping, failed, workers = threading.Event(), False, list[BaseProcess]()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     # counters of all workers, without image data; Windows cannot remove those that are still mapped
     with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         while not stopping.is_set():
-            while len(processes) < settings.workers:
+            while len(workers) < settings.workers:
                 process = context.Process(target=_work, args=(settings, listener))
                 process.start()
-                processes.append(process)
-            wait([process.sentinel for process in processes], _CHECK_S)
-            for process in [process for process in processes if not process.is_alive()]:
-                processes.remove(process)
-                mark_process_dead(process.pid)  # type: ignore[no-untyped-call]  # its open requests and streams
-                if failed := process.exitcode == STARTUP_FAILURE:
+                workers.append(process)
+            wait([worker.sentinel for worker in workers], _CHECK_S)
+            for worker in [worker for worker in workers if not worker.is_alive()]:
+                workers.remove(worker)
+                mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # its open requests and streams
+                if worker.exitcode == STARTUP_FAILURE:
+                    failed = True
                     stopping.set()
-                else:
-                    _log.error("worker process [%s] ended with %s: starting another", process.pid, process.exitcode)
+                elif not stopping.is_set():
+                    _log.error("worker process [%s] ended with %s: starting another", worker.pid, worker.exitcode)
         listener.close()
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join()
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
     if failed:
         raise SystemExit(1)
 
