@@ -4,7 +4,6 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import urlsplit
 
 from fastapi import Security
 from fastapi.security import APIKeyHeader, HTTPBearer
@@ -45,14 +44,8 @@ class OwnPages:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         if {origin, "*"} & self._origins or site in ("same-origin", "none"):
             return True
-        return site is None and (origin is None or _netloc(origin) == headers.get("host", ""))
-
-
-def _netloc(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc or None
-    except ValueError:  # such as http://[::1
-        return None
+        host = headers.get("host", "")
+        return site is None and origin in (None, f"http://{host}", f"https://{host}")
 
 
 def key_hash(key: str) -> str:

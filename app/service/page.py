@@ -153,14 +153,9 @@ class Assets(StaticFiles):
         response.headers["Cache-Control"] = "no-cache"
         # WebKit wants it for each module that a worker imports, and workers import modules of the whole page
         response.headers["Cross-Origin-Embedder-Policy"] = "require-corp"
-        if starts_worker(path):
+        if PureWindowsPath(path).parts[0] in {"local", "runtime"}:  # `path` has the separator of the system
             response.headers["Content-Security-Policy"] = _WORKER_POLICY
         return response
-
-
-def starts_worker(path: str) -> bool:
-    """Whether a script is that of a worker; `path` is relative to `FILES`, with the separator of any system."""
-    return PureWindowsPath(path).parts[0] in {"local", "runtime"}
 
 
 @router.get("/")
