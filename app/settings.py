@@ -79,7 +79,7 @@ class InferenceSettings(BaseSettings):
         None, description="folder with YuNet's file; searched before the user cache"
     )
     model: Annotated[str | Path | None, NotEmpty] = Field(
-        None, description="fast (the default), accurate, the name of a released artifact or its end, or a folder"
+        None, description="fast (the default), the name of a released artifact or its end, or a folder"
     )
     prior: Prior = Field("balanced", description="balanced corrects for rare expressions, natural does not")
     device: Device = Field("auto", description="of the networks: auto may fall back to the CPU; cuda never does")

@@ -1,6 +1,6 @@
 """Accuracy on real color photos with labeled faces: models of Mien, and other programs, on the same faces.
 
-    MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.photos [--models fast accurate] [--photos FOLDER]
+    MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.photos [--models fast v3] [--photos FOLDER]
         [--fer PYTHON] [--js FOLDER] --json out/photos.json
 
 The folder has photos and `labels.csv` with a row per face: file, face_x, face_y (rough center, pixels), label, second
@@ -150,7 +150,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--models", nargs="*", default=["fast", "accurate"], help="names or folders")
+    parser.add_argument("--models", nargs="*", default=["fast"], help="names or folders")
     default = Path(os.environ.get("MIEN_DATA_DIR", ".")) / "webphotos" / "webphotos"
     parser.add_argument("--photos", type=Path, default=default, help=f"folder with {LABELS_FILE} (%(default)s)")
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")

@@ -125,7 +125,7 @@ class Analyzer:
         Arguments take precedence over environment variables (`MIEN_*`).
 
         Args:
-            model: fast (the default), accurate, the name of a released artifact, or the folder of one.
+            model: fast (the default), the name of a released artifact, or the folder of one.
             device: of the model: auto (the default), cpu or cuda; auto may fall back to the CPU.
             settings: other fields of `InferenceSettings`, such as detector="builtin" or min_face_px=24.
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.

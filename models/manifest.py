@@ -24,7 +24,8 @@ from mien.models.strict import StrictModel
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
 MANIFEST_NAME: Final = "manifest.json"
 REPORT_NAME: Final = "report.json"
-POINTERS: Final = {"fast": "DEFAULT", "accurate": "ACCURATE"}  # model name: file with the name of its folder
+DEFAULT_NAME: Final = "fast"
+POINTER: Final = "DEFAULT"  # file with the name of the default model's folder
 _DETECTOR_POINTER: Final = "DEFAULT_DETECTOR"
 DETECTOR_STRIDES: Final = (8, 16, 32)
 DETECTOR_OUTPUTS: Final = tuple(f"{kind}_{px}" for kind in ("cls", "obj", "bbox", "kps") for px in DETECTOR_STRIDES)
@@ -175,15 +176,15 @@ def difference(path: Path, sha256: str) -> str:
 def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     """Folder of a model.
 
-    A string is `fast` (the default), `accurate`, the name of a released artifact or the end of only one (`v3`), or else
-    a folder, so that a folder `fast` in the current one needs `./fast`. A path is a folder.
+    A string is `fast` (the default), the name of a released artifact or the end of only one (`v3`), or else a folder.
+    So a folder `fast` in the current one needs `./fast`. A path is a folder.
     Raises: ArtifactError, listing the names.
     """
-    name = "fast" if model is None else model
+    name = DEFAULT_NAME if model is None else model
     if not isinstance(name, str):
         return Path(name)
-    if name in POINTERS:
-        return _pointed(POINTERS[name], f"model {name!r}")
+    if name == DEFAULT_NAME:
+        return _pointed(POINTER, f"model {name!r}")
     names = [folder.name for folder in classifier_dirs(ARTIFACTS_DIR)]
     ends = [known for known in names if known.endswith((f".{name}", f"_{name}"))]
     if name in names or len(ends) == 1:
@@ -191,7 +192,7 @@ def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     folder = Path(name)
     if len(folder.parts) > 1 or folder.is_dir():
         return folder
-    raise ArtifactError(f"model {name!r}: not an artifact folder, and not one of {', '.join([*POINTERS, *names])}")
+    raise ArtifactError(f"model {name!r}: not an artifact folder, and not one of {', '.join([DEFAULT_NAME, *names])}")
 
 
 def default_detector_dir() -> Path:

@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.logging import RichHandler
@@ -14,7 +14,7 @@ from mien.data.atomic import write_atomic
 from mien.data.errors import DatasetError, MienError
 from mien.data.folds import Grouping
 from mien.data.readers.base import parse_options
-from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Precision, Prior, artifact_dir
+from mien.models.manifest import ARTIFACTS_DIR, POINTER, Precision, Prior, artifact_dir
 from mien.models.strict import expand_home
 
 if TYPE_CHECKING:
@@ -268,10 +268,9 @@ def experiment(
 
 @_command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines
 def export(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Run or artifact folders.")],
+    folder: Annotated[Path, typer.Argument(help="Run or artifact folder.")],
     tag: Annotated[str | None, typer.Option(help="Distinguishes releases, such as ferplus_v1.")] = None,
     arch: Annotated[str | None, typer.Option(help="First part of the name, by default from the recipe.")] = None,
-    one_view: Annotated[bool, typer.Option("--one-view", help="Several networks: leave out the mirror image.")] = False,
     tau: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Weight of the correction for rare classes, by default fitted on validation."),
@@ -281,10 +280,7 @@ def export(
         typer.Option(metavar="ARTIFACT", help="Of a run of all faces: take temperature and threshold from this one."),
     ] = None,
     artifacts: Annotated[Path, typer.Option(help="Parent folder of artifacts.")] = ARTIFACTS_DIR,
-    pointer: Annotated[
-        Literal["fast", "accurate"] | None,
-        typer.Option("--as", help="Make it the model that serving loads under this name."),
-    ] = None,
+    default: Annotated[bool, typer.Option("--default", help="Make it the model that serving loads.")] = False,
     refit: Annotated[bool, typer.Option("--refit", help="Fit and evaluate the artifact FOLDER again.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Write license and card of the artifact FOLDER again.")] = False,
     photos: Annotated[
@@ -292,35 +288,26 @@ def export(
         typer.Option(metavar="DIR", help="Write the photo graphs of the artifact FOLDER again; compare on photos."),
     ] = None,
 ) -> None:
-    """Release runs as an artifact."""
-    if refit + card + bool(photos) + bool(tag) != 1 or (not tag and len(folders) > 1):
-        raise typer.BadParameter("use --tag to release, or --refit, --card or --photos with one artifact")
-    if ((arch or one_view or calibrated_by) and not tag) or (tau is not None and not (tag or refit)):
-        raise typer.BadParameter("--arch, --one-view and --calibrated-by need --tag; --tau needs --tag or --refit")
-    folder = folders[0]
-    if pointer and not tag and folder.resolve().parent != artifacts.resolve():
-        raise typer.BadParameter(f"--as is for an artifact in {artifacts}; {folder} is not there")
+    """Release a run as an artifact."""
+    if refit + card + bool(photos) + bool(tag) != 1:
+        raise typer.BadParameter("use --tag to release, or --refit, --card or --photos with an artifact")
+    if ((arch or calibrated_by) and not tag) or (tau is not None and not (tag or refit)):
+        raise typer.BadParameter("--arch and --calibrated-by need --tag; --tau needs --tag or --refit")
+    if default and not tag and folder.resolve().parent != artifacts.resolve():
+        raise typer.BadParameter(f"--default is for an artifact in {artifacts}; {folder} is not there")
     from mien.training import export as command
 
     if tag:
-        folder = command.export(
-            folders,
-            tag,
-            arch=arch,
-            mirrored=not one_view,
-            artifacts_dir=artifacts,
-            tau=tau,
-            calibrated_by=calibrated_by,
-        )
+        folder = command.export(folder, tag, arch=arch, artifacts_dir=artifacts, tau=tau, calibrated_by=calibrated_by)
     else:
         command.refit(folder, tau=tau, card_only=card, photos=photos)
     logger = logging.getLogger("mien.training")
     logger.info("wrote %s", folder)
-    if pointer:
-        path = artifacts / POINTERS[pointer]
+    if default:
+        path = artifacts / POINTER
         before = path.read_text(encoding="utf-8").strip() if path.exists() else "none"
         write_atomic(path, folder.name + "\n")
-        logger.info("%s: `%s` is now %s, before %s", path, pointer, folder.name, before)
+        logger.info("%s: the default is now %s, before %s", path, folder.name, before)
 
 
 @_command("quantize", log_level=logging.ERROR)  # the library recommends preprocessing, which the exporter has done

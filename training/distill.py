@@ -5,7 +5,6 @@ Source: Touvron et al. 2021, "Training data-efficient image transformers & disti
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -14,11 +13,10 @@ from torch.nn import functional
 
 from mien.data.contract import LABELS
 from mien.models.backbones import Heads
-from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
+from mien.models.manifest import ArtifactError
 from mien.models.network import Head, select_head
 from mien.training.config import DistillationConfig, LossConfig, Recipe, RecipeError
-from mien.training.evaluate import open_graph, run_graph
-from mien.training.weights import WEIGHTS_NAME, RunError, load_trained
+from mien.training.weights import RunError, load_trained
 
 
 def losses(
@@ -93,13 +91,8 @@ class Teachers(nn.Module):
         self.members, self.heads = nn.ModuleList(), list[Head]()
         columns = []
         for folder in config.teachers:
-            network: nn.Module
-            head: Head
             try:
-                if (folder / MANIFEST_NAME).exists() and WEIGHTS_NAME not in (manifest := load_artifact(folder)).files:
-                    network, head, labels = _Graph(folder / manifest.graph("fp32").file), "class", manifest.labels
-                else:
-                    network, head, labels = load_trained(folder)
+                network, head, labels = load_trained(folder)
             except ArtifactError as error:
                 raise RunError(f"distillation.teachers {folder}: {error}") from error
             self.members.append(network)
@@ -120,15 +113,3 @@ class Teachers(nn.Module):
         if len(logits) == 1:
             return logits[0]
         return torch.stack(logits).softmax(dim=-1).mean(dim=0).clamp_min(1e-12).log()
-
-
-class _Graph(nn.Module):
-    """Fp32 graph of an artifact without weights, such as the mean of several networks; computed on the CPU."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.session = open_graph(path)
-
-    def forward(self, crops: Tensor) -> Heads:  # (B, 112, 112, C) uint8
-        logits = run_graph(self.session, crops.expand(-1, -1, -1, 3).round().to(torch.uint8).cpu().numpy())
-        return Heads(torch.from_numpy(logits).to(crops.device))

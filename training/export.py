@@ -1,15 +1,13 @@
-"""Export of finished runs as an artifact for serving, in two stages: `write_graphs` and `fit`.
+"""Export of a finished run as an artifact for serving, in two stages: `write_graphs` and `fit`.
 
-    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--as fast]
-    mien export models/artifacts/FAST runs/TEACHER runs/OTHER --arch accurate_112 --tag NAME --one-view --as accurate
+    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--default]
     mien export runs/NAME_all --tag all --calibrated-by models/artifacts/NAME
     mien export models/artifacts/NAME --refit
     mien export models/artifacts/NAME --card
     mien export models/artifacts/NAME --photos samples/photos
 
 `write_graphs` writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs and model.safetensors, if ONNX and torch
-agree on real faces. Several runs or artifacts become one graph, which averages their calibrated probabilities over a
-face and, without --one-view, its mirror image. `fit` fits temperature, prior correction, confidence threshold and
+agree on real faces. `fit` fits temperature, prior correction, confidence threshold and
 agreement on the validation split that selected the weights, measures what is served, and writes manifest.json,
 report.json and card.md, and photo.onnx, the graph from a photo to its labeled faces. A run of all faces has no
 validation faces: --calibrated-by takes what is fitted and measured from an artifact of the same recipe. --refit is the
@@ -22,7 +20,7 @@ import logging
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +59,6 @@ from mien.training.graphs import (
     OPSET,
     PHOTO_GRAPHS,
     ExportError,
-    ReleasedEnsemble,
     ReleasedNetwork,
     canvases,
     check_fp16,
@@ -75,7 +72,6 @@ from mien.training.graphs import (
 from mien.training.metrics import interval, markdown_table, percent, scores_table
 from mien.training.weights import (
     WEIGHTS_NAME,
-    add_learned,
     load_trained,
     parameters,
     read_run,
@@ -126,54 +122,42 @@ def read_member(folder: Path) -> Member:
 
 
 def export(
-    folders: Sequence[Path],
+    folder: Path,
     tag: str,
     *,
     arch: str | None = None,
-    mirrored: bool = True,
     artifacts_dir: Path = ARTIFACTS_DIR,
     tau: float | None = None,
     calibrated_by: Path | None = None,
 ) -> Path:
-    """Write an artifact from a run, or from several runs and artifacts, and return its folder.
+    """Write an artifact from a run or another artifact, and return its folder.
 
     Args:
-        folders: runs or artifacts; the first one determines the validation split.
+        folder: run or artifact.
         tag: last part of the name; distinguishes releases of an architecture.
-        arch: first part of the name, from the recipe by default; required for several folders.
-        mirrored: whether a graph of several networks averages over the mirror image, too.
+        arch: first part of the name, from the recipe by default.
         tau: weight of the correction for rare classes, instead of the fitted one.
         calibrated_by: artifact of the same recipe, for a run without validation faces: what would be fitted on these.
     Raises: ExportError; RunError; DatasetError; FileExistsError, if the artifact exists.
     """
     if not re.fullmatch(r"\w[\w-]*", tag):
         raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
-    members = [read_member(folder) for folder in folders]
-    first = members[0]
-    if len({member.labels for member in members}) > 1:
-        listed = "; ".join(f"{folder} {', '.join(m.labels)}" for folder, m in zip(folders, members, strict=True))
-        raise ExportError(f"networks with different classes cannot be averaged: {listed}")
-    if len(members) > 1 and arch is None:
-        raise ExportError("several networks in one graph need a name: use --arch")
-    if calibrated_by is None and not first.has_valid:
+    member = read_member(folder)
+    if calibrated_by is None and not member.has_valid:
         raise ExportError(
-            f"{folders[0]}: trained on all faces, so none are left for temperature, correction and threshold. Give "
+            f"{folder}: trained on all faces, so none are left for temperature, correction and threshold. Give "
             "--calibrated-by ARTIFACT, of the same recipe trained without --all"
         )
-    if calibrated_by is not None and first.has_valid:
-        raise ExportError(f"--calibrated-by is for a run without validation faces; {folders[0]} has some")
-    final = artifacts_dir / f"{arch or first.model.arch or first.model.name}.{tag}"
+    if calibrated_by is not None and member.has_valid:
+        raise ExportError(f"--calibrated-by is for a run without validation faces; {folder} has some")
+    final = artifacts_dir / f"{arch or member.model.arch or member.model.name}.{tag}"
     with new_artifact(final) as staging:
-        # A run still knows the root of the same validation split, which artifacts leave out.
-        same = (m for m in members if m.valid.root and m.valid == first.valid.model_copy(update={"root": m.valid.root}))
-        chosen = next(same, first)
-        valid = _read_unchanged(chosen.valid, chosen.record["data"], chosen.labels)
-        for folder, member in zip(folders, members, strict=True):
-            if problem := valid.changed_since(member.record["data"]):
-                logger.warning("%s: %s", folder, problem)
-        manifest, report = write_graphs(members, staging, valid, name=final.name, mirrored=mirrored)
+        valid = _read_unchanged(member.valid, member.record["data"], member.labels)
+        if problem := valid.changed_since(member.record["data"]):
+            logger.warning("%s: %s", folder, problem)
+        manifest, report = write_graphs(member, staging, valid, name=final.name)
         if calibrated_by is None:
-            voted = read_voted(chosen.valid, chosen.labels)
+            voted = read_voted(member.valid, member.labels)
             manifest, report = fit(staging, manifest, report, valid, voted, tau=tau)
         else:
             manifest, report = _calibrated_by(calibrated_by, manifest, report)
@@ -213,65 +197,43 @@ def _read_unchanged(source: DataSource, trained_with: Mapping[str, str], labels:
     return faces
 
 
-def write_graphs(
-    members: Sequence[Member], folder: Path, valid: Split, *, name: str, mirrored: bool = True
-) -> tuple[Manifest, dict[str, Any]]:
-    """Write the graphs of one network or the mean of several, and its weights, and compare ONNX with torch.
+def write_graphs(member: Member, folder: Path, valid: Split, *, name: str) -> tuple[Manifest, dict[str, Any]]:
+    """Write the graphs of a network and its weights, and compare ONNX with torch on real and tinted crops.
 
-    Both compute real and tinted crops. A mean of several networks has no fp16 graph beside it: too large.
     Returns: manifest and report, without what is fitted on validation.
     Raises: ExportError, if they differ.
     """
-    first, several = members[0], len(members) > 1
-    networks = [ReleasedNetwork(member.network, member.record["head"]) for member in members]
-    released: ReleasedNetwork | ReleasedEnsemble = networks[0]
-    if several:  # each with its own temperature, so that their probabilities can be averaged
-        logits = [torch_logits(network, valid.crops) for network in networks]
-        temperatures = [round(metrics.fit_temperature(of_network, valid.labels), 4) for of_network in logits]
-        released = ReleasedEnsemble(networks, temperatures, mirrored=mirrored)
-    else:
-        save_weights(first.network, folder)
+    released = ReleasedNetwork(member.network, member.record["head"])
+    save_weights(member.network, folder)
     both = np.concatenate([valid.crops, tinted(valid.crops[:512])])
     expected, graph = torch_logits(released, both), folder / _GRAPHS["fp32"]
     write_graph(released, graph)
     session = open_graph(graph)
     fp32, relevance = run_graph(session, both), session.get_outputs()[1:]
     logger.info("fp32 graph against torch: largest difference of a probability %.1e", check_fp32(expected, fp32))
-    if isinstance(released, ReleasedNetwork):
-        released.backbone.half()
-        write_graph(released, folder / _GRAPHS["fp16"])
-        same = check_fp16(fp32, run_graph(open_graph(folder / _GRAPHS["fp16"]), both))
-        logger.info("fp16 graph: same label as fp32 on %.2f %% of the faces", 100 * same)
-    report: dict[str, Any] = first.record | {"opset": OPSET}
-    if several:
-        recipes = [member.record["recipe"] for member in members]
-        of_all = {"data": recipes[0]["data"], "mirrored": mirrored, "members": recipes}
-        report |= {"head": "mean", "recipe": of_all, "learned_from": {}}
-        for member in members:
-            add_learned(report["learned_from"], member.record["learned_from"], of=member.record["recipe"]["name"])
-        for key in ("weights_from", "weight_terms"):
-            report[key] = {name: of for member in members for name, of in member.record[key].items()}
-        report["data"] = {name: of for member in members[::-1] for name, of in member.record["data"].items()}
+    released.backbone.half()
+    write_graph(released, folder / _GRAPHS["fp16"])
+    same = check_fp16(fp32, run_graph(open_graph(folder / _GRAPHS["fp16"]), both))
+    logger.info("fp16 graph: same label as fp32 on %.2f %% of the faces", 100 * same)
+    report: dict[str, Any] = member.record | {"opset": OPSET}
     manifest = Manifest(
         name=name,
-        labels=first.labels,
+        labels=member.labels,
         contract_id=contract_id(),
         input=GraphInput(),
-        output=GraphOutput(shape=(-1, len(first.labels))),
+        output=GraphOutput(shape=(-1, len(member.labels))),
         explain=Relevance(name=relevance[0].name, shape=(-1, *relevance[0].shape[1:])) if relevance else None,
         graphs={
-            precision: GraphFile(file=file, sha256=sha256_of(folder / file))
-            for precision, file in _GRAPHS.items()
-            if (folder / file).exists()
+            precision: GraphFile(file=file, sha256=sha256_of(folder / file)) for precision, file in _GRAPHS.items()
         },
-        color="RGB" if any(member.model.color == "RGB" for member in members) else "luminance",
-        parameters=sum(parameters(member.network) for member in members),
+        color=member.model.color,
+        parameters=parameters(member.network),
         temperature=1.0,
-        prior_correction=(0.0,) * len(first.labels),
+        prior_correction=(0.0,) * len(member.labels),
         confidence_threshold=0.0,
-        commit=first.commit,
+        commit=member.commit,
         license=license_of(report["learned_from"], report["weight_terms"]),
-        files={} if several else {WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)},
+        files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)},
     )
     return manifest, report
 

@@ -1,4 +1,4 @@
-"""ONNX graphs of a release: of one network, or of an ensemble over each face and its mirror image, and photo graphs.
+"""ONNX graphs of a release: of one network, and photo graphs.
 
 The graphs of crops are compared with torch, those of photos with the graphs of crops.
 """
@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import cv2
 import numpy as np
@@ -86,37 +86,7 @@ class ReleasedNetwork(nn.Module):
         return (select_head(heads_of(self.backbone, pixels), self.head),)
 
 
-class ReleasedEnsemble(nn.Module):
-    """Log of the mean calibrated probability of several networks, also over the mirror image if `mirrored`.
-
-    The relevance is that of the first network, for the original face.
-    """
-
-    def __init__(
-        self, members: Sequence[ReleasedNetwork], temperatures: Sequence[float], *, mirrored: bool = True
-    ) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-        self.temperatures = tuple(temperatures)
-        self.mirrored = mirrored
-        self.explains = members[0].explains
-
-    def forward(self, crops: Tensor) -> tuple[Tensor, ...]:  # (N, 112, 112, 3) uint8
-        faces = crops.shape[0]
-        views = torch.cat([crops, crops.flip(2)]) if self.mirrored else crops  # (2N, 112, 112, 3)
-        outputs = [cast(tuple[Tensor, ...], member(views)) for member in self.members]
-        scaled = [output[0] / temperature for output, temperature in zip(outputs, self.temperatures, strict=True)]
-        probabilities = torch.stack(scaled).softmax(dim=-1).mean(dim=0)  # (2N, 7)
-        if self.mirrored:
-            probabilities = (probabilities[:faces] + probabilities[faces:]) / 2
-        logits = probabilities.clamp_min(1e-12).log()
-        return (logits, outputs[0][1][:faces]) if self.explains else (logits,)
-
-
-Released = ReleasedNetwork | ReleasedEnsemble
-
-
-def write_graph(released: Released, path: Path) -> None:
+def write_graph(released: ReleasedNetwork, path: Path) -> None:
     """Export a graph with a dynamic batch dimension, and check it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about its own internals
@@ -151,7 +121,7 @@ def _remove_traces(model: onnx.ModelProto) -> None:
 
 
 @torch.no_grad()
-def torch_logits(released: Released, crops: Array) -> Array:
+def torch_logits(released: nn.Module, crops: Array) -> Array:
     """Logits (N, 7) float32 of (N, 112, 112, 3) uint8 crops, computed in fp32."""
     parts = torch.split(torch.from_numpy(np.array(crops)), 128)
     return np.concatenate([released.eval()(part)[0].numpy() for part in parts])

@@ -135,12 +135,9 @@ def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
         network, state = load_best(folder)
         return network, state["head"], tuple(state["labels"])
     manifest, report = load_artifact(folder), read_report(folder)
-    recipe = report.get("recipe", {})
     if WEIGHTS_NAME not in manifest.files:
-        several = "members" in recipe
-        remedy = "it averages several networks: take one of them" if several else "export its run again"
-        raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
-    model = parse_as(ModelConfig, recipe["model"], origin=str(folder / REPORT_NAME))
+        raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; export its run again")
+    model = parse_as(ModelConfig, report["recipe"]["model"], origin=str(folder / REPORT_NAME))
     network = untrained_network(model, len(manifest.labels))
     try:
         network.load_state_dict(load_file(folder / WEIGHTS_NAME))

@@ -25,7 +25,7 @@ from mien.data.contract.pixels import formats
 from mien.data.errors import MienError
 from mien.models.manifest import (
     ARTIFACTS_DIR,
-    POINTERS,
+    DEFAULT_NAME,
     ArtifactError,
     artifact_dir,
     classifier_dirs,
@@ -117,9 +117,8 @@ def _device(settings: Settings) -> str:
 def list_models() -> bool:
     """Print the released artifacts, with their short names, and the detectors; returns whether all hashes match."""
     names: dict[str, str] = {}
-    for name in POINTERS:
-        with contextlib.suppress(ArtifactError):
-            names[artifact_dir(name).name] = name
+    with contextlib.suppress(ArtifactError):
+        names[artifact_dir(None).name] = DEFAULT_NAME
     folders = classifier_dirs(ARTIFACTS_DIR)
     passed = [_check(names.get(folder.name, "-"), _about, folder) for folder in folders]
     if not folders:

@@ -13,7 +13,7 @@ _PANEL: Final = "Model"  # heading of the help
 
 Model = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="fast (default), accurate, or an artifact folder.", rich_help_panel=_PANEL),
+    typer.Option(metavar="NAME", help="fast (default), a release, or an artifact folder.", rich_help_panel=_PANEL),
 ]
 PriorName = Annotated[
     Literal["natural", "balanced"] | None,

@@ -65,7 +65,7 @@ class ExpressionsResponse(Record):
     """The response to one request."""
 
     model: str = Field(description="name of the artifact that labeled the faces")
-    choice: str = Field(description="the same as it was chosen for the service: fast, accurate, or a name")
+    choice: str = Field(description="the same as it was chosen for the service: fast, or a name")
     provider: str = Field(description="ONNX Runtime provider that ran the model")
     precision: str = Field(description="precision of its graph: fp32, fp16 or int8")
     detector: str = Field(description="what found the faces; `none` with `whole=true`")
@@ -78,7 +78,7 @@ class ModelInfo(Record):
     """The model that this process serves."""
 
     name: str
-    choice: str = Field(description="as it was chosen for the service: fast, accurate, or a name")
+    choice: str = Field(description="as it was chosen for the service: fast, or a name")
     labels: list[Label]
     contract_id: str
     precision: str

@@ -43,26 +43,24 @@ def test_a_damaged_file_and_a_missing_or_foreign_manifest_are_named(tmp_path: Pa
 
 @pytest.fixture
 def artifacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three released models, two of which have names."""
+    """Three released models, one of which is the default."""
     monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
     for name in ("tiny.set_v2", "tiny.set_v3", "large.set_v3"):
         write_atomic(tmp_path / name / "manifest.json", "")
-    (tmp_path / "ACCURATE").write_text("large.set_v3\n", encoding="utf-8")
     (tmp_path / "DEFAULT").write_text("tiny.set_v3\n", encoding="utf-8")
     return tmp_path
 
 
 def test_models_have_names_of_which_the_end_suffices_if_only_one_has_it(artifacts: Path) -> None:
-    assert artifact_dir("accurate") == artifacts / "large.set_v3"
     assert artifact_dir("fast") == artifact_dir(None) == artifact_dir("tiny.set_v3") == artifacts / "tiny.set_v3"
     assert artifact_dir("v2") == artifact_dir("set_v2") == artifacts / "tiny.set_v2"
     assert artifact_dir(artifacts / "mine") == artifacts / "mine"
     for name in ("fsat", "v3", "2"):
-        with pytest.raises(ArtifactError, match=f"model '{name}': not an artifact folder.*one of fast, accurate"):
+        with pytest.raises(ArtifactError, match=f"model '{name}': not an artifact folder.*one of fast, large"):
             artifact_dir(name)
-    (artifacts / "ACCURATE").unlink()
-    with pytest.raises(ArtifactError, match=r"model 'accurate': not in this release, .*ACCURATE .*It has: .*tiny\.set"):
-        artifact_dir("accurate")
+    (artifacts / "DEFAULT").unlink()
+    with pytest.raises(ArtifactError, match=r"model 'fast': not in this release, .*DEFAULT .*It has: .*tiny\.set"):
+        artifact_dir("fast")
 
 
 def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(

@@ -15,7 +15,7 @@ from mien.training import export as export_command
 from mien.training import metrics
 from mien.training.config import Recipe
 from mien.training.export import export
-from mien.training.graphs import Released
+from mien.training.graphs import ReleasedNetwork
 from mien.training.train import train
 from tests.support.data_sets import make_folders
 from tests.support.training import TINY_CNN, TINY_DEIT, data_of, drawn_faces, small_recipe, with_runtime
@@ -65,7 +65,7 @@ def one_graph() -> Iterator[None]:
     """Export once: the file of the fp16 graph, which `trained` has, is a copy of the fp32 graph."""
     write_graph = export_command.write_graph
 
-    def write(released: Released, path: Path) -> None:
+    def write(released: ReleasedNetwork, path: Path) -> None:
         if path.name == "model.fp16.onnx":
             shutil.copy(path.with_name("model.onnx"), path)
         else:
@@ -92,7 +92,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
             train(with_runtime(runs.teacher_recipe(), workers=2), runs.teacher)
             distillation = {"mode": "token-soft", "teachers": [str(runs.teacher)], "weight": 0.5, "temperature": 2.0}
             train(small_recipe(runs.faces, model=TINY_DEIT, epochs=6, distillation=distillation), runs.student)
-            export([runs.student], "drawn", artifacts_dir=runs.artifact.parent)
+            export(runs.student, "drawn", artifacts_dir=runs.artifact.parent)
     return runs
 
 
@@ -105,5 +105,5 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> Eight:
             make_folders(made.root, {"": dict.fromkeys(EIGHT_LABELS, 10)})
             data = data_of(made.root, **EIGHT_OPTIONS)
             train(small_recipe(made.root, data=data, model=COLOR_CNN, epochs=1), made.run)
-            export([made.run], "eight", arch="tiny", artifacts_dir=made.artifact.parent)
+            export(made.run, "eight", arch="tiny", artifacts_dir=made.artifact.parent)
     return made

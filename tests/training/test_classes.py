@@ -21,7 +21,6 @@ from mien.training.data import Split, with_classes
 from mien.training.distill import Teachers
 from mien.training.evaluate import compare, open_model, scores_of_model
 from mien.training.export import export
-from mien.training.graphs import ExportError
 from mien.training.train import train
 from tests.support import ROOT, encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
@@ -52,7 +51,7 @@ def artifact(root: Path) -> Path:
     recipe = small_recipe(root, data=data_of(root) | {"classes": list(CLASSES)}, epochs=6)
     run = train(recipe, root.parent / "run")
     with one_graph():
-        return export([run], "own", arch="tiny", artifacts_dir=root.parent / "artifacts")
+        return export(run, "own", arch="tiny", artifacts_dir=root.parent / "artifacts")
 
 
 def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_them(
@@ -131,14 +130,10 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     assert "recall, contempt" in capsys.readouterr().out
 
 
-def test_networks_with_different_classes_neither_teach_together_nor_are_averaged(
-    eight: Eight, trained: Trained, tmp_path: Path
-) -> None:
+def test_networks_with_different_classes_do_not_teach_together(eight: Eight, trained: Trained) -> None:
     folders = (eight.artifact, trained.artifact)
     with pytest.raises(RecipeError, match="does not know contempt"):
         Teachers(DistillationConfig(mode="soft", teachers=folders), EIGHT_LABELS)
-    with pytest.raises(ExportError, match=r"contempt; .*neutral$"):
-        export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
 
 
 def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: Path) -> None:

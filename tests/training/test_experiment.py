@@ -58,7 +58,7 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     run_info = read_run_info(tmp_path / "runs" / "small_fold_0")
     assert (sum(run_info["faces"].values()), len(run_info["faces"]), len(run_info["learned_from"])) == (41, 2, 1)
     with pytest.raises(ExportError, match="fold of a cross-validation"):
-        export([tmp_path / "runs" / "small_fold_0"], "fold", artifacts_dir=tmp_path)
+        export(tmp_path / "runs" / "small_fold_0", "fold", artifacts_dir=tmp_path)
 
 
 def test_gains_are_paired_by_face() -> None:

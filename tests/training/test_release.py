@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
 from mien.data.contract import LABELS, Array
 from mien.data.quality import softmax
@@ -21,9 +20,7 @@ from mien.training.cli import main
 from mien.training.config import shareable
 from mien.training.data import read_split
 from mien.training.export import finish
-from mien.training.graphs import ReleasedEnsemble
 from mien.training.weights import load_best, load_trained, read_run_info
-from tests.support import random_crops
 from tests.support.training import drawn_faces, small_recipe, valid_faces
 from tests.training.conftest import Trained
 
@@ -101,7 +98,7 @@ def test_a_graph_that_differs_from_torch_is_not_released(
     monkeypatch.setattr(export, "write_graph", lambda _, path: shutil.copy(trained.artifact / "model.onnx", path))
     monkeypatch.setattr(export, "torch_logits", lambda *given: truth(*given) + np.eye(7, dtype=np.float32)[0] * 0.01)
     with pytest.raises(graphs.ExportError, match="differ from torch"):
-        export.export([trained.student], "wrong", artifacts_dir=tmp_path)
+        export.export(trained.student, "wrong", artifacts_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -116,7 +113,7 @@ def test_a_released_name_is_rejected_before_the_export(trained: Trained, monkeyp
     monkeypatch.setattr(export, "write_graphs", pytest.fail)
     before = (trained.artifact / "manifest.json").read_bytes()
     with pytest.raises(FileExistsError, match="never overwritten: choose another --tag"):
-        export.export([trained.student], "drawn", artifacts_dir=trained.artifact.parent)
+        export.export(trained.student, "drawn", artifacts_dir=trained.artifact.parent)
     assert (trained.artifact / "manifest.json").read_bytes() == before
 
 
@@ -129,24 +126,7 @@ def test_a_run_is_not_released_with_metrics_of_faces_that_its_record_lacks(
     (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(trained.faces), str(root)))
     monkeypatch.setattr(export, "write_graphs", pytest.fail)
     with pytest.raises(graphs.ExportError, match=r"folders valid changed since the training"):
-        export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
-
-
-def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image(
-    trained: Trained, crops: Array, tmp_path: Path
-) -> None:
-    folders = [trained.artifact, trained.teacher]
-    folder = export.export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
-    manifest = load_artifact(folder)
-    assert (manifest.name, read_report(folder)["head"]) == ("both.drawn", "mean")
-    assert manifest.explain is not None
-    session = evaluate.open_graph(folder / "model.onnx")
-    logits = evaluate.run_graph(session, crops)
-    np.testing.assert_allclose(evaluate.run_graph(session, crops[:, :, ::-1]), logits, atol=1e-4)
-    np.testing.assert_allclose(np.exp(logits).sum(axis=1), 1.0, atol=1e-4)
-    (relevance,) = session.run([manifest.explain.name], {"crops": crops[:3]})
-    (own,) = evaluate.open_graph(trained.artifact / "model.onnx").run([manifest.explain.name], {"crops": crops[:3]})
-    np.testing.assert_allclose(relevance, own, atol=1e-3)
+        export.export(run, "drawn", artifacts_dir=tmp_path / "artifacts")
 
 
 def test_an_artifact_is_fitted_and_scored_again(trained: Trained, copied: Path) -> None:
@@ -168,7 +148,7 @@ def test_license_card_and_pointer_are_rewritten_without_data_and_with_the_same_m
     before, command = load_artifact(copied), ["export", str(copied), "--card"]
     finish(copied, before.model_copy(update={"license": "old words"}), read_report(copied))
     assert "old words" in (copied / "card.md").read_text(encoding="utf-8")
-    assert main([*command, "--as", "fast", "--artifacts", str(copied.parent)]) == 0
+    assert main([*command, "--default", "--artifacts", str(copied.parent)]) == 0
     assert (copied.parent / "DEFAULT").read_text(encoding="utf-8").strip() == copied.name
     assert load_artifact(copied) == before
     assert (copied / "card.md").read_bytes() == (trained.artifact / "card.md").read_bytes()
@@ -191,32 +171,3 @@ def test_a_released_recipe_has_no_path_of_this_machine(trained: Trained, tmp_pat
     values = shareable(recipe)
     assert str(tmp_path) not in json.dumps(values)
     assert values["distillation"]["teachers"] == ["runs/teacher"]
-
-
-class Linear(nn.Module):
-    """A network with seven logits, linear in the mean color of the left and right half of a crop."""
-
-    explains = False
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        weight = np.random.default_rng(seed).normal(0, 3, (6, 7)).astype(np.float32)
-        self.weight = nn.Parameter(torch.from_numpy(weight), requires_grad=False)
-
-    def forward(self, crops: Tensor) -> tuple[Tensor, ...]:
-        halves = crops.float().unflatten(2, (2, -1)).mean(dim=(1, 3)).flatten(1) / 255  # (N, 6)
-        return (halves @ self.weight,)
-
-
-def test_a_mean_of_networks_averages_the_probabilities_of_face_and_mirror_image_at_each_ones_temperature() -> None:
-    members, temperatures = [Linear(1), Linear(2)], [2.0, 0.5]
-    crops = torch.from_numpy(random_crops(12))
-    (logits,) = ReleasedEnsemble(members, temperatures, mirrored=True)(crops)  # type: ignore[arg-type]
-
-    def mean(views: Tensor) -> Array:
-        parts = [softmax(member(views)[0].numpy(), t) for member, t in zip(members, temperatures, strict=True)]
-        assert np.abs(parts[0] - parts[1]).max() > 0.2
-        return np.asarray(np.mean(parts, axis=0))
-
-    expected = (mean(crops) + mean(crops.flip(2))) / 2
-    assert softmax(logits.numpy()) == pytest.approx(expected, abs=1e-5)
