@@ -58,5 +58,5 @@ def main() -> None:
     # Redirected to a file on Windows, the output has a code page without bars and without most names of files.
     if isinstance(sys.stdout, io.TextIOWrapper):
         is_utf = sys.stdout.encoding.lower().startswith("utf")
-        sys.stdout.reconfigure(encoding=None if is_utf else "utf-8", errors="surrogateescape")  # bytes of a path
+        sys.stdout.reconfigure(encoding=None if is_utf else "utf-8", errors="surrogateescape")  # Paths have any bytes.
     app()

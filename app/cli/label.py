@@ -95,7 +95,7 @@ def label(
     Writes a table, annotated copies and a report to one folder.
     If it is stopped or killed, rerun the same command to resume.
     A file that cannot be read becomes a row with the reason.
-    """  # noqa: D301  # a backspace, which keeps the lines
+    """  # noqa: D301  # The backspace keeps the lines.
     options = LabelOptions(**values)
     settings = {"model": model, "device": device, "detector": detector, "prior": prior, "max_faces": max_faces}
     settings["detection_tiles"] = "always" if small_faces else None
@@ -154,7 +154,7 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
 
     with Progress(signals, Console(stderr=True, quiet=options.quiet)) as report:
         run = label_folders(options, InferenceSettings.load(**settings), report)
-    if "images" not in run:  # stopped before the journal was opened
+    if "images" not in run:  # It was stopped before the journal was opened.
         signals.check()
     print_summary(run, Console(quiet=options.quiet), options.out)
     if run["stopped"]:

@@ -9,7 +9,7 @@ import typer
 
 # Exit codes; those of errors are attributes of their classes, and docs/outputs.md lists all.
 FAILED, USAGE, SOME_ERRORS, STOPPED = 1, 2, 3, 4
-_PANEL: Final = "Model"  # heading of the help
+_PANEL: Final = "Model"
 
 Model = Annotated[
     str | None,
@@ -36,7 +36,7 @@ def printed_errors() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except BrokenPipeError:  # of `head`; Typer exits without a message
+    except BrokenPipeError:  # Typer exits without a message, as after `| head`.
         raise
     except Exception as error:
         from mien.data.errors import MienError

@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "quantize": "Add an int8 graph to an artifact if it is faster and as accurate.",
 }
 _LIBRARIES: Final = ("torch", "timm", "albumentations", "onnx", "scipy")
-_MIN_SEARCHED_PX: Final = 144  # detectors find few of the faces that fill a smaller image
+_MIN_SEARCHED_PX: Final = 144  # Detectors find few of the faces that fill a smaller image.
 _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 

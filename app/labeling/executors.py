@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import cv2
 from PIL import Image
@@ -60,21 +60,20 @@ from mien.data.atomic import write_atomic
 from mien.data.contract import Array, contract_id
 from mien.data.contract.pixels import icc_profile
 
-Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
+Image.MAX_IMAGE_PIXELS = None  # Our `max_pixels` replaces Pillow's own limit.
 BATCH: Final = 16
-_FRAMES: Final = 4  # decoded frames stay in memory until they are labeled
-_RULES: Final = TrackingRules(confirmed_s=0)  # every face of a frame has its row
+_FRAMES: Final = 4  # Decoded frames stay in memory until they are labeled.
+_RULES: Final = TrackingRules(confirmed_s=0)  # Every face of a frame has its row.
 # With sparse sampling, a person may be missed in this many frames.
 _MISSED_FRAMES: Final = 2.5
 # What a process is worth starting for: it takes about as long to open its models as to label so many photos.
 _PER_PROCESS: Final = 200
 _PROCESS_BYTES: Final = 300_000_000
-_ATTEMPTS: Final = 3  # processes that may die at one photo
+_ATTEMPTS: Final = 3  # So many processes may die at one photo.
 _POLL_S: Final = 0.2
 _AHEAD: Final = 2  # Of the tasks of a process, one waits.
 
-S = TypeVar("S", bound=InferenceSettings)
-Task = Sequence[Item]  # photos, or one video
+Task = Sequence[Item]  # A task is photos, or one video.
 Results = Generator[list[Result], None, None]
 
 
@@ -150,7 +149,7 @@ def _prepare(setup: Setup, result: Result, sample: Sample | None) -> Prepared:
             profile = b"" if payload is None else icc_profile(payload)
             photo = replace(photo, pixels=reduced(photo.pixels, options.annotated_px), icc_profile=profile)
         return result, replace(photo, timings_ms=timings_ms | photo.timings_ms)
-    except Exception as error:  # noqa: BLE001  # one poisoned photo must not end a run over a million others
+    except Exception as error:  # noqa: BLE001  # One poisoned photo must not end a run of a million others.
         return result.failed(failure_of(error, result.name, payload)), None
 
 
@@ -163,7 +162,7 @@ def _classified(setup: Setup, prepared: Sequence[Prepared]) -> list[Prepared]:
     try:
         labeled = iter(open_labeler(setup.settings).classify(photos))
         return [(result, None if photo is None else next(labeled)) for result, photo in prepared]
-    except Exception as error:  # as in `_prepare`
+    except Exception as error:  # Photos may be poisoned, as in `_prepare`.
         if len(prepared) == 1:
             return [(result.failed(failure_of(error, result.name)), None) for result, _ in prepared]
         alone = [one if one[1] is None else _classified(setup, [one])[0] for one in prepared]
@@ -193,9 +192,9 @@ def _finished(setup: Setup, result: Result, photo: Photo) -> Result:
         faces = tuple(
             replace(face, thumb=thumb, crop_rgb=None) for face, thumb in zip(photo.faces, thumbs, strict=True)
         )
-    except LabelingError:  # the disk is full, or the folder is gone
+    except LabelingError:  # The disk is full, or the folder is gone.
         raise
-    except Exception as error:  # noqa: BLE001  # as in `_prepare`: a photo that is too large for a JPEG
+    except Exception as error:  # noqa: BLE001  # Some photos are too large for a JPEG.
         return result.failed(failure_of(error, name))
     result = replace(result, status="ok" if faces else "no_face", width=photo.width, height=photo.height)
     return replace(result, faces=faces, notes=photo.notes, timings_ms=timings_ms)
@@ -231,7 +230,7 @@ def _label_video(setup: Setup, item: Item) -> Iterator[Result]:
         yield video
     except LabelingError:
         raise
-    except Exception as error:  # noqa: BLE001  # as in `_prepare`
+    except Exception as error:  # noqa: BLE001  # Videos may be poisoned, as photos in `_prepare`.
         yield video.failed(failure_of(error, item.name))
 
 
@@ -355,7 +354,7 @@ def local_executor(setup: Setup, facts: dict[str, str], videos: int, photos: int
 # Facts of the models
 
 
-def with_limits(settings: S) -> S:
+def with_limits(settings: InferenceSettings) -> InferenceSettings:
     """Settings with raised limits: the default ones are for untrusted uploads. Limits that are set are kept."""
     raised = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS, "detection_tiles": "wide"}
     limits = {name: value for name, value in raised.items() if name not in settings.model_fields_set}

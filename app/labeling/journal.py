@@ -42,7 +42,7 @@ from mien.app.labeling.inputs import (
 )
 from mien.data.contract import LABELS
 
-_VERSION: Final = 6  # `PRAGMA user_version`, which changes with the tables
+_VERSION: Final = 6  # It is `PRAGMA user_version`, and changes with the tables.
 _PAGE: Final = 512
 # The frame of a photo or of a video itself is -1.
 _SCHEMA: Final = f"""
@@ -275,7 +275,7 @@ class Journal:
         self.pictures = frozenset[str](self.settings.get("pictures", ()))
         self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
         self.precision = self.facts.get("precision", "")
-        self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
+        self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())
 
     def put(self, **settings: Any) -> None:
         """Store values about the run."""

@@ -30,13 +30,13 @@ PER_LABEL: Final = 600
 ERRORS: Final = 200
 VIDEOS: Final = 50
 PEOPLE: Final = 8
-_POINTS: Final = 200  # of a person in a strip
-_TOGETHER_S: Final = 0.002  # times are rounded to milliseconds
-_WIDTH, _HEIGHT = 1000, 100  # of a strip
+_TOGETHER_S: Final = 0.002  # Times are rounded to milliseconds.
+# A strip has this size, and at most so many points per person.
+_WIDTH, _HEIGHT, _POINTS = 1000, 100, 200
 _PAGE: Final = Path(__file__).with_name("report.html")
 _STYLE: Final = Path(app.__file__).parent / "static" / "page" / "page.css"
 
-Spell = tuple[float, float, Array]  # begin and end of a frame, probabilities (K,)
+Spell = tuple[float, float, Array]  # A frame has a begin, an end, and probabilities (K,).
 
 
 def write_report(journal: Journal) -> None:
@@ -79,7 +79,7 @@ def render_page(journal: Journal, *, review: bool = False) -> str:
         if faces is not None and len(faces) < labels.total() - labels[NOT_A_FACE]
         else "",
         "errors": _errors(journal),
-        "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # safe inside a script element
+        "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # It is in a script element.
     }
     return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], _PAGE.read_text(encoding="utf-8"))
 
@@ -141,7 +141,7 @@ def relative_link(path: bytes, out: Path) -> str:
     start = os.fsencode(out.absolute())
     try:
         common = os.path.commonpath([path, start])
-    except ValueError:  # two drives of Windows
+    except ValueError:  # They may be on two drives of Windows.
         return ""
     if common == os.path.dirname(common) or common in map(os.fsencode, Path(os.path.expanduser("~")).parents):
         return ""

@@ -112,7 +112,7 @@ def write_xlsx(journal: Journal) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with open_output(journal.out, "labels.xlsx", "wb") as file:
         workbook = xlsxwriter.Workbook(file, texts | {"constant_memory": True, "tmpdir": str(folder)})
-        workbook.set_properties({"created": datetime(2000, 1, 1, tzinfo=UTC)})  # equal runs have equal files
+        workbook.set_properties({"created": datetime(2000, 1, 1, tzinfo=UTC)})  # Equal runs have equal files.
         columns, rows = columns_of(journal), face_rows(journal)
         _write_sheet(workbook, "faces", columns, islice(rows, _MAX_ROWS - 1))
         for number, row in enumerate(rows, start=2):
@@ -120,7 +120,7 @@ def write_xlsx(journal: Journal) -> None:
         try:
             workbook.close()
         except xlsxwriter.exceptions.FileCreateError as error:
-            raise error.args[0] from None  # the OSError, such as that of a full disk
+            raise error.args[0] from None  # It is an OSError, such as that of a full disk.
 
 
 def _write_sheet(workbook: Any, title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:

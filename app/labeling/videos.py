@@ -110,7 +110,7 @@ class _Shown:
         self._moments = _frames(journal, name)
         self._before: Result | None = None
         self._after = next(self._moments, None)
-        self._has_cut = False  # since the labeled frame before
+        self._has_cut = False
 
     def at(self, time_s: float, *, is_cut: bool) -> tuple[Face, ...]:
         """Faces at a time, later than in the last call, largest first."""

@@ -5,10 +5,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
-import requests
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -86,7 +84,7 @@ def test_doctor_reports_a_package_that_cannot_be_imported(tmp_path: Path) -> Non
         (["label", "x", "--every", "2", "--per-second", "1"], 2, "cannot be combined"),
         (["label", "no/such/folder"], 1, "no/such/folder does not exist"),
         (["label", ""], 1, "Input (empty) does not exist"),
-        (["label", SAMPLES, "--out", ""], 2, "the path is empty"),  # not the current folder
+        (["label", SAMPLES, "--out", ""], 2, "the path is empty"),  # It is not the current folder.
         (["review", "no/such/folder"], 1, "has no journal"),
     ],
 )
@@ -112,10 +110,3 @@ def test_without_torch_one_line_names_the_command_to_install_it(monkeypatch: pyt
     result = mien("train", "recipe.yaml")
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1), result.stderr
     assert "requirements/install.sh .venv-train train" in result.stderr
-
-
-def test_a_download_without_a_network_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(requests, "get", get := Mock(side_effect=requests.ConnectTimeout("no response")))
-    done = mien("models", "pull", "--to", tmp_path)
-    assert (done.exit_code, "the built-in detector" in done.stderr) == (1, True)
-    assert (get.call_args.args, get.call_args.kwargs["timeout"]) == ((detector_files.YUNET_URL,), 10.0)

@@ -96,7 +96,7 @@ def mien(artifact: Path, tmp_path: Path) -> Iterator[Mien]:
     program = Mien(environment_of(model=artifact, detector="builtin", device="cpu"), tmp_path / "out")
     yield program
     for process in program.started:
-        with process:  # waits, and closes the pipes
+        with process:  # It waits, and closes the pipes.
             process.kill()
 
 

@@ -65,7 +65,7 @@ def test_a_photo_whose_faces_do_not_fit_into_memory_is_a_row_and_the_others_are_
 
     def failing(pipeline: Labeler, crops: Array) -> Array:
         calls.append(len(crops))
-        if len(calls) in (1, 4):  # the whole batch, and then its third photo
+        if len(calls) in (1, 4):  # They are the whole batch, and then its third photo.
             raise MemoryError
         return classify(pipeline, crops)
 

@@ -68,7 +68,7 @@ def test_an_export_replaces_an_earlier_export_only(
 def test_a_photo_that_took_the_name_of_another_is_not_exported(own: Labeled, tmp_path: Path) -> None:
     photos = own.photos
     label_folder(photos, tmp_path / "own", own.settings, "csv")
-    (photos / "1.jpg").replace(photos / "0.jpg")  # of the same size
+    (photos / "1.jpg").replace(photos / "0.jpg")  # They have the same size.
     clip = (photos / "clip.avi").read_bytes()
     (photos / "clip.avi").write_bytes(clip[:-1] + bytes([clip[-1] ^ 1]))
     said = write_export(tmp_path / "own", tmp_path / "faces", everything=True)
@@ -88,7 +88,7 @@ def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     before = sorted(target.rglob("*"))
     real = Path.replace
 
-    def killing(path: Path, other: Path) -> Path:  # the process ends before this renaming, and cleans up nothing
+    def killing(path: Path, other: Path) -> Path:  # The process ends here, and cleans up nothing.
         calls.append(path)
         if len(calls) > step:
             monkeypatch.setattr(export, "_clean", lambda *_: None)

@@ -34,7 +34,7 @@ def test_archives_camera_raw_and_tga_are_rows_that_say_what_to_use(mien: Mien, f
     advice = {"a.zip": "unzip it", "b.CBZ": "unzip it", "c.tar.gz": "unpack it", "d.rar": "unpack it"}
     advice |= {"e.jpg.gz": "unpack it", "f.nef": "exiftool", "g.DNG": "ImageMagick", "h.tga": "ImageMagick"}
     for name in advice:
-        (folder / name).write_bytes(encoded(face_photo(), "TIFF"))  # as camera raw, whose first image is a thumbnail
+        (folder / name).write_bytes(encoded(face_photo(), "TIFF"))  # Camera raw is TIFF, too.
     for inputs in ([folder], [folder / name for name in advice]):
         rows = mien.label(*inputs, "--write", "csv", out=mien.out / str(len(inputs)), exit_code=3)
         assert by_file(rows, "status", "reason") == dict.fromkeys(advice, ("error", "unsupported"))
@@ -106,7 +106,7 @@ def test_folders_and_single_files_can_be_combined(mien: Mien, nested: Path, tmp_
 @pytest.mark.parametrize(
     ("given", "options"),
     [
-        (b'a.jpg\0"b"\0gone.jpg\0', ["--null"]),  # the quotes belong to the name
+        (b'a.jpg\0"b"\0gone.jpg\0', ["--null"]),  # The quotes belong to the name.
         (b'"a.jpg"\r\n""b""\r\n"gone.jpg"', []),
     ],
     ids=["NUL", "copied as paths"],

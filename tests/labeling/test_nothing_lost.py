@@ -77,7 +77,7 @@ def test_a_file_in_the_place_of_an_output_or_a_new_image_is_reported_and_kept(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("the only copy")
         refused = mien.run(photos, "--write", PICTURES)
-        reported = reported.parent if "mp4" in name else reported  # of a video, its folder
+        reported = reported.parent if "mp4" in name else reported  # A video has a folder.
         assert (refused.exit_code, str(reported) in refused.stderr.replace("\n", "")) == (1, True)
         assert path.read_text() == "the only copy"
         path.unlink()
@@ -256,9 +256,9 @@ def test_a_second_process_is_refused_and_leaves_the_output_of_the_first(
     mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
     names = tmp_path / "names.txt"
-    os.mkfifo(names)  # the first process scans until the pipe is closed
+    os.mkfifo(names)  # The first process scans until the pipe is closed.
     first = mien.start("label", "--files-from", names, "--quiet", "--out", mien.out)
-    with names.open("w") as pipe:  # waits for its reader, which has locked the folder
+    with names.open("w") as pipe:  # It waits for its reader, which has locked the folder.
         refused = mien.run(photos)
         pipe.writelines(f"{path}\n" for path in photos.iterdir())
     assert refused.exit_code == 5

@@ -56,7 +56,7 @@ def test_json_lines_equal_the_csv(finished: Labeled) -> None:
 
 def test_the_workbook_has_the_rows_of_the_table_as_numbers_and_texts(finished: Labeled) -> None:
     with zipfile.ZipFile(finished.out / "labels.xlsx") as archive:
-        root = ET.fromstring(archive.read("xl/worksheets/sheet1.xml"))  # noqa: S314  # our own
+        root = ET.fromstring(archive.read("xl/worksheets/sheet1.xml"))  # noqa: S314  # It is our own.
     header, *rows = root.iter("{http://schemas.openxmlformats.org/spreadsheetml/2006/main}row")
     letters = {(cell.get("r") or "").rstrip("1"): "".join(cell.itertext()) for cell in header}
     types = {"inlineStr": str, "b": lambda text: text == "1", None: float}

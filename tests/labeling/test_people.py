@@ -105,5 +105,5 @@ def test_only_the_chosen_part_of_a_video_is_labeled(clip: Path, tmp_path: Path, 
     part, after = tmp_path / "part", tmp_path / "after"
     label_folder(clip, part, released, "csv", start=2.5, end=3.25, every=1)
     assert [float(row["time_s"]) for row in rows_of(part)] == [2.5 + number / RATE for number in range(6)]
-    label_folder(clip, after, released, "csv", start=60.0)  # the video is shorter
+    label_folder(clip, after, released, "csv", start=60.0)  # The video is shorter.
     assert [row["reason"] for row in rows_of(after)] == ["outside_part"]

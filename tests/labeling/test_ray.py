@@ -28,7 +28,7 @@ def workers_of(driver: int) -> Iterator[int]:
     parents: dict[int, int] = {}
     labeling: list[int] = []
     for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # ended meanwhile
+        with suppress(OSError):  # The process may have ended.
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             if (path / "cmdline").read_bytes().startswith(b"ray::label_on_worker"):
                 labeling.append(int(path.name))
@@ -41,7 +41,7 @@ def workers_of(driver: int) -> Iterator[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a cluster takes seconds to start on an idle machine, and much longer on a busy one
+@pytest.mark.timeout(600)  # A cluster starts slowly on a busy machine.
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
 def test_a_killed_worker_leaves_the_files_of_a_local_run(mien: Mien, tmp_path: Path) -> None:
     album = make_album(tmp_path / "album", 100)
@@ -51,7 +51,7 @@ def test_a_killed_worker_leaves_the_files_of_a_local_run(mien: Mien, tmp_path: P
     eventually(lambda: labeled(mien.out) or driver.poll(), timeout_s=400)
     workers: list[int] = []
     eventually(lambda: workers.extend(workers_of(driver.pid)) or workers, failure=lambda: "no worker was found")
-    os.kill(workers[0], signal.SIGKILL)  # while it labels a batch
+    os.kill(workers[0], signal.SIGKILL)  # It labels a batch.
     _, log = driver.communicate(timeout=400)
     assert driver.returncode == 3, log.decode()
     assert tree(mien.out) == tree(tmp_path / "local")

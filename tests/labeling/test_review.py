@@ -170,8 +170,8 @@ def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own
 
 
 def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # more appends at once
-    name = "long" * 1_000  # a line that a reader can see half written
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # More appends are at once.
+    name = "long" * 1_000  # A reader can see half of a line.
     (tmp_path / ".mien").mkdir()
     made = [Correction(f"{name}.jpg", -1, 0, str(number), "anger", "fear", (0, 0, 9, 9)) for number in range(300)]
     with ThreadPoolExecutor(8) as pool:

@@ -56,7 +56,7 @@ def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_en
     real = pkgutil.resolve_name(function)
 
     def killing(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(function, real)  # a second signal would end the run at once
+        monkeypatch.setattr(function, real)  # A second signal would end the run at once.
         os.kill(os.getpid(), signal.SIGTERM)
         return real(*arguments, **options)
 
@@ -82,7 +82,7 @@ def test_a_run_killed_repeatedly_ends_in_the_same_bytes(mien: Mien, album: Path,
         process.communicate()
 
     kill_when(lambda: labeled(broken))
-    kill_when((broken / "coco.json").exists)  # while other outputs are written
+    kill_when((broken / "coco.json").exists)  # Other outputs are still written.
     mien.label(album, "--write", EVERYTHING, out=broken, exit_code=3)
     assert tree(broken) == tree(whole)
 

@@ -39,7 +39,7 @@ def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, t
 def test_videos_that_are_whole_have_no_error(mien: Mien, folder: Path, tmp_path: Path) -> None:
     base = tmp_path / "b.mp4"
     ffmpeg("-i", write_video(tmp_path / "a.mp4", frames=32, rate=8.0), "-c:v", "libx264", "-g", "8", base)
-    sound = ("-f", "lavfi", "-t", "9", "-i", "anullsrc")  # longer than the video
+    sound = ("-f", "lavfi", "-t", "9", "-i", "anullsrc")  # It is longer than the video.
     ffmpeg("-i", base, *sound, "-c:v", "copy", folder / "long.mkv")
     ffmpeg("-i", base, "-c", "copy", "-output_ts_offset", "20", folder / "late.ts")
     ffmpeg("-ss", "1.1", "-i", base, "-c", "copy", folder / "trimmed.mp4")
@@ -48,15 +48,6 @@ def test_videos_that_are_whole_have_no_error(mien: Mien, folder: Path, tmp_path:
     rows = mien.label(folder, "--every", "16", "--write", "csv")
     odd = [row for row in rows if row["status"] != "ok"]
     assert by_file(odd, "status", "reason") == {"sound.mp4": ("skipped", "no_video")}
-
-
-def test_frames_per_second_are_even_where_the_frame_rate_is_not(mien: Mien, tmp_path: Path) -> None:
-    first, *others = [Image.fromarray(face_photo(variant=number)) for number in range(40)]
-    # a GIF, which FFmpeg recognizes by its content, has a duration for each frame
-    path, durations_ms = tmp_path / "clip.avi", [20] * 20 + [200] * 20
-    first.save(path, "GIF", save_all=True, append_images=others, duration=durations_ms)
-    times = [float(row["time_s"]) for row in mien.label(path, "--per-second", "2")]
-    assert [int(time * 2) for time in times] == list(range(9)), "one frame in every half second"
 
 
 # Files swapped during a run
@@ -93,7 +84,7 @@ def test_a_labeled_file_that_becomes_a_dead_link_keeps_no_face(mien: Mien, photo
 
 
 def test_a_disk_that_is_full_at_the_start_is_reported(mien: Mien, photos: Path, small_disk: Path) -> None:
-    (small_disk / "filler").write_bytes(b"\0" * 60 * 1024)  # of 64 KB
+    (small_disk / "filler").write_bytes(b"\0" * 60 * 1024)  # The disk has 64 KB.
     done = mien.run(photos, out=small_disk / "out")
     assert (done.exit_code, "no space left" in done.stderr) == (6, True), done.stderr
     (small_disk / "filler").unlink()

@@ -167,8 +167,8 @@ def append(out: Path, correction: Correction) -> None:
     """Append a decision and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
     state = out / STATE_DIR
     with disk_errors(out):
-        state.mkdir(exist_ok=True)  # not its parents: a folder that was moved would be created again
-        # without the lock, a line that another writer has written half would be taken for a truncated one
+        state.mkdir(exist_ok=True)  # With its parents, a folder that was moved would be created again.
+        # Without the lock, a line that another writer has written half would be taken for a truncated one.
         with filelock.FileLock(state / f"{CORRECTIONS}.lock"), (out / CORRECTIONS).open("a+b") as file:
             _end_last_line(file)
             file.write(json.dumps(asdict(correction), ensure_ascii=False).encode() + b"\n")
