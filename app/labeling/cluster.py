@@ -47,8 +47,12 @@ class RayTasks:
         inputs = [name if is_url(name) else os.path.abspath(name) for name in options.inputs]
         options = replace(options, out=options.out.absolute(), inputs=inputs)
         self._out = options.out
+        gpus, share = ray.cluster_resources().get("GPU", 0), 0.0
+        if settings.device == "cuda":
+            if not gpus:
+                raise NotReady("--engine ray --device cuda: no machine of the cluster has a GPU. Choose --device cpu.")
+            share = 1.0 / math.ceil(self.workers / gpus)
         # By default, a process that uses a GPU ends with its task, and the next one opens the models again.
-        share = self._gpu_share(settings.device)
         resources = {"num_cpus": 1, "num_gpus": share, "max_retries": _RETRIES, "max_calls": 0}
         opened = ray.remote(**resources)(open_on_worker).remote(pickle.dumps(Setup(settings, options)))
         if not ray.wait([opened], timeout=_START_S)[0]:
@@ -71,15 +75,6 @@ class RayTasks:
                 yield self._result(*pending.popleft())
         while pending:
             yield self._result(*pending.popleft())
-
-    def _gpu_share(self, device: str) -> float:
-        """Share of a GPU for each worker: 0 unless the device is `cuda`. Raises: NotReady."""
-        if device != "cuda":
-            return 0.0
-        gpus = self._ray.cluster_resources().get("GPU", 0)
-        if not gpus:
-            raise NotReady("--engine ray --device cuda: no machine of the cluster has a GPU. Choose --device cpu.")
-        return 1.0 / max(1, math.ceil(self.workers / float(gpus)))
 
     def _result(self, reference: Any, where: str = "") -> Any:
         """The result of a task. Raises: NotReady, or the error of the task."""

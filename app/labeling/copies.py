@@ -21,7 +21,7 @@ import cv2
 import filelock
 from PIL import Image
 
-from mien.app.errors import DiskFull, ForeignFile, NoInput, OutputLocked, OutputRefused
+from mien.app.errors import DiskFull, ForeignFile, OutputLocked, OutputRefused
 from mien.app.labeling.inputs import IMAGE_EXTENSIONS, STATE_DIR, is_video
 from mien.data.atomic import atomic_file
 from mien.data.contract import Array
@@ -61,10 +61,9 @@ def check_out(out: Path) -> None:
 def output_lock(out: Path) -> Iterator[None]:
     """Lock `out` for this process; the system releases the lock even if the process is killed.
 
-    A folder that was created for inputs that do not exist is removed again.
     Raises: OutputLocked, naming the other process; DiskFull; OutputRefused, if the folder cannot be created.
     """
-    state, is_new = out / STATE_DIR, not out.exists()
+    state = out / STATE_DIR
     lock = filelock.FileLock(state / "lock", timeout=1.0)  # Its owner may not have written its process id yet.
     with disk_errors(out):
         state.mkdir(parents=True, exist_ok=True)
@@ -88,13 +87,6 @@ def output_lock(out: Path) -> Iterator[None]:
             (state / "owner").write_text(str(os.getpid()), encoding="ascii")
         shutil.rmtree(parts_dir(out), ignore_errors=True)  # A killed run leaves temporary files.
         yield
-    except NoInput:
-        lock.release()
-        if is_new:
-            shutil.rmtree(state, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                out.rmdir()
-        raise
     finally:
         lock.release()
 

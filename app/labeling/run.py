@@ -55,6 +55,7 @@ def label(options: LabelOptions, settings: InferenceSettings, report: Reporter) 
     settings = with_limits(settings)
     check_outputs(options.outputs)
     check_out(options.out)
+    roots(options, {})  # An input that does not exist leaves no output folder.
     versions = {"mien": VERSION, "python": platform.python_version(), "system": platform.platform()}
     versions |= {"onnxruntime": onnxruntime.__version__, "opencv": cv2.__version__}
     versions |= {"numpy": np.__version__, "pillow": PIL.__version__}

@@ -72,6 +72,14 @@ class Mien:
         folder = out or self.out
         return rows_of(folder) if (folder / "labels.csv").exists() else []
 
+    def refuses(self, reason: str, *arguments: str | Path, exit_code: int = 1, **where: Any) -> None:
+        """Label with an error that names the reason, and changes no output."""
+        out = where.get("out", self.out)
+        before = tree(out)
+        done = self.run(*arguments, **where)
+        assert (done.exit_code, reason in done.stderr) == (exit_code, True), done.stderr
+        assert tree(out) == before
+
     def facts(self, *arguments: str | Path, out: Path | None = None) -> dict[str, Any]:
         """Label; returns `run.json`."""
         self.label(*arguments, out=out)

@@ -120,5 +120,4 @@ def test_names_are_read_from_standard_input(
 
 
 def test_a_list_in_utf_16_is_rejected(mien: Mien) -> None:
-    refused = mien.run("--files-from", "-", given=codecs.BOM_UTF16_LE + "a.jpg".encode("utf-16-le"))
-    assert (refused.exit_code, "Save the list as UTF-8" in refused.stderr) == (1, True)
+    mien.refuses("Save the list as UTF-8", "--files-from", "-", given=codecs.BOM_UTF16_LE + "a.jpg".encode("utf-16-le"))

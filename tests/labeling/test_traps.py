@@ -71,15 +71,6 @@ def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
     assert by_file(mien.label(photos), "status", "reason")[name] == ("skipped", "special_file")
 
 
-def test_a_labeled_file_that_becomes_a_dead_link_keeps_no_face(mien: Mien, photos: Path) -> None:
-    mien.label(photos)
-    (photos / "2.jpg").unlink()
-    (photos / "2.jpg").symlink_to(photos / "gone.jpg")
-    rows = mien.label(photos, exit_code=3)
-    columns = ("status", "reason", "face", "label", "image_width")
-    assert by_file(rows, *columns)["2.jpg"] == ("error", "not_found", "", "", "")
-
-
 # The disk
 
 
