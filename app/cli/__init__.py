@@ -6,20 +6,20 @@ mien --help
 import io
 import os
 import sys
-from typing import Annotated
 
 import typer
 
-from mien.app import VERSION
 from mien.app.cli.label import EXIT_CODES, label
 from mien.app.cli.models import doctor, models
 from mien.app.cli.review import review
 from mien.app.cli.serve import page, serve
+from mien.app.cli.shared import root
 from mien.app.cli.training import add_training_commands
 from mien.app.cli.webcam import webcam
 
 app = typer.Typer(
     name="mien",
+    callback=root,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -32,21 +32,6 @@ for _command in (review, serve, webcam, page, doctor):
     app.command()(_command)
 app.add_typer(models, name="models")
 add_training_commands(app)
-
-
-def _version(requested: bool) -> None:
-    if requested:
-        typer.echo(f"mien {VERSION}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Define the global options."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Options that several commands have, and one-line error messages; fast to import."""
+"""Options of the program and of several commands, and one-line error messages; fast to import."""
 
 import contextlib
 import sys
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NoReturn
 
 import typer
+
+from mien.app import VERSION
 
 # Exit codes; those of errors are attributes of their classes, and docs/outputs.md lists all.
 FAILED, USAGE, SOME_ERRORS, STOPPED = 1, 2, 3, 4
@@ -27,6 +29,20 @@ DetectorName = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Face detector: auto, or one of `mien models list`.", rich_help_panel=_PANEL),
 ]
+
+
+def _version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"mien {VERSION}")
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Define the global options."""
 
 
 @contextlib.contextmanager
