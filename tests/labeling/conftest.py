@@ -80,12 +80,6 @@ class Mien:
         assert (done.exit_code, reason in done.stderr) == (exit_code, True), done.stderr
         assert tree(out) == before
 
-    def facts(self, *arguments: str | Path, out: Path | None = None) -> dict[str, Any]:
-        """Label; returns `run.json`."""
-        self.label(*arguments, out=out)
-        facts: dict[str, Any] = json.loads(((out or self.out) / "run.json").read_text())
-        return facts
-
 
 _command, _detector = cache(get_command), cache(create_detector)
 

@@ -229,6 +229,9 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
 ) -> None:
     photos, out = write_photos(tmp_path / "many", count=80), small_disk / "out"
     command = (photos, "--write", "csv,annotated,crops", "--workers", "1")
+    (small_disk / "filler").write_bytes(b"\0" * 60 * 1024)  # The disk has 64 KB.
+    mien.refuses("no space left", *command, out=out, exit_code=6)
+    (small_disk / "filler").unlink()
     resize(small_disk, "1000k")
     full = mien.run(*command, out=out)
     assert (full.exit_code, "no space left" in full.stderr) == (6, True), full.stderr

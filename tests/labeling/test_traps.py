@@ -1,4 +1,4 @@
-"""Traps of real collections: cut and uneven videos, files swapped during a run, full disks, formats."""
+"""Traps of real collections: cut and uneven videos, files swapped during a run, formats."""
 
 import importlib.util
 import json
@@ -13,7 +13,7 @@ from PIL import Image
 from mien.app.labeling.executors import Threads
 from mien.data.contract import decode
 from mien.data.contract.pixels import formats
-from tests.labeling.conftest import Mien, resize
+from tests.labeling.conftest import Mien
 from tests.support import encoded, sample_photo
 from tests.support.albums import by_file, face_photo, write_video
 from tests.support.videos import ffmpeg
@@ -69,18 +69,6 @@ def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
 
     monkeypatch.setattr(Threads, "run", swapped)
     assert by_file(mien.label(photos), "status", "reason")[name] == ("skipped", "special_file")
-
-
-# The disk
-
-
-def test_a_disk_that_is_full_at_the_start_is_reported(mien: Mien, photos: Path, small_disk: Path) -> None:
-    (small_disk / "filler").write_bytes(b"\0" * 60 * 1024)  # The disk has 64 KB.
-    done = mien.run(photos, out=small_disk / "out")
-    assert (done.exit_code, "no space left" in done.stderr) == (6, True), done.stderr
-    (small_disk / "filler").unlink()
-    resize(small_disk, "16m")
-    assert len(mien.label(photos, out=small_disk / "out")) == 5
 
 
 # Formats
