@@ -97,9 +97,10 @@ class Trace:
         self.failing = re.findall(r"^(?:FAILED|ERROR) (tests/\S+)", output, re.MULTILINE)
         self.by_statement: dict[str, set[str]] = defaultdict(set)
         for line in file.read_text(encoding="utf-8").splitlines():
-            statement, test, phase = re.fullmatch(r"(.*)\t(?:(.*) \((.*)\))?", line).groups()
+            statement, _, test_and_phase = line.partition("\t")
+            test, _, phase = test_and_phase.rpartition(" ")
             # other tests may use what this one set up
-            self.by_statement[statement].add(test if phase == "call" else (test or "").partition("::")[0])
+            self.by_statement[statement].add(test if phase == "(call)" else test.partition("::")[0])
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """Tests that execute a mutant, those of the quickest file first."""
