@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,7 +16,7 @@ from mien.app.inference import detector_files
 from mien.app.inference.classifier import CPU, CUDA
 from mien.app.service import start
 from mien.app.settings import Settings, load_settings
-from tests.support import environment_of
+from tests.support import ROOT, environment_of
 
 KEY = "ab" * 32
 
@@ -118,3 +120,12 @@ def test_every_host_is_ipv4_and_ipv6() -> None:
     with start.listen(Settings(host="*", port=0)) as listener:
         for host in ("127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])):
             socket.create_connection((host, listener.getsockname()[1]), timeout=5).close()
+
+
+def test_workers_that_cannot_start_end_the_service() -> None:
+    program = (
+        "from mien.app.service import start; from mien.app.settings import Settings;"
+        "chosen = Settings(model='no/such', workers=2, port=0); start._run_workers(chosen, start.listen(chosen))"
+    )
+    environment = environment_of() | {"PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=False).returncode == 1
