@@ -78,41 +78,37 @@ def measure_script(command: list[str], folder: Path, *options: str) -> dict[str,
     return result
 
 
-def measure_page(js: Path, folder: Path) -> dict[str, Any]:
-    """The page's local mode. Raises: CalledProcessError."""
-    graph = artifact_dir(None) / "photo.int8.onnx"
-    return measure_script(["node", str(_HERE / "neighbors_page.mjs"), str(graph), str(js.resolve())], folder)
-
-
 def programs(fer: Path | None, js: Path | None) -> dict[str, Callable[[Path], dict[str, Any]]]:
     """Measurements of the available programs, by name."""
     runs: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
     if models_dir := os.environ.get("MIEN_MODELS_DIR"):
-        runs["Mien with YuNet"] = lambda folder: measure_mien(folder, models_dir)
+        runs["Mien with YuNet"] = partial(measure_mien, models_dir=models_dir)
     for name, command in neighbor_commands(fer, js).items():
         runs[name] = partial(measure_script, command)
     if js:
-        runs["Mien's page, local mode"] = lambda folder: measure_page(js, folder)
+        page = [
+            "node",
+            str(_HERE / "neighbors_page.mjs"),
+            str(artifact_dir(None) / "photo.int8.onnx"),
+            str(js.resolve()),
+        ]
+        runs["Mien's page, local mode"] = partial(measure_script, page)
     return runs
 
 
-def measure(runs: dict[str, Callable[[Path], dict[str, Any]]], folder: Path, rounds: int) -> dict[str, dict[str, Any]]:
-    """The best round of each program; rounds alternate."""
-    results = [{name: run(folder) for name, run in runs.items()} for _ in range(rounds)]
-    return {name: max((row[name] for row in results), key=itemgetter("images_per_s")) for name in runs}
-
-
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Measure all programs, and print the results."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
     parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")
     parser.add_argument("--count", type=int, default=600, help="photos (600)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each program (3)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mien-photos-") as place:
         source = write_photos(Path(place), options.count)
-        best = measure(programs(options.fer, options.js), Path(place), options.rounds)
+        runs = programs(options.fer, options.js)
+        results = [{name: run(Path(place)) for name, run in runs.items()} for _ in range(options.rounds)]
+    best = {name: max((row[name] for row in results), key=itemgetter("images_per_s")) for name in runs}
     publish({"photos": options.count, "source": source, "programs": best}, options.json)
 
 
