@@ -129,7 +129,7 @@ def _multiplies_faster_in_bf16() -> bool:
 def build_network(recipe: Recipe, classes: tuple[str, ...], *, resumed: bool) -> FaceNetwork:
     """Build the network of a recipe with its initial weights, which the checkpoint of a resumed run replaces.
 
-    Raises: RecipeError, InitialWeightsError, PretrainedWeightsUnavailable.
+    Raises: RecipeError, RunError, PretrainedWeightsUnavailable.
     """
     model = recipe.model.model_copy(update={"pretrained": False, "init_from": None}) if resumed else recipe.model
     check_weights("model.init_from", model.init_from)

@@ -146,23 +146,19 @@ def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
     return network.eval(), report["head"], manifest.labels
 
 
-class InitialWeightsError(RunError):
-    """Weights that cannot be read, or do not match the network to initialize."""
-
-
 def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = LABELS) -> None:
     """Load the weights of a run or a released artifact, and log what was loaded.
 
     Of a deeper network, evenly spaced blocks are taken, such as every second. Position embeddings are resized if the
     grids differ. Missing heads and distillation tokens, and the weights of new classes in a head, keep their random
     initialization; all other weights must match. Weights of MobileFaceNet also initialize a stem of its convolutions.
-    Raises: InitialWeightsError; RunError, RecipeError, if the source is missing or damaged.
+    Raises: RunError, RecipeError, if the source is missing or damaged, or does not match the network.
     """
     try:
         with torch.random.fork_rng(devices=[]):  # Its random weights are replaced.
             source, _, labels = load_trained(folder)
     except ArtifactError as error:
-        raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
+        raise RunError(f"model.init_from {folder}: {error}") from error
     note = _take_blocks(source, network)
     weights, own = source.state_dict(), network.state_dict()
     for key in ("color", "normalization", "img_size"):
@@ -258,7 +254,7 @@ def _check(folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor], may
         ],
     }
     if problems := [f"{name} {len(keys)}, first {keys[0]}" for name, keys in found.items() if keys]:
-        raise InitialWeightsError(
+        raise RunError(
             f"model.init_from {folder}: the weights do not match the network ({'; '.join(problems)}). Use the same "
             "family, options and color as in the recipe.yaml of that run."
         )
