@@ -1,4 +1,4 @@
-"""Requests that are rejected: their bodies, options, boxes and sizes; images in JSON."""
+"""Requests that are rejected: their bodies, options, boxes and sizes; images in JSON; the queue and the buffer."""
 
 import asyncio
 import base64
@@ -10,7 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.datastructures import Headers
 
-from mien.app.service.uploads import read_uploads
+from mien.app.errors import PayloadTooLarge, QueueFull
+from mien.app.service.metrics import Metrics
+from mien.app.service.uploads import Admission, read_uploads
 from mien.app.settings import Settings
 from tests.support import encoded, gradient_image
 from tests.support.app import ONE_PHOTO, PHOTO, Connect, post, problem
@@ -136,3 +138,45 @@ def test_names_of_files_are_those_that_the_client_sent(client: TestClient, param
     head = f'--x\r\nContent-Disposition: form-data; name="images"; {parameters}\r\n\r\n'.encode()
     response = client.post("/v1/expressions", **raw(head + PHOTO + b"\r\n--x--\r\n", FORM))
     assert response.json()["images"][0]["name"] == name
+
+
+def admission() -> Admission:
+    return Admission(Settings(max_body_bytes=1024), Metrics(), slots=1)
+
+
+@pytest.mark.anyio
+async def test_requests_wait_in_order_and_a_canceled_one_leaves_the_queue_or_its_slot() -> None:
+    gate, log, done = admission(), list[str](), asyncio.Event()
+
+    async def work(name: str) -> None:
+        async with gate.slot():
+            log.append(name)
+            await done.wait()
+
+    tasks = {name: asyncio.create_task(work(name)) for name in "abcde"}
+    await asyncio.sleep(0)
+    assert (log, gate.waiting, gate.working) == (["a"], 4, 1)
+    tasks["c"].cancel()
+    await asyncio.sleep(0)
+    assert gate.waiting == 3
+    tasks["a"].cancel()
+    await asyncio.sleep(0)  # b has the slot, but has not run yet
+    tasks["b"].cancel()
+    done.set()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    assert (log, gate.working, gate.waiting) == (["a", "d", "e"], 0, 0)
+
+
+@pytest.mark.anyio
+async def test_bodies_share_a_buffer_of_three_bodies() -> None:
+    gate = admission()
+    with gate.admit() as first, gate.admit() as second:
+        first(2072)
+        second(1000)
+        with pytest.raises(QueueFull):
+            second(1)
+    assert gate.buffered_bytes == 0
+    with gate.admit() as alone:
+        alone(1536)
+        with pytest.raises(PayloadTooLarge, match="more than 3072 bytes"):  # in total, not per call
+            alone(1537)
