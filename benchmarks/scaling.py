@@ -1,15 +1,15 @@
 """Benchmark of the number of cores: `mien label` and the service, each pinned to 1, 2, 4, ... cores.
 
-    python -m benchmarks.scaling --photos FOLDER --cores 1,2,4,8,16 --json out/scaling.json
+    python -m benchmarks.scaling --photos FOLDER --cores 1,2,4,8,16 --device cpu,cuda --json out/scaling.json
 
 `mien label` labels `--count` photos per core (links to those of FOLDER) into `labels.csv`, with one process per core;
 its rate includes the start of the processes. The service has one worker per two cores, at least one, and gets requests
 of one photo from four clients per core. Clients run on the other cores if there are any, else on the same ones.
 
 `images_per_s` and `requests_per_s` are the best of `--rounds`, because other programs can only slow them down.
-`efficiency` is the rate per core, divided by the rate per core of the fewest cores. `memory_mb` is the peak of all
-processes together, `process_mb` that of the largest one: the pages of a process alone, and its part of those that it
-shares (PSS). Model, detector and device are set by `MIEN_*` variables. Linux only.
+`efficiency` is the rate per core, divided by the rate per core of the fewest cores on the same device. `memory_mb` is
+the peak of all processes together, `process_mb` that of the largest one: the pages of a process alone, and its part of
+those that it shares (PSS). Model and detector are set by `MIEN_*` variables. Linux only.
 """
 
 import contextlib
@@ -117,6 +117,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder of photos, without subfolders")
     parser.add_argument("--cores", default="1,2,4,8,16", help="numbers of cores (1,2,4,8,16)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, or both with a comma (cpu)")
     parser.add_argument("--count", type=int, default=1700, help="photos per core (1700)")
     parser.add_argument("--requests", type=int, default=300, help="requests per core (300)")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (3)")
@@ -127,18 +128,21 @@ def main() -> None:
     if not 1 <= numbers[0] <= numbers[-1] <= len(available):
         raise SystemExit(f"--cores {options.cores}: expected numbers from 1 to {len(available)}, those of this machine")
     results: list[dict[str, Any]] = []
-    for number in numbers:
-        cores, others = available[:number], available[number:]
-        result: dict[str, Any] = {"cores": number}
-        result["label"] = label(options.photos, cores, count=options.count, rounds=options.rounds)
-        result["service"] = serve(options.photos, cores, others, requests=options.requests, rounds=options.rounds)
-        for name, rate in (("label", "images_per_s"), ("service", "requests_per_s")):
-            first = (results or [result])[0]
-            per_core = result[name][rate] / number
-            result[name]["efficiency"] = per_core / (first[name][rate] / first["cores"])
-            result[name] = {key: round(value, 3) for key, value in result[name].items()}
-        results.append(result)
-        print(result, file=sys.stderr)
+    for device in options.device.split(","):
+        os.environ["MIEN_DEVICE"] = device
+        first: dict[str, Any] = {}
+        for number in numbers:
+            cores, others = available[:number], available[number:]
+            result: dict[str, Any] = {"device": device, "cores": number}
+            result["label"] = label(options.photos, cores, count=options.count, rounds=options.rounds)
+            result["service"] = serve(options.photos, cores, others, requests=options.requests, rounds=options.rounds)
+            first = first or result
+            for name, rate in (("label", "images_per_s"), ("service", "requests_per_s")):
+                per_core = result[name][rate] / number
+                result[name]["efficiency"] = per_core / (first[name][rate] / first["cores"])
+                result[name] = {key: round(value, 3) for key, value in result[name].items()}
+            results.append(result)
+            print(result, file=sys.stderr)
     publish({"results": results, "photos_per_core": options.count}, options.json)
 
 
