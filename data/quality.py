@@ -43,7 +43,7 @@ LUMA: Final = (0.299, 0.587, 0.114)
 # Values beyond which a face has the reason: at them, accuracy is 5 points lower, for turned faces 16 points
 LIMITS: Final = {"small": 24.343, "blurred": 1.479, "turned": 35.0, "dark": 0.054, "covered": 2.0}
 # Increase of the temperature per pixel of softness beyond the usual one, per pixel of blur that the size does not
-# explain, per degree of yaw beyond the usual one, and per unit of the log odds that eyes or mouth are covered
+# explain, per degree of yaw beyond the usual one, and per unit of the log odds that a part of it is covered
 SLOPES: Final = {"per_px": 0.8017, "per_blur_px": -0.20362, "per_degree": 0.00479, "per_covered": 0.1}
 _MIN_PROBABILITY: Final = 1e-12
 VOTES_SOFTENING: Final = 0.353  # share of the softening of probabilities that expected votes get

@@ -7,12 +7,11 @@
     mien export models/artifacts/NAME --photos samples/photos
 
 `write_graphs` writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs and model.safetensors, if ONNX and torch
-agree on real faces. `fit` fits temperature, prior correction, confidence threshold and
-agreement on the validation split that selected the weights, measures what is served, and writes manifest.json,
-report.json and card.md, and photo.onnx, the graph from a photo to its labeled faces. A run of all faces has no
-validation faces: --calibrated-by takes what is fitted and measured from an artifact of the same recipe. --refit is the
-second stage alone, --card only writes license and card again, and --photos only the photo graphs, which are compared on
-photos of a folder.
+agree on real faces. `fit` fits temperature, prior correction, confidence threshold and agreement on the validation
+split that selected the weights, measures what is served, and writes manifest.json, report.json and card.md, and
+photo.onnx, the graph from a photo to its labeled faces. A run of all faces has no validation faces: --calibrated-by
+takes what is fitted and measured from an artifact of the same recipe. --refit is the second stage alone, --card only
+writes license and card again, and --photos only the photo graphs, which are compared on photos of a folder.
 """
 
 import json
