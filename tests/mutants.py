@@ -27,8 +27,7 @@ CORE: Final = {
     "app/labeling/journal.py": ("tests/labeling",),
     "app/labeling/run.py": ("tests/labeling",),
     "app/labeling/tables.py": ("tests/labeling",),
-    "app/service/api.py": ("tests/service",),
-    "app/access.py": ("tests/service",),
+    "app/service": ("tests/service",),
 }
 EXECUTED: Final = "_executed"  # name of the function that marked files call
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef

@@ -159,7 +159,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check that the tests notice small defects, drawn at random.")
     parser.add_argument("--draw", type=int, default=40, help="number of mutants")
     parser.add_argument("--seed", type=int, default=int(datetime.now(UTC).strftime("%Y%m%d")), help="default: today")
-    parser.add_argument("--only", default="", help="files that begin so, such as app/service,app/access.py")
+    parser.add_argument("--only", default="", help="files that begin so, such as app/service,app/labeling/journal.py")
     options = parser.parse_args()
     mutants = all_mutants(options.only.split(","))
     drawn = random.Random(options.seed).sample(mutants, min(options.draw, len(mutants)))  # noqa: S311 (no secret)

@@ -1,8 +1,10 @@
-"""The application of the service: routes, middleware and problems.
+"""The application of the service: who may call, routes, middleware and problems.
 
 `mien serve` starts it (start.py), or any ASGI server: `uvicorn --factory mien.app.service.app:create_app`.
 """
 
+import hashlib
+import hmac
 import logging
 import re
 import time
@@ -12,9 +14,10 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.security import APIKeyHeader, HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -25,8 +28,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mien.app import VERSION
-from mien.app.access import DESCRIBED_KEYS, LOCAL_HOSTS, OwnPages, check_key
-from mien.app.errors import InvalidRequest, named_problem, problem
+from mien.app.errors import ForeignOrigin, InvalidRequest, Unauthorized, named_problem, problem
 from mien.app.inference.labeler import Labeler
 from mien.app.service import api, page, stream
 from mien.app.service.api import Service
@@ -40,7 +42,15 @@ REQUEST_ID: Final = "X-Request-ID"
 _CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _QUIET_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Pages of any site may send these to any other, but not read the response.
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_METHODS: Final = _SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
+_LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
+# Only for the API description: FastAPI's classes for keys reject WebSockets.
+_DESCRIBED_KEYS: Final = [
+    Security(HTTPBearer(scheme_name="bearer", auto_error=False, description="an API key")),
+    Security(APIKeyHeader(name="X-API-Key", scheme_name="header", auto_error=False, description="the same")),
+]
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -97,12 +107,13 @@ def create_app(settings: Settings | None = None, *, labeler: Labeler | None = No
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         middleware=_middleware(chosen),
+        dependencies=[Depends(_check_origin)],
     )
     app.state.settings = chosen
-    app.include_router(
-        api.router, dependencies=[Depends(check_key), *(DESCRIBED_KEYS if chosen.api_key_sha256 else [])]
-    )
-    for router in (api.probes, stream.router, page.router):
+    keys = [Depends(_check_key), *(_DESCRIBED_KEYS if chosen.api_key_sha256 else [])]
+    app.include_router(api.router, dependencies=keys)
+    app.include_router(stream.router, dependencies=keys[:1])
+    for router in (api.probes, page.router):
         app.include_router(router)
     app.mount("/page", page.Assets())
     app.add_exception_handler(MienError, _problem)
@@ -115,8 +126,8 @@ def create_app(settings: Settings | None = None, *, labeler: Labeler | None = No
 
 
 def _middleware(settings: Settings) -> list[Middleware]:
-    local = settings.host in LOCAL_HOSTS or settings.host.startswith("127.")
-    hosts = [*LOCAL_HOSTS, *settings.allowed_hosts] if local or settings.allowed_hosts else ["*"]
+    local = settings.host in _LOCAL_HOSTS or settings.host.startswith("127.")
+    hosts = [*_LOCAL_HOSTS, *settings.allowed_hosts] if local or settings.allowed_hosts else ["*"]
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.cors_origins,
@@ -127,9 +138,40 @@ def _middleware(settings: Settings) -> list[Middleware]:
     return [
         Middleware(Envelope),
         Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
-        Middleware(OwnPages, origins=settings.cors_origins),
         *([cors] if settings.cors_origins else []),
     ]
+
+
+async def _check_origin(connection: HTTPConnection) -> None:
+    """Only own pages and those of `cors_origins` change anything or open streams. Raises: ForeignOrigin.
+
+    Browsers send forms and WebSockets of any page without asking first. Other clients send neither header.
+    """
+    headers, origins = connection.headers, connection.app.state.settings.cors_origins
+    origin, site, host = headers.get("origin"), headers.get("sec-fetch-site"), headers.get("host")
+    if connection.scope.get("method") in _SAFE_METHODS or {origin, "*"} & {*origins} or site in ("same-origin", "none"):
+        return
+    if site is not None or origin not in (None, f"http://{host}", f"https://{host}"):
+        raise ForeignOrigin("only pages of this service may send this. Let a proxy pass on Host")
+
+
+async def _check_key(connection: HTTPConnection) -> None:
+    """Require one of the keys, if there are any; its name is the start of its hash. Raises: Unauthorized."""
+    accepted: tuple[str, ...] = connection.app.state.settings.api_key_sha256
+    if not accepted:
+        return
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    presented = [connection.headers.get("x-api-key", ""), token.strip() if scheme.lower() == "bearer" else ""]
+    for key in filter(None, presented):
+        # Starlette decodes headers as Latin-1, which leaves their bytes as they are.
+        digest = hashlib.sha256(key.encode("latin-1")).hexdigest()
+        # Compare with every hash, so that the time does not reveal a match.
+        if matches := [known for known in accepted if hmac.compare_digest(digest, known)]:
+            connection.state.key = matches[0][:12]
+            return
+    if any(presented):
+        raise Unauthorized("this API key is not accepted")
+    raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
 
 
 class Envelope:

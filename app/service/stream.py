@@ -10,11 +10,10 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, HTTPException, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
 from fastapi import Query as InQuery
 from pydantic import Field
 
-from mien.app.access import check_key
 from mien.app.errors import problem
 from mien.app.inference.records import Face, Photo
 from mien.app.service.api import IMAGE_ERRORS, UNIQUE_OPTIONS, Service, TheService
@@ -65,7 +64,7 @@ class NewestFrame(asyncio.Queue[tuple[int, bytes]]):
         return replaced
 
 
-@router.websocket("/v1/stream", dependencies=[Depends(check_key), *UNIQUE_OPTIONS])
+@router.websocket("/v1/stream", dependencies=UNIQUE_OPTIONS)
 async def stream(websocket: WebSocket, options: Annotated[FaceOptions, InQuery()], service: TheService) -> None:
     """Label the faces of one webcam until either side closes."""
     with service.admission.stream():

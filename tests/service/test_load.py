@@ -18,9 +18,9 @@ from websockets.sync.client import connect
 
 from benchmarks.load import Connection, closed_loop, open_loop, percentile, request_bytes
 from benchmarks.serving import cpu_s
-from mien.app.access import key_hash
 from tests.service.conftest import Serve
 from tests.support import encoded, eventually, gradient_image, sample_photo
+from tests.support.app import key_hash
 from tests.support.hostile import corpus
 from tests.support.serving import Server
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from mien.app.access import key_hash
 from tests.service.conftest import Serve
 from tests.support import ROOT, output_of, sample_photo, tiny_artifact
-from tests.support.app import PHOTO, Connect
+from tests.support.app import PHOTO, Connect, key_hash
 from tests.support.serving import Server
 
 

@@ -8,9 +8,8 @@ from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from mien.app.access import key_hash
 from tests.support.app import PHOTO as FRAME
-from tests.support.app import Connect, SlowDetector, problem
+from tests.support.app import Connect, SlowDetector, key_hash, problem
 
 
 def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -> httpx.Response:

@@ -1,6 +1,7 @@
 """Service with a tiny model and a fake detector; no network, no released files."""
 
 import asyncio
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -61,6 +62,11 @@ def problem(response: httpx.Response, status: int, kind: str) -> str:
     assert body["status"] == status
     assert body["title"]
     return str(body["detail"])
+
+
+def key_hash(key: str) -> str:
+    """What the service is given for an API key."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 class LocalClient(TestClient):

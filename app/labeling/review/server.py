@@ -21,7 +21,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from mien.app.access import LOCAL_HOSTS, OwnPages
 from mien.app.errors import LabelingError
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.records import Face, Photo
@@ -107,8 +106,8 @@ def create_review_app(out: Path) -> FastAPI:
         journal.corrections.refresh()
 
     app = FastAPI(lifespan=closing_journal, dependencies=[Depends(show_last_run)], openapi_url=None)
-    app.add_middleware(OwnPages)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_HOSTS, www_redirect=False)
+    # FastAPI takes decisions only as application/json, which pages of other sites cannot send.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", HOST], www_redirect=False)
     app.add_exception_handler(LabelingError, _refused)
 
     @app.get("/")
