@@ -1,5 +1,5 @@
 #!/usr/bin/env sh
-# Build the `cpu` image without Docker and check it: `sh deploy/build_image.sh [OPTION of buildah build]...`
+# Build the `cpu` image without Docker: `sh deploy/build_image.sh [OPTION of buildah build]...`
 # Needs Debian or Ubuntu, root, and `apt-get install buildah debootstrap`. The base is Debian with its Python instead of
 # Docker's Python image. Where MIEN_MODELS_DIR holds YuNet's file, the image takes it from there instead of the network.
 set -eu
@@ -19,4 +19,3 @@ base=$(buildah from scratch)
 buildah copy --quiet "$base" "$root" /
 buildah commit --quiet --rm "$base" mien-base
 buildah build --isolation chroot --network host --format docker --build-arg BASE=localhost/mien-base --target cpu --tag mien:cpu "$@" .
-python3 deploy/smoke_test.py mien:cpu

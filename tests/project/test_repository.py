@@ -1,12 +1,7 @@
-"""Files that name each other: links, documents and tests, photos and licenses; and the container image."""
+"""Files that name each other: links, documents and tests, photos and licenses."""
 
-import os
 import re
-import shutil
-import subprocess
 import tomllib
-
-import pytest
 
 from mien.app import VERSION
 from tests.support import ROOT
@@ -39,11 +34,3 @@ def test_every_sample_photo_states_its_license() -> None:
     table = (ROOT / "samples" / "README.md").read_text(encoding="utf-8")
     for photo in (ROOT / "samples" / "photos").iterdir():
         assert f"`photos/{photo.name}`" in table, f"samples/README.md does not state the license of {photo.name}"
-
-
-@pytest.mark.soak
-def test_the_image_is_built_and_passes_its_smoke_test() -> None:
-    missing = [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]
-    if missing or os.geteuid() != 0:
-        pytest.skip(f"building an image needs root, and {' and '.join(missing) or 'nothing else'}")
-    subprocess.run(["sh", "deploy/build_image.sh"], cwd=ROOT, check=True)
