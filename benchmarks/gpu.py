@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 
-from benchmarks.results import benchmark_parser, publish
+from benchmarks.harness import benchmark_parser, publish
 from mien.app.errors import StartupError
 from mien.app.inference.classifier import CPU, Classifier
 from mien.app.settings import load_settings

@@ -18,22 +18,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
 
-from benchmarks.results import benchmark_parser, publish
-from mien.app.inference.labeler import Labeler
+from benchmarks.harness import SAMPLES, bare_s, benchmark_parser, publish
 from mien.app.labeling.executors import open_labeler, with_limits
 from mien.app.labeling.inputs import IMAGE_EXTENSIONS
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions, Reporter
 from mien.app.labeling.run import label
 from mien.app.settings import load_settings
 
-SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _FACE_PX: Final = 350
 
 
@@ -61,15 +57,6 @@ def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
     return paths
 
 
-def _bare_s(paths: list[Path], pipeline: Labeler, workers: int) -> float:
-    """Time of only the four stages over all files, seconds."""
-    with ThreadPoolExecutor(workers) as pool:
-        began = time.perf_counter()
-        for _ in pool.map(lambda path: pipeline.label(path.read_bytes()), paths):
-            pass
-        return time.perf_counter() - began
-
-
 def run_mien(folder: Path, *options: str, **process: Any) -> dict[str, Any]:
     """`run.json` of `mien label` in a process of its own. Raises: CalledProcessError."""
     command = [sys.executable, "-m", "mien", "label", str(folder), *options, "--quiet"]
@@ -88,9 +75,9 @@ def measure(photos: Path | None, *, count: int, rounds: int, workers: int) -> di
         folder, out = Path(place) / "photos", Path(place) / "out"
         paths, settings = make_photos(folder, photos, count), load_settings()
         pipeline = open_labeler(with_limits(settings))
-        _bare_s(paths[: 8 * workers], pipeline, workers)  # warm
+        bare_s(pipeline, paths[: 8 * workers], workers)  # warm
         for _ in range(rounds):
-            best_s["bare_images_per_s"] = min(best_s["bare_images_per_s"], _bare_s(paths, pipeline, workers))
+            best_s["bare_images_per_s"] = min(best_s["bare_images_per_s"], bare_s(pipeline, paths, workers))
             for name, outputs in (("images_per_s", ("csv",)), ("images_per_s_with_images", DEFAULT_OUTPUTS)):
                 options = LabelOptions(inputs=[str(folder)], out=out, outputs=list(outputs), workers=workers)
                 run = label(options, settings, Reporter())

@@ -6,29 +6,26 @@ r"""Faces found and images per second of neighboring projects and of Mien as clo
     python -m benchmarks.neighbors --fer FER/bin/python --js JS --json out/neighbors.json
 
 A neighbor that is not given is skipped. 600 photos of 350x350 px with one face each: muxspace's validation faces,
-enlarged, if MIEN_DATA_DIR names the folder of the data sets; otherwise copies of the sample portrait. Every program
-reads the JPEG files in one process, with its usual defaults and threads; its start is not counted. Rounds alternate,
-and the best of each is taken. Mien runs without any `MIEN_*` variable and without downloaded files; with
-MIEN_MODELS_DIR, Mien with YuNet is a row of its own. face-api.js and the page's local mode run in Node.js, in
-WebAssembly.
+enlarged, from the folder of data sets in MIEN_DATA_DIR. Every program reads the JPEG files in one process, with its
+usual defaults and threads; its start is not counted. Rounds alternate, and the best of each is taken. Mien runs without
+any `MIEN_*` variable and without downloaded files; with MIEN_MODELS_DIR, Mien with YuNet is a row of its own.
+face-api.js and the page's local mode run in Node.js, in WebAssembly.
 """
 
 import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from itertools import islice, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 import cv2
 
-from benchmarks.labeling import SAMPLES, run_mien
-from benchmarks.results import benchmark_parser, publish
-from mien.data.contract import Array, decode
+from benchmarks.harness import benchmark_parser, publish
+from benchmarks.labeling import run_mien
 from mien.data.readers.base import open_reader
 from mien.models.manifest import artifact_dir
 
@@ -37,17 +34,12 @@ _HERE: Final = Path(__file__).resolve().parent
 _ROOT: Final = _HERE.parent
 
 
-def write_photos(folder: Path, count: int) -> str:
-    """Write `count` JPEG files of 350x350 px, the same ones each time. Returns: their source."""
-    root = os.environ.get("MIEN_DATA_DIR")
-    pictures: Iterable[Array] = repeat(decode((SAMPLES / "astronaut.jpg").read_bytes())[:300, 80:380])
-    if root:
-        reader = open_reader("muxspace", Path(root) / "muxspace")
-        pictures = (reader.image(sample) for sample in reader.samples("valid"))
-    for number, pixels in enumerate(islice(pictures, count)):
-        photo = cv2.resize(pixels[:, :, ::-1], (PHOTO_PX, PHOTO_PX), interpolation=cv2.INTER_CUBIC)
+def write_photos(folder: Path, data: Path, count: int) -> None:
+    """Write `count` JPEG files of 350x350 px, the same ones each time."""
+    reader = open_reader("muxspace", data / "muxspace")
+    for number, sample in enumerate(reader.samples("valid")[:count]):
+        photo = cv2.resize(reader.image(sample)[:, :, ::-1], (PHOTO_PX, PHOTO_PX), interpolation=cv2.INTER_CUBIC)
         cv2.imwrite(str(folder / f"{number:04}.jpg"), photo, [cv2.IMWRITE_JPEG_QUALITY, 90])
-    return "muxspace validation" if root else "sample portrait"
 
 
 def measure_mien(folder: Path, models_dir: str | None = None) -> dict[str, Any]:
@@ -78,24 +70,6 @@ def measure_script(command: list[str], folder: Path, *options: str) -> dict[str,
     return result
 
 
-def programs(fer: Path | None, js: Path | None) -> dict[str, Callable[[Path], dict[str, Any]]]:
-    """Measurements of the available programs, by name."""
-    runs: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
-    if models_dir := os.environ.get("MIEN_MODELS_DIR"):
-        runs["Mien with YuNet"] = partial(measure_mien, models_dir=models_dir)
-    for name, command in neighbor_commands(fer, js).items():
-        runs[name] = partial(measure_script, command)
-    if js:
-        page = [
-            "node",
-            str(_HERE / "neighbors_page.mjs"),
-            str(artifact_dir(None) / "photo.int8.onnx"),
-            str(js.resolve()),
-        ]
-        runs["Mien's page, local mode"] = partial(measure_script, page)
-    return runs
-
-
 def main() -> None:
     """Measure all programs, and print the results."""
     parser = benchmark_parser(__doc__)
@@ -105,11 +79,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each program (3)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mien-photos-") as place:
-        source = write_photos(Path(place), options.count)
-        runs = programs(options.fer, options.js)
+        write_photos(Path(place), Path(os.environ["MIEN_DATA_DIR"]), options.count)
+        runs: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
+        if models_dir := os.environ.get("MIEN_MODELS_DIR"):
+            runs["Mien with YuNet"] = partial(measure_mien, models_dir=models_dir)
+        commands = neighbor_commands(options.fer, options.js)
+        if options.js:
+            page = [str(_HERE / "neighbors_page.mjs"), str(artifact_dir(None) / "photo.int8.onnx")]
+            commands["Mien's page, local mode"] = ["node", *page, str(options.js.resolve())]
+        runs |= {name: partial(measure_script, command) for name, command in commands.items()}
         results = [{name: run(Path(place)) for name, run in runs.items()} for _ in range(options.rounds)]
     best = {name: max((row[name] for row in results), key=itemgetter("images_per_s")) for name in runs}
-    publish({"photos": options.count, "source": source, "programs": best}, options.json)
+    publish({"photos": options.count, "programs": best}, options.json)
 
 
 if __name__ == "__main__":

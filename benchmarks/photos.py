@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from benchmarks.harness import benchmark_parser
 from benchmarks.neighbors import measure_script, neighbor_commands
-from benchmarks.results import benchmark_parser
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS

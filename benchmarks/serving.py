@@ -6,17 +6,12 @@
 Two loads take turns on the same cores: a bare loop of decode, detect, align and classify with one thread per core, and
 the service with 16 clients (`--clients`). The service then gets 70 % of the median rate with random arrivals (Poisson).
 The load generator runs on the same cores, so its cost counts against the service. `efficiency` is requests/s of the
-service divided by photos/s of the bare loop just before, the median of the rounds. `p99_over_ideal` compares its
-latency with that of an ideal queue with the photo times of the bare loop; null if other programs slowed the bare loop
-down so much that this queue would grow forever. Model, detector and device are set by `MIEN_*` variables. Run it on an
-idle Linux machine.
+service divided by photos/s of the bare loop just before, the median of the rounds. Model, detector and device are set
+by `MIEN_*` variables. Run it on an idle Linux machine.
 """
 
-import heapq
-import itertools
 import json
 import os
-import random
 import signal
 import socket
 import statistics
@@ -24,8 +19,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import truediv
@@ -33,8 +27,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from benchmarks.load import images, percentile, send
-from benchmarks.results import benchmark_parser, publish
+from benchmarks.harness import SAMPLES, bare_s, benchmark_parser, publish
+from benchmarks.load import images, send
 from mien.app.cpu_count import cores
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
@@ -44,7 +38,6 @@ SERVER: Final = (
 )
 CLIENTS: Final = 16
 SHARE: Final = 0.7
-_SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 _SETTINGS: Final = {"MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BODY_BYTES": "2700000000"}  # refuse nothing
 
@@ -63,7 +56,8 @@ class Service:
 
     def memory_mb(self) -> float:
         """Resident memory, megabytes."""
-        return round(resident_bytes(self.process.pid) / 1e6, 1)
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
+        return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
 
 
 def free_port() -> int:
@@ -77,12 +71,6 @@ def cpu_s(process: int) -> float:
     """Processor time that a process has used, seconds; Linux only."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_bytes(process: int | str = "self") -> int:
-    """Resident memory of a process; Linux only."""
-    pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
@@ -116,99 +104,43 @@ def _ready(process: "subprocess.Popen[bytes]", port: int) -> Any:
     raise SystemExit("the service was not ready within 90 s")
 
 
-def bare(payloads: list[bytes], passes: int) -> tuple[float, list[float]]:
-    """Run the pipeline in a loop in this process, on all cores.
-
-    Returns: photos per second, the better of one loop per core and one loop with multithreaded inference; and the mean
-        seconds of each photo with one thread.
-    """
-    rate, photo_s = _loop(Labeler.open(load_settings(threads=1)), payloads, passes, loops=cores())
-    single, _ = _loop(Labeler.open(load_settings(threads=0)), payloads, passes, loops=1)
-    return max(rate, single), photo_s
-
-
-def _loop(pipeline: Labeler, payloads: list[bytes], passes: int, *, loops: int) -> tuple[float, list[float]]:
-    def timed(payload: bytes) -> float:
-        start = time.perf_counter()
-        pipeline.label(payload)
-        return time.perf_counter() - start
-
-    with ThreadPoolExecutor(loops) as pool:
-        list(pool.map(timed, payloads))
-        start = time.perf_counter()
-        taken = list(pool.map(timed, payloads * passes))
-        rate = len(taken) / (time.perf_counter() - start)
-    return rate, [statistics.fmean(taken[index :: len(payloads)]) for index in range(len(payloads))]
-
-
-def ideal_s(service_s: Sequence[float], *, servers: int, rate: float, count: int) -> list[float]:
-    """Seconds that each of `count` requests waits and is served in an ideal queue, in the order of service.
-
-    Requests arrive at random times (Poisson), first come, first served, without overhead. Latency beyond this is
-    caused by the service; the rest is caused by the photos and the arrivals.
-
-    Args:
-        service_s: seconds of work, cycled in a shuffled order, as the load generator sends photos.
-        servers: number of parallel servers, with one request each.
-        rate: mean requests per second; less than `servers` / mean of `service_s`, otherwise the queue grows forever.
-        count: number of requests.
-    """
-    rng = random.Random(0)  # noqa: S311  # not for cryptography
-    order = rng.sample(service_s, len(service_s))
-    free_at, taken, now = [0.0] * servers, [], 0.0
-    for work_s in itertools.islice(itertools.cycle(order), count):
-        now += rng.expovariate(rate)
-        done = max(now, heapq.heappop(free_at)) + work_s
-        heapq.heappush(free_at, done)
-        taken.append(done - now)
-    return taken
-
-
 def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then send `steady` requests at 70 % of the median rate."""
     paths = images(photos)
-    payloads = [path.read_bytes() for path in paths]
     count = len(paths) * passes
-    bare_rates, full, cpu_ms, photo_times = [], [], [], []
+    # one loop per core, and one loop with multithreaded inference
+    loops = [(Labeler.open(load_settings(threads=threads)), workers) for threads, workers in ((1, cores()), (0, 1))]
+    bare, full, cpu_ms = [], [], []
     with service(_SETTINGS) as running:
         send(running.port, paths, count, concurrency=clients)
+        for pipeline, workers in loops:
+            bare_s(pipeline, paths, workers)
         for _ in range(rounds):
-            photos_per_s, photo_s = bare(payloads, passes)
-            bare_rates.append(photos_per_s)
-            photo_times.append(photo_s)
+            bare.append(count / min(bare_s(pipeline, paths * passes, workers) for pipeline, workers in loops))
             start_s = running.cpu_s()
             full.append(send(running.port, paths, count, concurrency=clients)["requests_per_s"])
             cpu_ms.append((running.cpu_s() - start_s) * 1000 / count)
         rate = SHARE * statistics.median(full)
         steady_load = send(running.port, paths, steady, rate=rate)
-    ready = running.ready
-    photo_s = [statistics.median(times) for times in zip(*photo_times, strict=True)]
-    servers, ideal_p99_ms, over_ideal = cores(), None, None
-    if rate < servers / statistics.fmean(photo_s):  # else other programs slowed down the bare loop
-        ideal_p99_ms = 1000 * percentile(ideal_s(photo_s, servers=servers, rate=rate, count=100_000), 0.99)
-        over_ideal = steady_load["p99_ms"] / ideal_p99_ms
     return {
-        "efficiency": round(statistics.median(map(truediv, full, bare_rates)), 3),
+        "efficiency": round(statistics.median(map(truediv, full, bare)), 3),
         "cpu_ms_per_request": round(statistics.median(cpu_ms), 2),
         "requests_per_s": statistics.median(full),
-        "bare_photos_per_s": round(statistics.median(bare_rates), 2),
+        "bare_photos_per_s": round(statistics.median(bare), 2),
         "p50_ms": steady_load["p50_ms"],
         "p99_ms": steady_load["p99_ms"],
-        "ideal_p99_ms": ideal_p99_ms and round(ideal_p99_ms, 2),
-        "p99_over_ideal": over_ideal and float(f"{over_ideal:.3g}"),
         "steady_rate_per_s": round(rate, 2),
         "steady_requests": steady,
-        "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},
         "clients": clients,
         "photos": len(paths),
-        **{name: ready[name] for name in ("provider", "precision", "detector", "model")},
+        **{name: running.ready[name] for name in ("provider", "precision", "detector", "model")},
     }
 
 
 def main() -> None:
     """Run the benchmark."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--photos", type=Path, default=Path(os.environ.get("MIEN_PHOTOS_DIR", _SAMPLES)))
+    parser.add_argument("--photos", type=Path, default=Path(os.environ.get("MIEN_PHOTOS_DIR", SAMPLES)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=5, help="passes over the photos per round")
     parser.add_argument("--clients", type=int, default=CLIENTS, help="concurrent requests at full load")

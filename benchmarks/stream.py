@@ -15,20 +15,18 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import cycle
-from pathlib import Path
 from typing import Any, Final
 
 import cv2
 from websockets.sync.client import ClientConnection, connect
 
+from benchmarks.harness import SAMPLES, benchmark_parser, publish
 from benchmarks.load import percentile
-from benchmarks.results import benchmark_parser, publish
 from benchmarks.serving import service
 from mien.data.contract import decode
 
 FRAME_PX: Final = (640, 480)
 IN_FLIGHT: Final = 2
-_PHOTO: Final = Path(__file__).resolve().parent.parent / "samples" / "photos" / "astronaut.jpg"
 _PHOTO_PX: Final = 760
 _FRAMES: Final = 60
 _QUALITY: Final = 80
@@ -37,7 +35,8 @@ _TIMEOUT_S: Final = 30.0
 
 def camera() -> list[bytes]:
     """JPEG frames of 640x480 in which the sample portrait moves slightly."""
-    image = cv2.resize(decode(_PHOTO.read_bytes())[:, :, ::-1], (_PHOTO_PX, _PHOTO_PX), interpolation=cv2.INTER_AREA)
+    photo = decode((SAMPLES / "astronaut.jpg").read_bytes())[:, :, ::-1]
+    image = cv2.resize(photo, (_PHOTO_PX, _PHOTO_PX), interpolation=cv2.INTER_AREA)
     width, height = FRAME_PX
     frames = []
     for number in range(_FRAMES):

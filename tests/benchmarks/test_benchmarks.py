@@ -53,7 +53,6 @@ def test_scaling(artifact: Path, tmp_path: Path) -> None:
     (result,) = measure(artifact, "scaling", *short)["results"]
     assert result["label"]["efficiency"] == result["service"]["efficiency"] == 1
     assert result["label"]["images_per_s"] > 0 < result["service"]["requests_per_s"]
-    assert result["label"]["memory_mb"] >= result["label"]["process_mb"] > 50
 
 
 def test_programs_are_scored_on_the_faces_that_all_of_them_find(tmp_path: Path) -> None:

@@ -1,11 +1,18 @@
-"""Arguments of benchmarks, and their results as JSON, on standard output and in a file."""
+"""What benchmarks share: arguments, results as JSON on standard output and in a file, and a bare loop of the stages."""
 
 import argparse
 import json
 import os
 import platform
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from mien.app.inference.labeler import Labeler
+
+SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 
 
 def benchmark_parser(doc: str | None) -> argparse.ArgumentParser:
@@ -24,3 +31,12 @@ def publish(results: dict[str, Any], path: Path | None) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
+
+
+def bare_s(pipeline: Labeler, paths: Sequence[Path], workers: int) -> float:
+    """Seconds that files take to be read, decoded, detected, aligned and classified, one by one in each thread."""
+    with ThreadPoolExecutor(workers) as pool:
+        began = time.perf_counter()
+        for _ in pool.map(lambda path: pipeline.label(path.read_bytes()), paths):
+            pass
+        return time.perf_counter() - began
