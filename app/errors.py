@@ -108,30 +108,6 @@ class LabelingError(MienError):
     """Labeling cannot start or continue; the message says what to change."""
 
 
-class NoInput(LabelingError):
-    """An input that does not exist, or inputs without anything to label."""
-
-
-class InputsGone(LabelingError):
-    """Inputs of the earlier run whose results would be removed."""
-
-
-class OtherRun(LabelingError):
-    """The output folder holds a run with other settings."""
-
-
-class ForeignFile(LabelingError):
-    """A file in the output folder was not written by an earlier run and would be replaced."""
-
-
-class NoJournal(LabelingError):
-    """A folder that was not written by `mien label`."""
-
-
-class OutputRefused(LabelingError):
-    """The output folder cannot be written, or the journal in it cannot be used."""
-
-
 class OutputLocked(LabelingError):
     """Another process is using the same output folder."""
 
@@ -142,10 +118,6 @@ class DiskFull(LabelingError):
     """The disk is full; committed results are kept."""
 
     exit_code = 6
-
-
-class NotReady(LabelingError):
-    """A worker process or a machine that cannot label; the message says what to change."""
 
 
 class Stopped(BaseException):

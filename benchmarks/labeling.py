@@ -26,7 +26,7 @@ from PIL import Image
 from benchmarks.harness import SAMPLES, bare_s, benchmark_parser, publish
 from mien.app.labeling.executors import open_labeler, with_limits
 from mien.app.labeling.inputs import IMAGE_EXTENSIONS
-from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions, Reporter
+from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.run import label
 from mien.app.settings import load_settings
 
@@ -79,8 +79,10 @@ def measure(photos: Path | None, *, count: int, rounds: int, workers: int) -> di
         for _ in range(rounds):
             best_s["bare_images_per_s"] = min(best_s["bare_images_per_s"], bare_s(pipeline, paths, workers))
             for name, outputs in (("images_per_s", ("csv",)), ("images_per_s_with_images", DEFAULT_OUTPUTS)):
-                options = LabelOptions(inputs=[str(folder)], out=out, outputs=list(outputs), workers=workers)
-                run = label(options, settings, Reporter())
+                options = LabelOptions(
+                    inputs=[str(folder)], out=out, outputs=list(outputs), workers=workers, quiet=True
+                )
+                run = label(options, settings)
                 # without the opening of the models, as in the bare loop
                 best_s[name] = min(best_s[name], run["seconds"])
                 shutil.rmtree(out)

@@ -6,20 +6,46 @@ mien --help
 import io
 import os
 import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from mien.app import VERSION
 from mien.app.cli.label import EXIT_CODES, label
 from mien.app.cli.models import doctor, models
 from mien.app.cli.review import review
 from mien.app.cli.serve import page, serve
-from mien.app.cli.shared import root
+from mien.app.cli.shared import FAILED, fail
 from mien.app.cli.training import add_training_commands
 from mien.app.cli.webcam import webcam
+from mien.data.errors import MienError
+
+
+class Program(TyperGroup):
+    """All commands; an expected error is printed as one line, and exits with its code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+        except BrokenPipeError:  # Typer exits without a message, as after `| head`.
+            raise
+        except (MienError, OSError) as error:
+            fail(str(error), error.exit_code if isinstance(error, MienError) else FAILED)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"mien {VERSION}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="mien",
-    callback=root,
+    cls=Program,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -28,6 +54,17 @@ app = typer.Typer(
     help="Find the faces in photos and label their expressions, with calibrated probabilities.",
 )
 app.command(epilog=EXIT_CODES)(label)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 for _command in (review, serve, webcam, page, doctor):
     app.command()(_command)
 app.add_typer(models, name="models")

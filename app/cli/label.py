@@ -1,10 +1,9 @@
-"""Command `mien label`: its progress, summary and exit codes; `app/labeling/options.py` has its options."""
+"""Command `mien label`: its signals, summary and exit codes; `app/labeling/options.py` has its options."""
 
 import inspect
 import logging
 import math
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -24,10 +23,10 @@ from mien.app.cli.shared import (
     OnDevice,
     PriorName,
     fail,
-    printed_errors,
 )
 from mien.app.errors import Stopped
-from mien.app.labeling.options import LabelOptions, Reporter
+from mien.app.labeling.options import LabelOptions
+from mien.data.errors import MienError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,18 +100,14 @@ def label(
     settings["detection_tiles"] = "always" if small_faces else None
     _check_combinations(options)
     logging.basicConfig(level=logging.ERROR if options.quiet else logging.WARNING, format="mien: %(message)s")
-    with Interrupts().installed() as signals, printed_errors():
-        from mien.data.errors import MienError
-
+    with Interrupts().installed() as signals:
         try:
             code = _label(options, settings, signals)
-        except (MienError, KeyboardInterrupt):
-            raise
-        except BaseException:
+        except BaseException as error:
+            if signals.received is None or isinstance(error, MienError | KeyboardInterrupt):
+                raise
             # A native library may replace Stopped by another exception while it is imported.
-            if signals.received is not None:
-                fail(f"stopped by {signals.received}. Rerun the same command to resume.", STOPPED)
-            raise
+            fail(f"stopped by {signals.received}. Rerun the same command to resume.", STOPPED)
     raise typer.Exit(code)
 
 
@@ -152,81 +147,13 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts)
     from mien.app.labeling.run import label as label_folders
     from mien.app.settings import InferenceSettings
 
-    with Progress(signals, Console(stderr=True, quiet=options.quiet)) as report:
-        run = label_folders(options, InferenceSettings.load(**settings), report)
+    run = label_folders(options, InferenceSettings.load(**settings), signals.check)
     if "images" not in run:  # It was stopped before the journal was opened.
         signals.check()
     print_summary(run, Console(quiet=options.quiet), options.out)
     if run["stopped"]:
         return STOPPED
     return SOME_ERRORS if run["images"]["error"] else 0
-
-
-# Progress and summary
-
-
-class Progress(Reporter):
-    """Progress on standard error: a bar in a terminal, else a line every 30 seconds; nothing on a quiet console."""
-
-    lines_s = 30.0
-
-    def __init__(self, signals: Interrupts, console: "Console") -> None:
-        from rich import progress
-
-        self._signals, self._console = signals, console
-        self.began = self._shown = time.monotonic()
-        self.total = self.before = self.new = self.faces = self.errors = 0
-        texts = ("{task.description}", "{task.fields[rate]} images/s", "{task.fields[faces]}")
-        description, rate, faces = map(progress.TextColumn, texts)
-        errors = progress.TextColumn("{task.fields[errors]}", style="red")
-        done, left = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
-        columns = (description, progress.BarColumn(bar_width=None), done, rate, faces, errors, left)
-        # Without one, it is a file, or a terminal that cannot move its cursor.
-        self._has_bar = console.is_interactive and not console.quiet
-        self._bar = progress.Progress(*columns, console=console, transient=True, disable=not self._has_bar)
-        self._task = self._bar.add_task("looking for files", total=None, rate="-", faces="", errors="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._bar.stop()
-
-    def check(self) -> None:
-        self._signals.check()
-
-    def say(self, message: str) -> None:
-        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
-
-    def scanned(self, count: int) -> None:
-        self._bar.update(self._task, description=f"looking for files: {count:,}")
-
-    def start(self, total: int, done: int) -> None:
-        self.began, self.total, self.before = time.monotonic(), total, done
-        self._bar.reset(self._task, total=total, completed=done, description="labeling")
-
-    def expect(self, more: int) -> None:
-        self.total += more
-        self._bar.update(self._task, total=self.total)
-
-    def labeled(self, images: int, faces: int, errors: int) -> None:
-        from mien.app.labeling.inputs import counted
-
-        self.new, self.faces, self.errors = self.new + images, self.faces + faces, self.errors + errors
-        rate, done = self.new / max(1e-9, time.monotonic() - self.began), self.before + self.new
-        found, failed = counted(self.faces, "face"), counted(self.errors, "error")
-        self._bar.update(self._task, completed=done, rate=f"{rate:.1f}", faces=found, errors=failed)
-        if not self._has_bar and time.monotonic() - self._shown >= self.lines_s:
-            self._shown = time.monotonic()
-            # The length of a video may be unknown.
-            left = f", {(self.total - done) / rate / 60:.0f} min left" if self.new and done <= self.total else ""
-            self.say(f"{done:,} of {max(done, self.total):,} images, {found}, {failed}, {rate:.1f} images/s{left}")
-
-    def writing(self, output: str) -> None:
-        if not self._has_bar:
-            self.say(f"writing {output}")
-        self._bar.update(self._task, description=f"writing {output}")
 
 
 def print_summary(run: dict[str, Any], console: "Console", out: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.shared import USAGE, fail, printed_errors
+from mien.app.cli.shared import USAGE, fail
 
 
 def review(
@@ -25,11 +25,10 @@ def review(
     """
     if everything and export is None:
         fail("--all needs --export.", USAGE)
-    with printed_errors():
-        from mien.app.labeling.review.export import write_export
-        from mien.app.labeling.review.server import serve_review
+    from mien.app.labeling.review.export import write_export
+    from mien.app.labeling.review.server import serve_review
 
-        if export is None:
-            serve_review(out, port)
-        else:
-            typer.echo(write_export(out, export, everything=everything))
+    if export is None:
+        serve_review(out, port)
+    else:
+        typer.echo(write_export(out, export, everything=everything))

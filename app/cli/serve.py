@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.shared import DetectorName, Model, OnDevice, PriorName, printed_errors
+from mien.app.cli.shared import DetectorName, Model, OnDevice, PriorName
 from mien.app.labeling.options import parse_folder
 
 
@@ -20,17 +20,16 @@ def serve(
     prior: PriorName = None,
 ) -> None:
     """Serve the HTTP API, POST /v1/expressions, and its documentation at /docs."""
-    with printed_errors():
-        from mien.app.service.start import json_errors, run
-        from mien.app.settings import load_settings
+    from mien.app.service.start import json_errors, run
+    from mien.app.settings import load_settings
 
-        options = {
-            "host": host, "port": port, "workers": workers, "model": model, "device": device, "detector": detector,
-            "prior": prior,
-        }  # fmt: skip
-        with json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
-            settings = load_settings(**options)
-        run(settings)
+    options = {
+        "host": host, "port": port, "workers": workers, "model": model, "device": device, "detector": detector,
+        "prior": prior,
+    }  # fmt: skip
+    with json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
+        settings = load_settings(**options)
+    run(settings)
 
 
 def page(
@@ -41,9 +40,8 @@ def page(
     prior: PriorName = None,
 ) -> None:
     """Write the page as a folder of static files that labels in the browser, for any web server."""
-    with printed_errors():
-        from mien.app.service.page import write_page
-        from mien.app.settings import load_settings
+    from mien.app.service.page import write_page
+    from mien.app.settings import load_settings
 
-        write_page(folder, load_settings(model=model, prior=prior))
-        typer.echo(f"Wrote the page to {folder}. Try it: python3 -m http.server --directory {folder}")
+    write_page(folder, load_settings(model=model, prior=prior))
+    typer.echo(f"Wrote the page to {folder}. Try it: python3 -m http.server --directory {folder}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.shared import USAGE, DetectorName, Model, OnDevice, PriorName, fail, printed_errors
+from mien.app.cli.shared import USAGE, DetectorName, Model, OnDevice, PriorName, fail
 
 
 def webcam(
@@ -35,19 +35,18 @@ def webcam(
         fail("--source and --json belong together: without them, the page is served.", USAGE)
     if port is not None and source is not None:
         fail("--port is the port of the page, which --source does not open.", USAGE)
-    with printed_errors():
-        from mien.app.settings import load_settings
+    from mien.app.settings import load_settings
 
-        settings = load_settings(port=port, model=model, device=device, detector=detector, prior=prior)
-        if source is None:
-            from mien.app.service.start import serve_page
+    settings = load_settings(port=port, model=model, device=device, detector=detector, prior=prior)
+    if source is None:
+        from mien.app.service.start import serve_page
 
-            serve_page(settings, browser=browser and _has_display())
-        else:
-            from mien.app.inference.labeler import Labeler
-            from mien.app.live import write_lines
+        serve_page(settings, browser=browser and _has_display())
+    else:
+        from mien.app.inference.labeler import Labeler
+        from mien.app.live import write_lines
 
-            write_lines(Labeler.open(settings), source, sys.stdout)
+        write_lines(Labeler.open(settings), source, sys.stdout)
 
 
 def _has_display() -> bool:

@@ -21,7 +21,7 @@ import cv2
 import filelock
 from PIL import Image
 
-from mien.app.errors import DiskFull, ForeignFile, OutputLocked, OutputRefused
+from mien.app.errors import DiskFull, LabelingError, OutputLocked
 from mien.app.labeling.inputs import IMAGE_EXTENSIONS, STATE_DIR, is_video
 from mien.data.atomic import atomic_file
 from mien.data.contract import Array
@@ -48,10 +48,10 @@ _RESERVED: Final = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3
 
 
 def check_out(out: Path) -> None:
-    """Check that an output folder is new, empty, or of an earlier run. Raises: ForeignFile, OutputRefused."""
+    """Check that an output folder is new, empty, or of an earlier run. Raises: LabelingError."""
     with disk_errors(out):
         if out.exists() and any(out.iterdir()) and not (out / STATE_DIR).is_dir():
-            raise ForeignFile(
+            raise LabelingError(
                 f"{out} contains files, but no journal of `mien label`, the folder {STATE_DIR}. Choose a new or empty "
                 "folder with --out."
             )
@@ -61,7 +61,7 @@ def check_out(out: Path) -> None:
 def output_lock(out: Path) -> Iterator[None]:
     """Lock `out` for this process; the system releases the lock even if the process is killed.
 
-    Raises: OutputLocked, naming the other process; DiskFull; OutputRefused, if the folder cannot be created.
+    Raises: OutputLocked, naming the other process; DiskFull; LabelingError, if the folder cannot be created.
     """
     state = out / STATE_DIR
     lock = filelock.FileLock(state / "lock", timeout=1.0)  # Its owner may not have written its process id yet.
@@ -79,7 +79,7 @@ def output_lock(out: Path) -> Iterator[None]:
         except (NotImplementedError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
                 raise
-            raise OutputRefused(
+            raise LabelingError(
                 f"the file system of {out} has no locks, as some network drives: choose an --out on a local disk."
             ) from error
     try:
@@ -93,7 +93,7 @@ def output_lock(out: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk_errors(out: Path) -> Iterator[None]:
-    """Convert errors of the system or SQLite: "no space left" to DiskFull, others to OutputRefused."""
+    """Convert errors of the system or SQLite: "no space left" to DiskFull, others to LabelingError."""
     try:
         yield
     except (OSError, sqlite3.DatabaseError) as error:
@@ -104,23 +104,23 @@ def disk_errors(out: Path) -> Iterator[None]:
             raise DiskFull(f"no space left for {out}. {kept}") from error
         if isinstance(error, OSError):
             target = error.filename2 or error.filename or out  # A renaming has two names.
-            raise OutputRefused(f"cannot write to {target}: {error.strerror or error}.") from error
+            raise LabelingError(f"cannot write to {target}: {error.strerror or error}.") from error
         if isinstance(error, sqlite3.OperationalError):
-            raise OutputRefused(f"journal in {out / STATE_DIR}: {error}.") from error
+            raise LabelingError(f"journal in {out / STATE_DIR}: {error}.") from error
         raise damaged(out, error) from error
 
 
-def damaged(out: Path, reason: object) -> OutputRefused:
+def damaged(out: Path, reason: object) -> LabelingError:
     """The error of a damaged journal."""
-    return OutputRefused(
+    return LabelingError(
         f"journal in {out / STATE_DIR} is damaged ({reason}). Nothing was changed. Restore it from a backup, or choose "
         "another --out."
     )
 
 
-def foreign(path: Path) -> ForeignFile:
+def foreign(path: Path) -> LabelingError:
     """The error of a file that was not written by a run, in the place of an output."""
-    return ForeignFile(f"{path} exists, but was not written by an earlier run. Move it, or choose another --out.")
+    return LabelingError(f"{path} exists, but was not written by an earlier run. Move it, or choose another --out.")
 
 
 def parts_dir(out: Path) -> Path:

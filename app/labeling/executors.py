@@ -23,7 +23,7 @@ from PIL import Image
 
 from mien.app import VERSION
 from mien.app.cpu_count import cores, free_bytes
-from mien.app.errors import LabelingError, NotReady
+from mien.app.errors import LabelingError
 from mien.app.inference.classifier import CPU
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.labeler import Labeler, timed
@@ -305,9 +305,9 @@ class Processes:
                     process.join()
 
     def _open(self, workers: int) -> ProcessPoolExecutor:
-        """New processes, which ignore Ctrl-C: this one ends them. Raises: NotReady, if the last ones did not start."""
+        """New processes, which ignore Ctrl-C: this one ends them. Raises: LabelingError, if the last did not start."""
         if self._ready is not None and (not self._ready.done() or self._ready.exception() is not None):
-            raise NotReady(
+            raise LabelingError(
                 "a worker process ended while it started. A script that labels needs "
                 '`if __name__ == "__main__":`. --workers 1 labels without processes.'
             )

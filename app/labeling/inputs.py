@@ -16,7 +16,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 
-from mien.app.errors import LabelingError, NoInput
+from mien.app.errors import LabelingError
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.store import download, objects, open_store
 from mien.app.video.reader import Skipped, Video, VideoError, VideoFrame
@@ -83,7 +83,6 @@ _COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 # Files that operating systems create in folders
 _LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
 _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
-_REPORTED: Final = 2_000  # Progress is reported after so many inputs.
 _HINT: Final = "If it is on an external disk, check that it is mounted."
 
 
@@ -152,15 +151,12 @@ def counted(number: int, noun: str) -> str:
 # Finding
 
 
-def scan(
-    options: LabelOptions, names: Mapping[str, str], scanned: Callable[[int], object] = lambda _: None
-) -> dict[str, Item]:
+def scan(options: LabelOptions, names: Mapping[str, str]) -> dict[str, Item]:
     """Every input of a run by its name.
 
     Args:
         names: what the names of the files of an input begin with, from `roots`.
-        scanned: called with the number of inputs so far.
-    Raises: NoInput, if an input does not exist or there is nothing to label; LabelingError, if two have one name.
+    Raises: LabelingError, if an input does not exist, there is nothing to label, or two have one name.
     """
     items = dict[str, Item]()
     for item in _from_list(options) if options.files_from is not None else _from_arguments(options, names):
@@ -169,13 +165,10 @@ def scan(
         if (other := items.setdefault(item.name, item)).path != item.path:
             paths = f"{other.path!r} and {item.path!r}"
             raise LabelingError(f"two inputs have the name {item.name}: {paths}. Use two output folders.")
-        if len(items) % _REPORTED == 0:
-            scanned(len(items))
     if not items:
         where = options.files_from or ", ".join(map(printable, options.inputs))
         ignored = "Check --ignore. " if options.ignore else ""
-        raise NoInput(f"No files found in {where}. {ignored}{_HINT}")
-    scanned(len(items))
+        raise LabelingError(f"No files found in {where}. {ignored}{_HINT}")
     for name in [name for name, item in items.items() if name.lower().endswith(LIVE_VIDEO) and not item.failure]:
         photos = (name[: -len(LIVE_VIDEO)] + suffix for suffix in LIVE_PHOTOS)
         if photo := next((photo for photo in photos if photo in items), None):
@@ -187,26 +180,23 @@ def scan(
 def roots(options: LabelOptions, prefixes: Mapping[str, str]) -> dict[str, str]:
     """What the names of each input begin with, by its full path; the files of a single folder have no prefix.
 
-    Inputs in `prefixes` keep theirs; beside these, others have one. Raises: NoInput.
+    Inputs in `prefixes` keep theirs. Raises: LabelingError.
     """
     paths: dict[str, str] = {}
     for path in options.inputs:
         if not (is_url(path) or os.path.lexists(path)):
-            raise NoInput(f"Input {printable(path) or '(empty)'} does not exist.")
+            raise LabelingError(f"Input {printable(path) or '(empty)'} does not exist.")
         paths.setdefault(_identity(path), path)
-    if len(paths) == 1 and not set(prefixes) - set(paths):
+    if len(paths) == 1:
         ((identity, path),) = paths.items()
         is_folder = os.path.isdir(path) or is_url(path)
         return {identity: prefixes.get(identity, "" if is_folder else printable(os.path.basename(path)))}
     # Names begin with the last part of each path if these are unique, else with the part in which the paths differ.
     names = [os.path.basename(identity) for identity in paths]
-    taken = {prefix for identity, prefix in prefixes.items() if identity not in paths}
-    is_ambiguous = len(set(names)) < len(names) or not taken.isdisjoint(names)
-    if any(map(is_url, paths)):
-        names = list(paths) if is_ambiguous else names
-    elif is_ambiguous or not (taken or any(os.path.isdir(path) for path in paths)):
+    is_ambiguous, has_url = len(set(names)) < len(names), any(map(is_url, paths))
+    if is_ambiguous or not (has_url or any(map(os.path.isdir, paths))):
         names = list(paths)
-        if not taken:
+        if not has_url:
             with suppress(ValueError):  # They may be on two drives of Windows.
                 common = os.path.commonpath([os.path.dirname(identity) for identity in paths])
                 names = [os.path.relpath(identity, common) for identity in paths]
@@ -247,20 +237,20 @@ def _from_list(options: LabelOptions) -> Iterator[Item]:
 
 
 def _paths(source: str, *, null: bool) -> Iterator[str]:
-    """Paths from a file or standard input; on POSIX, bytes that are not UTF-8 are preserved. Raises: NoInput."""
+    """Paths from a file or standard input; on POSIX, bytes that are not UTF-8 are preserved. Raises: LabelingError."""
     try:
         payload = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
-        raise NoInput(f"--files-from {source}: {error.strerror}.") from error
+        raise LabelingError(f"--files-from {source}: {error.strerror}.") from error
     if payload.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell 5 and Notepad write it.
-        raise NoInput(f"--files-from {source} is UTF-16. Save the list as UTF-8.")
+        raise LabelingError(f"--files-from {source} is UTF-16. Save the list as UTF-8.")
     if not null and b"\0" in payload:
-        raise NoInput(f"--files-from {source} contains NUL characters: add --null.")
+        raise LabelingError(f"--files-from {source} contains NUL characters: add --null.")
     for name in payload.removeprefix(codecs.BOM_UTF8).split(b"\0" if null else b"\n"):
         try:
             path = os.fsdecode(name.removesuffix(b"\r"))
         except UnicodeDecodeError as error:
-            raise NoInput(f"--files-from {source}: {name!r} is not UTF-8. Save the list as UTF-8.") from error
+            raise LabelingError(f"--files-from {source}: {name!r} is not UTF-8. Save the list as UTF-8.") from error
         if path:
             # "Copy as path" of Windows adds quotes.
             is_quoted = not null and len(path) > 2 and path[0] == path[-1] == '"' and not os.path.lexists(path)
@@ -287,7 +277,7 @@ def _folder(path: str, prefix: str, visited: set[tuple[int, int] | str]) -> Iter
                 entries = list(opened)
         except OSError as error:
             if not below:
-                raise NoInput(f"{printable(path)} cannot be read: {error.strerror or error}.") from error
+                raise LabelingError(f"{printable(path)} cannot be read: {error.strerror or error}.") from error
             name = printable(prefix + below).rstrip("/")
             yield Item(name, os.fsencode(folder), failure=_unreadable(error, "folder"), is_folder=True)
             continue
@@ -342,9 +332,7 @@ def _is_hidden(name: str) -> bool:
 
 def _is_ignored(name: str, patterns: Sequence[str]) -> bool:
     """Return whether a pattern of `--ignore` matches a path, or a part of it, such as one of its folders."""
-    parts = name.split("/") if patterns else []
-    slices = ("/".join(parts[first:end]) for first in range(len(parts)) for end in range(first + 1, len(parts) + 1))
-    return any(fnmatchcase(part, pattern.rstrip("/")) for part in slices for pattern in patterns)
+    return any(fnmatchcase(f"/{name}/", f"*/{pattern.rstrip('/')}/*") for pattern in patterns)
 
 
 def owned_names(folder: Path) -> set[str]:

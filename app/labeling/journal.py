@@ -16,14 +16,14 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from mien.app.errors import InputsGone, LabelingError, NoJournal, OutputRefused
+from mien.app.errors import LabelingError
 from mien.app.inference.detector import iou
 from mien.app.inference.records import Box, Face
 from mien.app.labeling.copies import REPORT, damaged, foreign, image_paths, remove_images
@@ -241,13 +241,13 @@ class Journal:
     """The journal of a run; `open_journal` opens one for reading."""
 
     def __init__(self, out: Path, *, write: bool = True) -> None:
-        """Open it, and create it to `write`. Raises: sqlite3.Error, OutputRefused."""
+        """Open it, and create it to `write`. Raises: sqlite3.Error, LabelingError."""
         self.out = out
         self._db = connect(out / STATE_DIR / JOURNAL, write=write)
         try:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version != _VERSION and self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise OutputRefused(f"{out} was labeled by another version of Mien. Choose another --out.")
+                raise LabelingError(f"{out} was labeled by another version of Mien. Choose another --out.")
             if write:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")  # A power failure loses at most the last images.
@@ -285,18 +285,15 @@ class Journal:
 
     # Inputs
 
-    def sync(
-        self, found: Mapping[str, Item], *, keep: Callable[[bytes], bool] = lambda _: False, replace: bool = False
-    ) -> int:
+    def sync(self, found: Mapping[str, Item], *, replace: bool = False) -> int:
         """Make the journal list what was found: add new inputs, reset changed ones, and forget those that are gone.
 
         An input is done if its size and time are the same and every requested picture exists. Errors of the last run
         are tried again, too, unless it is not finished.
 
         Args:
-            keep: whether an input that was not found is kept, by its path.
             replace: whether all inputs may be gone.
-        Returns: number of inputs that are gone. Raises: InputsGone, ForeignFile, OSError.
+        Returns: number of inputs that are gone. Raises: LabelingError, OSError.
         """
         total, done = self.progress()
         # Inputs in a folder that cannot be read are kept.
@@ -307,7 +304,7 @@ class Journal:
             known.add(name)
             item = found.get(name)
             if item is None:
-                if not (name.startswith(unreadable) or keep(path)):
+                if not name.startswith(unreadable):
                     gone[name] = path
                 continue
             is_same = (path, size, mtime) == (item.path, item.size, item.mtime) and item.failure is None
@@ -349,26 +346,26 @@ class Journal:
         return True
 
     def _check_free(self, item: Item) -> None:
-        """Check that no other program has written a file in the place of a picture. Raises: ForeignFile."""
+        """Check that no other program has written a file in the place of a picture. Raises: LabelingError."""
         for picture in image_paths(item.name, 0 if item.is_video else None, 1, self.pictures):
             path = self.out / (os.path.dirname(picture) if item.is_video else picture)
             if item.failure is None and os.path.lexists(path):
                 raise foreign(path)
 
     def _check_gone(self, found: Mapping[str, Item], gone: Mapping[str, bytes], known: int) -> None:
-        """Reject inputs without those of the last run, or with a folder that became empty. Raises: InputsGone."""
+        """Reject inputs without those of the last run, or with a folder that became empty. Raises: LabelingError."""
         if len(gone) == known:
-            raise InputsGone(
+            raise LabelingError(
                 f"{self.out} has the results of {counted(len(gone), 'file')}, none of which was found: "
-                f"{next(iter(gone))}{', ...' if len(gone) > 1 else ''}. If a disk is not mounted, mount it. Add --add "
-                "to keep these results, --replace to remove them, or choose another --out."
+                f"{next(iter(gone))}{', ...' if len(gone) > 1 else ''}. If a disk is not mounted, mount it. Add "
+                "--replace to remove these results, or choose another --out."
             )
         folders = sorted({os.path.dirname(item.path) for item in found.values()})
         for folder in sorted({os.path.dirname(path) for path in gone.values() if not is_url(path)}):
             position = bisect.bisect_left(folders, folder)
             has_inputs = position < len(folders) and (folders[position] + b"/").startswith(folder + b"/")
             if not has_inputs and os.path.isdir(folder):
-                raise InputsGone(
+                raise LabelingError(
                     f"No files found in {os.fsdecode(folder)}, which had files in the last run. If it is on an "
                     "external disk, check that it is mounted. If it is empty on purpose, add --replace to remove its "
                     "results."
@@ -494,15 +491,12 @@ class Journal:
 
 
 def open_journal(out: Path) -> Journal:
-    """Open the journal of a run for reading.
-
-    Raises: NoJournal, if `out` contains no labeled run; OutputRefused.
-    """
+    """Open the journal of a run for reading. Raises: LabelingError, also if `out` contains no labeled run."""
     try:
         return Journal(out, write=False)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR and (out / STATE_DIR / JOURNAL).exists():
-            raise OutputRefused(f"journal in {out / STATE_DIR}: {error}. Check that you may read it.") from error
-        raise NoJournal(f"{out} has no journal of `mien label`.") from error
+            raise LabelingError(f"journal in {out / STATE_DIR}: {error}. Check that you may read it.") from error
+        raise LabelingError(f"{out} has no journal of `mien label`.") from error
     except sqlite3.DatabaseError as error:
         raise damaged(out, error) from error

@@ -1,4 +1,4 @@
-"""Options of a run, each declared once for the command line and for every part of it, and the events of a run."""
+"""Options of a run, each declared once for the command line and for every part of it."""
 
 import math
 import os
@@ -90,7 +90,6 @@ class LabelOptions:
     annotated_px: Annotated[int, _output(min=64, help="Maximum long side of annotated copies, pixels.")] = 1600
 
     limit: Annotated[int | None, _run(min=1, help="Label at most N more photos and videos.")] = None
-    add: Annotated[bool, _run("--add", help="Keep the results of other inputs in --out, and add these.")] = False
     replace: Annotated[bool, _run("--replace", help="Remove the results of inputs that are not found.")] = False
     workers: Annotated[int, _run(min=0, max=256, help="Processes; 0: one per core.")] = 0
     quiet: Annotated[bool, _run("--quiet", "-q", help="Print errors only.")] = False
@@ -110,28 +109,3 @@ class LabelOptions:
         end = "" if self.end is None else f" to {self.end:g} s"
         part = f" from {self.start:g} s{end}" if self.start or end else ""
         return f"{frames}{part}"
-
-
-class Reporter:
-    """Receives the events of a run; this one prints nothing."""
-
-    def say(self, message: str) -> None:
-        """Print a message."""
-
-    def scanned(self, count: int) -> None:
-        """Report the number of inputs found so far."""
-
-    def start(self, total: int, done: int) -> None:
-        """Report the start of labeling; `done` of `total` are labeled already."""
-
-    def expect(self, more: int) -> None:
-        """Report the frames of a video."""
-
-    def labeled(self, images: int, faces: int, errors: int) -> None:
-        """Report images that were labeled and committed together."""
-
-    def writing(self, output: str) -> None:
-        """Report that an output is being written."""
-
-    def check(self) -> None:
-        """Raise `Stopped` if the run is to stop; called between batches and outputs."""

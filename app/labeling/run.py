@@ -8,18 +8,20 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import cv2
 import numpy as np
 import onnxruntime
 import PIL
+from rich import progress
+from rich.console import Console
 
 from mien.app import VERSION
-from mien.app.errors import InputsGone, OtherRun, Stopped
+from mien.app.errors import LabelingError, Stopped
 from mien.app.labeling.copies import check_out, disk_errors, output_lock
 from mien.app.labeling.executors import (
     BATCH,
@@ -33,7 +35,7 @@ from mien.app.labeling.executors import (
 )
 from mien.app.labeling.inputs import RUN_FILE, Item, counted, is_url, roots, scan
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.options import DEFAULT_OUTPUTS, FRAMES_PER_S, LabelOptions, Reporter
+from mien.app.labeling.options import DEFAULT_OUTPUTS, FRAMES_PER_S, LabelOptions
 from mien.app.labeling.tables import check_outputs, record_outputs, write_output
 from mien.app.settings import InferenceSettings
 from mien.app.video.reader import expected_samples
@@ -46,9 +48,11 @@ _WORDS: Final = {"manifest": "model file", "detector_file": "detector file", "co
 _SAMPLED: Final = f"Videos: {FRAMES_PER_S:g} frames per second are labeled. Add --every 1 to label all of them."
 
 
-def label(options: LabelOptions, settings: InferenceSettings, report: Reporter) -> Run:
-    """Label all inputs into `options.out`, resuming an earlier run; a signal stops it early.
+def label(options: LabelOptions, settings: InferenceSettings, check: Callable[[], object] = lambda: None) -> Run:
+    """Label all inputs into `options.out`, resuming an earlier run.
 
+    Args:
+        check: called between batches and outputs; it raises `Stopped` if the run is to stop.
     Returns: what is printed, and stored as `run.json`. Raises: LabelingError and its subclasses, StartupError and its
     subclasses, ArtifactError.
     """
@@ -76,7 +80,8 @@ def label(options: LabelOptions, settings: InferenceSettings, report: Reporter) 
             out = options.out
             with output_lock(out), disk_errors(out), contextlib.closing(Journal(out)) as journal:
                 try:
-                    _execute(journal, setup, executor, run, report)
+                    with Progress(Console(stderr=True, quiet=options.quiet)) as report:
+                        _execute(journal, setup, executor, run, report, check)
                 except Stopped:
                     run |= journal.count()
                     raise
@@ -85,11 +90,13 @@ def label(options: LabelOptions, settings: InferenceSettings, report: Reporter) 
     return run
 
 
-def _execute(journal: Journal, setup: Setup, executor: Executor | None, run: Run, report: Reporter) -> None:
+def _execute(
+    journal: Journal, setup: Setup, executor: Executor | None, run: Run, report: "Progress", check: Callable[[], object]
+) -> None:
     """Find the inputs, label them, and write the outputs."""
     options, began = setup.options, time.perf_counter()
     outputs = options.outputs or list(DEFAULT_OUTPUTS)
-    run["left"] = _find(journal, options, run, outputs, report)
+    run["left"] = _find(journal, options, run, outputs)
     total, done = journal.progress()
     if done:
         report.say(f"Resuming: {done:,} of {counted(total, 'file')} already labeled.")
@@ -101,7 +108,7 @@ def _execute(journal: Journal, setup: Setup, executor: Executor | None, run: Run
     try:
         with contextlib.closing(executor.run(_tasks(journal, options, report), journal.pictures)) as results:
             for part in results:
-                report.check()
+                check()
                 journal.save(part)
                 images = [result for result in part if result.is_image]
                 run["labeled_now"] += len(images)
@@ -115,7 +122,7 @@ def _execute(journal: Journal, setup: Setup, executor: Executor | None, run: Run
         total, done = journal.progress()
         run["remaining"] = total - done
     for name in outputs:
-        report.check()
+        check()
         report.writing(name)
         run["outputs"].append(str(write_output(name, journal).relative_to(journal.out)))
     run["outputs"].append(RUN_FILE)
@@ -124,33 +131,23 @@ def _execute(journal: Journal, setup: Setup, executor: Executor | None, run: Run
     write_atomic(journal.out / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
 
 
-def _find(journal: Journal, options: LabelOptions, run: Run, outputs: list[str], report: Reporter) -> int:
-    """Check the settings and the inputs, and store what is found; returns the number of files that have left.
-
-    Raises: OtherRun, InputsGone, ForeignFile, NoInput.
-    """
+def _find(journal: Journal, options: LabelOptions, run: Run, outputs: list[str]) -> int:
+    """Check the settings and the inputs, and store what is found; returns the number of files that have left."""
     facts, earlier = run["settings"], journal.facts
     if earlier and earlier != facts:
-        raise OtherRun(_difference(options, earlier, facts))
+        raise LabelingError(_difference(options, earlier, facts))
     known: dict[str, str] = {} if options.replace else journal.settings.get("inputs", {})
     if options.files_from is None:
         given = roots(options, known)
     else:
         given = {"standard input" if options.files_from == "-" else os.path.abspath(options.files_from): ""}
-    sources = tuple(os.fsencode(os.path.join(path, "")) for path in given)
     if missing := [path for path in known if path not in given]:
-        if not options.add:
-            raise InputsGone(
-                f"{options.out} has the results of {', '.join(missing)}. Add --add to keep them beside the new ones, "
-                "--replace to remove them, or choose another --out."
-            )
-        given = known | given
+        raise LabelingError(
+            f"{options.out} has the results of {', '.join(missing)}. Name these inputs, too, to keep them, add "
+            "--replace to remove them, or choose another --out."
+        )
     record_outputs(outputs, journal)
-    left = journal.sync(
-        scan(options, given, report.scanned),
-        keep=lambda path: options.add and not os.path.join(path, b"").startswith(sources),
-        replace=options.replace or options.add,
-    )
+    left = journal.sync(scan(options, given), replace=options.replace)
     journal.put(facts=facts, options=run["options"], inputs=given)
     run["inputs"] = list(given)
     return left
@@ -170,7 +167,7 @@ def _difference(options: LabelOptions, earlier: Mapping[str, str], facts: Mappin
     )
 
 
-def _tasks(journal: Journal, options: LabelOptions, report: Reporter) -> Iterator[Task]:
+def _tasks(journal: Journal, options: LabelOptions, report: "Progress") -> Iterator[Task]:
     """Batches of photos, and videos, by name, until the limit is reached."""
     batch: list[Item] = []
     said = options.every is not None or options.per_second is not None
@@ -201,3 +198,62 @@ def _work(journal: Journal, limit: int | None) -> tuple[int, int]:
         is_long = item.is_video and item.size > _SHORT_VIDEO_BYTES
         videos, photos = videos + is_long, photos + (0 if is_long else _SHORT_VIDEO_PHOTOS if item.is_video else 1)
     return videos, photos
+
+
+class Progress:
+    """Progress on standard error: a bar in a terminal, else a line every 30 seconds; nothing on a quiet console."""
+
+    lines_s = 30.0
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = self._shown = time.monotonic()
+        self._total = self._before = self._new = self._faces = self._errors = 0
+        texts = ("{task.description}", "{task.fields[rate]} images/s", "{task.fields[faces]}")
+        description, rate, faces = map(progress.TextColumn, texts)
+        errors = progress.TextColumn("{task.fields[errors]}", style="red")
+        done, left = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
+        columns = (description, progress.BarColumn(bar_width=None), done, rate, faces, errors, left)
+        # Without one, it is a file, or a terminal that cannot move its cursor.
+        self._has_bar = console.is_interactive and not console.quiet
+        self._bar = progress.Progress(*columns, console=console, transient=True, disable=not self._has_bar)
+        self._task = self._bar.add_task("looking for files", total=None, rate="-", faces="", errors="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._bar.stop()
+
+    def say(self, message: str) -> None:
+        """Print a message."""
+        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+    def start(self, total: int, done: int) -> None:
+        """Begin labeling; `done` of `total` are labeled already."""
+        self._began, self._total, self._before = time.monotonic(), total, done
+        self._bar.reset(self._task, total=total, completed=done, description="labeling")
+
+    def expect(self, more: int) -> None:
+        """Add the frames of a video to the total."""
+        self._total += more
+        self._bar.update(self._task, total=self._total)
+
+    def labeled(self, images: int, faces: int, errors: int) -> None:
+        """Show images that were labeled and committed together."""
+        self._new, self._faces, self._errors = self._new + images, self._faces + faces, self._errors + errors
+        rate, done = self._new / max(1e-9, time.monotonic() - self._began), self._before + self._new
+        found, failed = counted(self._faces, "face"), counted(self._errors, "error")
+        self._bar.update(self._task, completed=done, rate=f"{rate:.1f}", faces=found, errors=failed)
+        if not self._has_bar and time.monotonic() - self._shown >= self.lines_s:
+            self._shown = time.monotonic()
+            # The length of a video may be unknown.
+            left = f", {(self._total - done) / rate / 60:.0f} min left" if self._new and done <= self._total else ""
+            self.say(f"{done:,} of {max(done, self._total):,} images, {found}, {failed}, {rate:.1f} images/s{left}")
+
+    def writing(self, output: str) -> None:
+        """Show that an output is being written."""
+        if not self._has_bar:
+            self.say(f"writing {output}")
+        self._bar.update(self._task, description=f"writing {output}")

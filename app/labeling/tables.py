@@ -236,7 +236,7 @@ def record_outputs(names: Iterable[str], journal: Journal) -> None:
     """Store the outputs that this folder gets, so that they are known as its own, and the pictures they need.
 
     Pictures of an earlier run that still exist are kept complete.
-    Raises: ForeignFile, if a file that no run has written has the name of an output.
+    Raises: LabelingError, if a file that no run has written has the name of an output.
     """
     known, targets = set(journal.settings.get("targets", [])), {OUTPUTS[name].target for name in names}
     for target in sorted(targets - known):

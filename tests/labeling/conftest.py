@@ -23,7 +23,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from mien.app.cli import app
-from mien.app.errors import NoJournal
+from mien.app.errors import LabelingError
 from mien.app.inference.detector_files import create_detector
 from mien.app.labeling.journal import open_journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS
@@ -144,7 +144,7 @@ def tree(out: Path) -> dict[str, str]:
 
 def labeled(out: Path) -> int:
     """Number of images whose results are committed."""
-    with suppress(NoJournal), closing(open_journal(out)) as journal:
+    with suppress(LabelingError), closing(open_journal(out)) as journal:
         return journal.progress()[1]
     return 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from mien.app.errors import ForeignFile, OutputRefused
+from mien.app.errors import LabelingError
 from mien.app.labeling.review import export
 from mien.app.labeling.review.export import write_export
 from mien.data.readers.base import open_reader
@@ -35,7 +35,7 @@ def test_an_export_replaces_an_earlier_export_only(
     page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(target: Path, reason: str) -> None:
-        with pytest.raises((ForeignFile, OutputRefused), match=reason):
+        with pytest.raises(LabelingError, match=reason):
             write_export(own.out, target, everything=False)
 
     decide(page, "0.jpg", "anger")

@@ -85,15 +85,15 @@ def test_a_file_in_the_place_of_an_output_or_a_new_image_is_reported_and_kept(
 # Inputs that change
 
 
-def test_another_folder_is_rejected_added_or_replaces(mien: Mien, photos: Path, tmp_path: Path) -> None:
+def test_another_folder_is_rejected_and_is_added_or_replaces(mien: Mien, photos: Path, tmp_path: Path) -> None:
     other = write_photos(tmp_path / "other", "b.jpg", "z.jpg", first=5)
     mien.label(photos, "--write", PICTURES)
     mien.refuses(f"has the results of {photos}", other, "--write", PICTURES)
     both = ["a.jpg", "b.jpg", "c.jpg", "other/b.jpg", "other/z.jpg"]
-    assert names_of(mien.label(other, "--add", "--write", PICTURES)) == both
-    assert "5 of 5 files already labeled" in mien.run(photos, other, "--write", PICTURES).stderr
+    assert names_of(mien.label(photos, other, "--write", PICTURES)) == both
+    assert "5 of 5 files already labeled" in mien.run(other, photos, "--write", PICTURES).stderr
     (other / "z.jpg").unlink()
-    assert names_of(mien.label(other, "--add", "--write", PICTURES)) == both[:4]
+    assert names_of(mien.label(photos, other, "--write", PICTURES)) == both[:4]
     assert (mien.out / "annotated" / "a.jpg").exists()
     assert names_of(mien.label(other, "--replace", "--write", PICTURES)) == ["b.jpg"]
     mien.label(other, "--write", PICTURES, out=tmp_path / "alone")

@@ -14,8 +14,9 @@ import pytest
 from PIL import Image, ImageCms
 from rich.console import Console
 
-from mien.app.cli.label import Interrupts, Progress, print_summary
+from mien.app.cli.label import print_summary
 from mien.app.inference.records import Landmarks, flat
+from mien.app.labeling.run import Progress
 from mien.app.labeling.tables import COLUMNS
 from mien.app.video.reader import Sound, Video
 from mien.data.contract import LABELS, decode
@@ -151,7 +152,7 @@ def test_each_value_has_its_column() -> None:
 def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: str) -> None:
     monkeypatch.setattr(Progress, "lines_s", 0.0)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200, _environ={"TERM": kind})
-    with Progress(Interrupts(), console) as report:
+    with Progress(console) as report:
         report.start(10, 3)
         report.labeled(2, 3, errors=1)
         report.writing("csv")

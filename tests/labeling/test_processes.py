@@ -68,11 +68,11 @@ def test_a_script_without_a_guard_gets_an_error_and_not_more_processes(mien: Mie
     script.write_text(
         "from pathlib import Path\n"
         "from mien.app.labeling import executors, run\n"
-        "from mien.app.labeling.options import LabelOptions, Reporter\n"
+        "from mien.app.labeling.options import LabelOptions\n"
         "from mien.app.settings import InferenceSettings\n"
         "executors._PER_PROCESS = 1\n"
         f"options = LabelOptions(inputs=[{str(photos)!r}], out=Path({str(mien.out)!r}), workers=2)\n"
-        "run.label(options, InferenceSettings.load(), Reporter())\n"
+        "run.label(options, InferenceSettings.load())\n"
     )
     command = [sys.executable, script]
     done = subprocess.run(command, cwd=ROOT, env=mien.environment, capture_output=True, text=True, check=False)

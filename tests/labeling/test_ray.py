@@ -1,7 +1,6 @@
 """Labeling with Ray on a local cluster: the files of the local executor, also after a killed worker."""
 
 import os
-import pickle
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.errors import NotReady
+from mien.app.errors import LabelingError
 from mien.app.labeling.cluster import label_on_worker, open_on_worker
 from mien.app.labeling.copies import ANNOTATED
 from mien.app.labeling.executors import Setup
@@ -60,10 +59,10 @@ def test_a_killed_worker_leaves_the_files_of_a_local_run(mien: Mien, tmp_path: P
 def test_a_machine_without_the_output_folder_or_with_another_precision_is_reported(
     settings: Settings, tmp_path: Path
 ) -> None:
-    setup = pickle.dumps(Setup(settings, LabelOptions(inputs=[str(tmp_path)], out=tmp_path), frozenset({ANNOTATED})))
+    setup = Setup(settings, LabelOptions(inputs=[str(tmp_path)], out=tmp_path), frozenset({ANNOTATED}))
     facts = open_on_worker(setup)
     task = [Item("a.jpg", b"/a.jpg", 1)]
-    with pytest.raises(NotReady, match=r"differs: precision fp32 instead of int8"):
-        label_on_worker(setup, facts | {"precision": "int8"}, task, "this")
-    with pytest.raises(NotReady, match="cannot find the output folder"):
-        label_on_worker(setup, facts, task, "this")
+    with pytest.raises(LabelingError, match=r"differs: precision fp32 instead of int8"):
+        label_on_worker(setup, facts | {"precision": "int8"}, task)
+    with pytest.raises(LabelingError, match="cannot find the output folder"):
+        label_on_worker(setup, facts, task)

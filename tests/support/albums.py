@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from mien.app.labeling.options import LabelOptions, Reporter
+from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.run import Run, label
 from mien.app.settings import Settings
 from mien.data.contract import Array
@@ -68,8 +68,8 @@ def write_photos(folder: Path, *names: str, count: int = 0, first: int = 0) -> P
 
 def label_folder(photos: Path, out: Path, settings: Settings, *outputs: str, **options: Any) -> Run:
     """Label a folder on one thread, in this process and without messages."""
-    chosen = LabelOptions(inputs=[str(photos)], out=out, outputs=list(outputs), workers=1, **options)
-    return label(chosen, settings, Reporter())
+    chosen = LabelOptions(inputs=[str(photos)], out=out, outputs=list(outputs), workers=1, quiet=True, **options)
+    return label(chosen, settings)
 
 
 def rows_of(out: Path, table: str = "labels.csv") -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mien.app.errors import ForeignFile, LabelingError, OutputRefused
+from mien.app.errors import LabelingError
 from mien.app.labeling.copies import crop_path, encode_png, flat_crop_name
 from mien.app.labeling.inputs import Sources, counted, owned_names, quoted
 from mien.app.labeling.journal import NOT_A_FACE, Correction, Journal, open_journal
@@ -39,14 +39,14 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
 
     The new data set is written beside `target` and replaces an earlier one with its whole content; the next export
     repairs what a kill between the two renames leaves.
-    Returns: a message for the user, which lists what could not be exported. Raises: LabelingError, and ForeignFile for
-    a file that the manifest of the earlier data set does not list.
+    Returns: a message for the user, which lists what could not be exported. Raises: LabelingError, also for a file that
+    the manifest of the earlier data set does not list.
     """
     folder = target.resolve()  # A link is followed, not replaced.
     if folder.parent == out.resolve() and folder.name in owned_names(out):
-        raise ForeignFile(f"{target} is an output of `mien label`. Choose another folder.")
+        raise LabelingError(f"{target} is an output of `mien label`. Choose another folder.")
     if Path.cwd().is_relative_to(folder):
-        raise OutputRefused(f"{target} is the current folder or contains it, and would be replaced. Name a new folder.")
+        raise LabelingError(f"{target} is the current folder or contains it, and would be replaced. Name a new folder.")
     work = folder.with_name(f".{folder.name}.mien-export")
     with closing(open_journal(out)) as journal:
         written = _Written({id(correction): correction for correction in journal.corrections})
@@ -61,7 +61,7 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
                 folder.replace(work / "old")
             (work / "new").replace(folder)
         except OSError as error:
-            raise OutputRefused(f"cannot write {target}: {error.strerror or error}.") from error
+            raise LabelingError(f"cannot write {target}: {error.strerror or error}.") from error
         finally:
             _clean(work, folder)
     without_face = [
@@ -127,9 +127,9 @@ def _clean(work: Path, target: Path) -> None:
 
 
 def _check(target: Path) -> None:
-    """Check that all files of a data set are in its manifest. Raises: ForeignFile."""
+    """Check that all files of a data set are in its manifest. Raises: LabelingError."""
     if target.exists() and not target.is_dir():
-        raise ForeignFile(f"{target} is a file. Choose a new or empty folder.")
+        raise LabelingError(f"{target} is a file. Choose a new or empty folder.")
     listed = set[str]()
     if (target / MANIFEST).exists():
         with (target / MANIFEST).open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -140,7 +140,7 @@ def _check(target: Path) -> None:
         for name in (*names, *(name for name in folders if os.path.islink(os.path.join(parent, name)))):
             path = Path(parent, name)
             if path.relative_to(target).as_posix() not in listed:
-                raise ForeignFile(
+                raise LabelingError(
                     f"{path} is not listed in {target / MANIFEST}. Choose a new or empty folder, or delete {target} if "
                     "it has nothing of yours."
                 )

@@ -70,7 +70,7 @@ class Filters(BaseModel):
 
 
 def serve_review(out: Path, port: int) -> None:
-    """Serve the page until Ctrl-C. Raises: LabelingError, such as NoJournal if `out` contains no run."""
+    """Serve the page until Ctrl-C. Raises: LabelingError, for example if `out` contains no run."""
     config = uvicorn.Config(create_review_app(out), host=HOST, port=port, log_level="warning", server_header=False)
     config.load()
     server = uvicorn.Server(config)
@@ -163,7 +163,7 @@ def _decide(journal: Journal, body: Decision) -> Response:
 
 
 def append(out: Path, correction: Correction) -> None:
-    """Append a decision and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
+    """Append a decision and sync it to disk. Raises: DiskFull; LabelingError, if the folder cannot be written."""
     state = out / STATE_DIR
     with disk_errors(out):
         state.mkdir(exist_ok=True)  # With its parents, a folder that was moved would be created again.
