@@ -15,6 +15,7 @@ CORE: Final = {
     "models/network.py": ("tests/models", "tests/training"),
     "training/train.py": ("tests/training",),
     "training/distill.py": ("tests/training",),
+    "training/losses/__init__.py": ("tests/training",),
     "training/metrics.py": ("tests/training",),
     "training/export.py": ("tests/training",),
     "app/inference": (

@@ -235,7 +235,7 @@ class DistillationConfig(StrictModel):
 class LossConfig(StrictModel):
     """Supervised loss."""
 
-    name: str = Field("cross_entropy", description="a function of SUPERVISED in training/distill.py")
+    name: str = Field("cross_entropy", description="file in training/losses")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021, weight of the log prior")
 

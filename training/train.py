@@ -29,8 +29,9 @@ from mien.data.quality import softmax
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, Recipe, RecipeError, RuntimeConfig, check_weights
 from mien.training.data import FaceBatches, Split, log_frequencies, mix, read_faces
-from mien.training.distill import SUPERVISED, Teachers, losses
+from mien.training.distill import Teachers
 from mien.training.evaluate import predict, scores
+from mien.training.losses import losses, supervised_loss
 from mien.training.run import Run, TrainingDiverged
 from mien.training.weights import LAST, load_initial, parameters, provenance
 
@@ -43,6 +44,7 @@ def train(recipe: Recipe, out: Path) -> Path:
     Raises: RecipeError, RunError, TrainingDiverged, OutOfMemory; DatasetError, for missing or damaged data.
     """
     optim, teachers = recipe.optim, recipe.distillation.teachers
+    supervised_loss(recipe.loss.name)  # A wrong name is an error before minutes of reading data.
     check_weights("distillation.teachers", *teachers)
     device, dtype = choose_device(recipe.runtime)
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
@@ -136,8 +138,6 @@ def build_network(recipe: Recipe, classes: tuple[str, ...], *, resumed: bool) ->
     network = FaceNetwork(model, len(classes))
     if model.init_from is not None:
         load_initial(network, model.init_from, classes)
-    if recipe.loss.name not in SUPERVISED:
-        raise RecipeError(f"loss.name {recipe.loss.name!r}: expected one of {', '.join(SUPERVISED)}")
     mode = recipe.distillation.mode
     if mode.startswith("token-") and not network.distilled:
         raise RecipeError(

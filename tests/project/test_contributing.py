@@ -34,7 +34,7 @@ def test_every_kind_of_addition_has_an_example_that_runs(tmp_path: Path) -> None
     assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 3
 
     logits, targets = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.eye(2)
-    focal = added["loss"]["focal"]
+    focal = added["loss"]["loss"]
     assert 0 < focal(logits, targets, LossConfig()) < focal(-logits, targets, LossConfig())
 
     network = added["backbone"]["create"](BackboneConfig(family="mixer", name="mixer_s16_224"), 7).eval()

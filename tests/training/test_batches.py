@@ -12,7 +12,7 @@ from mien.data.contract import LABELS, decode
 from mien.data.readers.base import Reader, Sample
 from mien.training.config import DataSource, LossConfig, MixConfig
 from mien.training.data import FaceBatches, Split, epoch_counts, epoch_order, join, log_frequencies, mix, read_split
-from mien.training.distill import cross_entropy
+from mien.training.losses.cross_entropy import loss as cross_entropy
 from tests.support.data_sets import write_image
 from tests.support.training import data_of, drawn_faces, small_recipe
 

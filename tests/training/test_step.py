@@ -9,11 +9,11 @@ import torch
 from scipy.special import log_softmax, softmax
 from torch import nn
 
+import mien.training.losses
 from mien.data.contract import LABELS, Array
 from mien.models.backbones import Heads
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
-from mien.training import distill
 from mien.training.config import OptimConfig, Recipe, RecipeError
 from mien.training.data import mix
 from mien.training.run import TrainingDiverged
@@ -90,14 +90,14 @@ def test_loss_has_the_adjustment_and_the_share_of_the_teacher(
     assert first["loss"] == pytest.approx((1 - weight) * hard + weight * 4 * divergence.mean(), rel=1e-4)
 
 
-def test_a_loss_of_another_name_is_minimized_and_an_unknown_one_is_rejected(
+def test_a_loss_is_a_file_of_its_name_and_another_name_is_rejected(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distill, "SUPERVISED", {"halved": lambda logits, *_: logits.sum() * 0 + 0.5})
-    monkeypatch.setattr("mien.training.train.SUPERVISED", distill.SUPERVISED)
+    (tmp_path / "halved.py").write_text("def loss(logits, targets, config):\n    return logits.sum() * 0 + 0.5\n")
+    monkeypatch.setattr(mien.training.losses, "__path__", [*mien.training.losses.__path__, str(tmp_path)])
     run = train(small_recipe(root, epochs=1, loss={"name": "halved"}), tmp_path / "run")
     assert {line["loss"] for line in metric_lines(run) if "loss" in line} == {0.5}
-    with pytest.raises(RecipeError, match=r"loss\.name 'focal': expected one of halved"):
+    with pytest.raises(RecipeError, match=r"loss\.name 'focal': expected one of cross_entropy, halved"):
         train(small_recipe(root, loss={"name": "focal"}), tmp_path / "other")
 
 

@@ -1,0 +1,78 @@
+"""Losses of a training step: of the labels, `loss.name` of a recipe, which is a file of this folder; of the teachers.
+
+Such a file has a function `loss(logits, targets, config: LossConfig) -> Tensor`. To add a loss, add a file.
+Source: Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mien.models.backbones import Heads
+from mien.models.network import select_head
+from mien.training.config import DistillationConfig, LossConfig, Recipe, RecipeError
+
+
+def losses(
+    heads: Heads, targets: Tensor, taught: Tensor | None, recipe: Recipe, *, log_prior: Tensor
+) -> dict[str, Tensor]:
+    """Loss of a batch and its parts, scalars.
+
+    Args:
+        heads: of the student.
+        targets: (B, K) class shares; rows sum to 1, or are 0 without a label.
+        taught: (B, K) logits of the teachers, if there are any.
+        log_prior: (K,) log of the frequency of each class in the training faces, for `loss.logit_adjustment`.
+    Returns: `loss`, which is minimized, `supervised` and `distillation`; `correct` and `labeled`, the shares of the
+        batch that are predicted correctly and that have a label.
+    """
+    # The prior is added in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10.
+    logits = heads.class_logits.float() + recipe.loss.logit_adjustment * log_prior
+    supervised = supervised_loss(recipe.loss.name)(logits, targets, recipe.loss)
+    loss, distillation = supervised, torch.zeros_like(supervised)
+    if taught is not None:
+        weight = recipe.distillation.weight
+        distillation = distillation_loss(heads, taught, recipe.distillation)
+        loss = (1 - weight) * supervised + weight * distillation
+    has_label = targets.sum(dim=1) > 0
+    correct = has_label & (heads.class_logits.detach().argmax(dim=1) == targets.argmax(dim=1))
+    return {
+        "supervised": supervised,
+        "distillation": distillation,
+        "loss": loss,
+        "correct": correct.float().mean(),
+        "labeled": has_label.float().mean(),
+    }
+
+
+@cache
+def supervised_loss(name: str) -> Callable[[Tensor, Tensor, LossConfig], Tensor]:
+    """Find the loss of a name. Raises: RecipeError, listing the files of this folder."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    if name not in names:
+        raise RecipeError(f"loss.name {name!r}: expected one of {', '.join(names)}")
+    loss: Callable[[Tensor, Tensor, LossConfig], Tensor] = importlib.import_module(f"{__name__}.{name}").loss
+    return loss
+
+
+def distillation_loss(heads: Heads, teacher_logits: Tensor, config: DistillationConfig) -> Tensor:
+    """Loss of the student against the logits of the teacher, (B, 7); token modes use the head of that token.
+
+    Soft: tau^2 KL(teacher || student) at temperature tau (Hinton et al. 2015; DeiT eq. 2). Hard: cross entropy with
+    the teacher's prediction as the label (DeiT eq. 3).
+    """
+    student_logits = select_head(heads, "distillation" if config.mode.startswith("token-") else "class")
+    if config.mode.endswith("hard"):
+        return functional.cross_entropy(student_logits, teacher_logits.argmax(dim=-1))
+    # batchmean: DeiT's published code divides by numel, which is 7x smaller at 7 classes
+    return config.temperature**2 * functional.kl_div(
+        functional.log_softmax(student_logits / config.temperature, dim=-1),
+        functional.log_softmax(teacher_logits.float() / config.temperature, dim=-1),
+        reduction="batchmean",
+        log_target=True,
+    )
