@@ -77,9 +77,7 @@ def _write(journal: Journal, name: str, path: Path) -> None:
             raise VideoError("it is not the video that was labeled")
         part = cleanup.enter_context(atomic_path(path, staging=parts_dir(journal.out)))
         video, cuts = cleanup.enter_context(Video(source)), Cuts()
-        written = cleanup.enter_context(
-            contextlib.closing(VideoWriter(part, sound_of=source, start_s=start_s, end_s=end_s))
-        )
+        written = cleanup.enter_context(contextlib.closing(VideoWriter(part, start_s=start_s)))
         shown = _Shown(journal, name)
         with contextlib.suppress(VideoError):  # Of a truncated video, what is labeled is written.
             for frame in video:

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -279,49 +279,7 @@ def _turned(pixels: Array, decoded: Any) -> Array:
     return np.ascontiguousarray(pixels[:: -1 if y_to_y < 0 else 1, :: -1 if x_to_x < 0 else 1])
 
 
-class _Source:
-    """An opened file or network stream; times are in seconds since its start."""
-
-    def __init__(self, source: str | bytes, timeout_s: float | None = None) -> None:
-        self._cleanup = ExitStack()
-        try:
-            self._container = self._cleanup.enter_context(_open(source, timeout_s, self._cleanup))
-        except (av.error.FFmpegError, OSError, ValueError) as error:
-            self.close()
-            raise VideoError(f"cannot be opened: not a video that FFmpeg reads ({_reason(error)})") from error
-        self._start_s = (self._container.start_time or 0) / av.time_base
-        self._has_seams = self._container.format.name in _WITH_SEAMS
-        self.repeated_s = 0.0
-
-    def _decoded(self, stream: Any) -> Iterator[Any]:
-        """Frames of all packets; packets without a frame that can be decoded are left out. Raises: VideoError."""
-        packets = self._container.demux(stream)
-        while True:
-            try:
-                packet = next(packets, None)
-                if packet is None:
-                    return
-                if not packet.size and packet.pts is not None:
-                    self.repeated_s = float(packet.pts * packet.time_base)
-                    continue
-                yield from packet.decode()
-            except (av.error.InvalidDataError, av.error.ArgumentError):  # of one packet
-                continue
-            except (av.error.FFmpegError, OSError) as error:
-                raise VideoError(f"cannot be read to its end ({_reason(error)})") from error
-
-    def close(self) -> None:
-        """Release the file or the connection."""
-        self._cleanup.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Video(_Source):
+class Video:
     """An opened video: its frames in order, from the container's default video stream; covers are not frames.
 
     Attributes:
@@ -337,7 +295,15 @@ class Video(_Source):
             source: the path of a file as the system has it, or a URL, such as `rtsp://...`.
             timeout_s: for opening and for each read of a URL.
         """
-        super().__init__(source, timeout_s)
+        self._cleanup = ExitStack()
+        try:
+            self._container = self._cleanup.enter_context(_open(source, timeout_s, self._cleanup))
+        except (av.error.FFmpegError, OSError, ValueError) as error:
+            self.close()
+            raise VideoError(f"cannot be opened: not a video that FFmpeg reads ({_reason(error)})") from error
+        self._start_s = (self._container.start_time or 0) / av.time_base
+        self._has_seams = self._container.format.name in _WITH_SEAMS
+        self.repeated_s = 0.0
         videos = [
             stream
             for stream in self._container.streams.video
@@ -393,7 +359,7 @@ class Video(_Source):
         """Frames in order of presentation. Raises: VideoError, if the source fails before its end."""
         aspect = self._stream.sample_aspect_ratio or Fraction(1)
         offset_s, last_s = -self._start_s, -1 / self.fps
-        for number, decoded in enumerate(self._decoded(self._stream)):
+        for number, decoded in enumerate(self._decoded()):
             next_s = last_s + 1 / self.fps
             time_s = next_s if decoded.time is None else float(decoded.time) + offset_s
             if number and (time_s <= last_s or (self._has_seams and time_s - last_s > _SEAM_S)):
@@ -401,33 +367,32 @@ class Video(_Source):
             last_s = max(0.0, time_s)
             yield VideoFrame(number, last_s, decoded, aspect)
 
+    def _decoded(self) -> Iterator[Any]:
+        """Frames of all packets; packets without a frame that can be decoded are left out. Raises: VideoError."""
+        packets = self._container.demux(self._stream)
+        while True:
+            try:
+                packet = next(packets, None)
+                if packet is None:
+                    return
+                if not packet.size and packet.pts is not None:
+                    self.repeated_s = float(packet.pts * packet.time_base)
+                    continue
+                yield from packet.decode()
+            except (av.error.InvalidDataError, av.error.ArgumentError):  # of one packet
+                continue
+            except (av.error.FFmpegError, OSError) as error:
+                raise VideoError(f"cannot be read to its end ({_reason(error)})") from error
 
-class Sound(_Source):
-    """The sound of a file, in frames with times on the clock of `Video`.
+    def close(self) -> None:
+        """Release the file or the connection."""
+        self._cleanup.close()
 
-    Attributes:
-        rate: samples per second; 0 without sound that can be decoded.
-        layout: mono or stereo.
-    """
+    def __enter__(self) -> Self:
+        return self
 
-    def __init__(self, source: str | bytes) -> None:
-        """Open a file by name. Raises: VideoError."""
-        super().__init__(source)
-        streams: tuple[Any, ...] = self._container.streams.audio
-        self._stream = next((stream for stream in streams if stream.codec_context is not None), None)
-        self.rate: int = 0 if self._stream is None else self._stream.rate
-        self.layout = "mono" if self._stream and self._stream.channels == 1 else "stereo"
-
-    def frames(self) -> Iterator[tuple[Any, float]]:
-        """Frames that can be decoded, in order, and their times in seconds."""
-        offset_s, last_s = -self._start_s, 0.0
-        with suppress(VideoError):  # The file ends here.
-            for frame in self._decoded(self._stream):
-                time_s = last_s if frame.time is None else float(frame.time) + offset_s
-                if time_s < last_s - 1 or (self._has_seams and time_s > last_s + _SEAM_S):
-                    offset_s, time_s = offset_s + last_s - time_s, last_s
-                last_s = time_s + frame.samples / frame.sample_rate
-                yield frame, time_s
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _open(source: str | bytes, timeout_s: float | None, cleanup: ExitStack) -> InputContainer:

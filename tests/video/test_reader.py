@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mien.app.video import reader
-from mien.app.video.reader import Sound, Video, VideoError, samples
+from mien.app.video.reader import Video, VideoError, samples
 from mien.app.video.writer import VideoWriter
 from mien.data.contract import Array, decode
 
@@ -95,18 +95,6 @@ def test_a_written_video_keeps_colors_and_uneven_times_and_fits_other_sizes(tmp_
     for _, pixels in frames:
         assert pixels.shape == red.shape
         assert pixels.mean(axis=(0, 1)) == pytest.approx([200, 0, 0], abs=12)
-
-
-def test_sound_of_a_rate_that_aac_does_not_have_is_written_as_aac(tmp_path: Path) -> None:
-    source, written = tmp_path / "source.avi", tmp_path / "written.mp4"
-    inputs = ("-f", "lavfi", "-i", "color=size=64x64:rate=10", "-f", "lavfi", "-i", "sine")
-    ffmpeg(*inputs, "-t", "1", "-ar", "11127", "-c:a", "pcm_s16le", source)
-    with Video(str(source)) as video, closing(VideoWriter(written, sound_of=bytes(source))) as writer:
-        for frame in video:
-            writer.add(frame.pixels(), frame.time_s)
-    with Sound(str(written)) as sound:
-        samples = sum(frame.samples for frame, _ in sound.frames())
-        assert samples / sound.rate == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize("transfer", [18, 16], ids=["HLG", "PQ"])
