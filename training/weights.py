@@ -43,7 +43,6 @@ BEST: Final = "best.pt"
 WEIGHTS_NAME: Final = "model.safetensors"
 _MAY_START_FRESH: Final = tuple(f"backbone.{name}" for name in ("head.", "head_dist.", "fc.", "dist_token"))
 _POSITIONS: Final = "backbone.pos_embed"
-_STEM: Final = "backbone.patch_embed."
 
 
 class RunError(MienError):
@@ -151,7 +150,7 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
 
     Of a deeper network, evenly spaced blocks are taken, such as every second. Position embeddings are resized if the
     grids differ. Missing heads and distillation tokens, and the weights of new classes in a head, keep their random
-    initialization; all other weights must match. Weights of MobileFaceNet also initialize a stem of its convolutions.
+    initialization; all other weights must match.
     Raises: RunError, RecipeError, if the source is missing or damaged, or does not match the network.
     """
     try:
@@ -170,9 +169,6 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     if labels != classes:
         _fit_heads(network, weights, own, labels, classes)
     may_start_fresh = _MAY_START_FRESH + tuple(f"{name}." for name in network.heads())
-    stem = {_STEM + key.removeprefix("backbone."): tensor for key, tensor in weights.items()}
-    if shared := stem.keys() & own.keys():
-        weights, may_start_fresh = {key: stem[key] for key in shared}, ("backbone.",)
     for key in [key for key in weights if key.startswith(may_start_fresh)]:
         if key not in own or own[key].shape != weights[key].shape:
             del weights[key]

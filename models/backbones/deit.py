@@ -1,8 +1,7 @@
 """Vision transformers, used as students: any timm ViT or DeiT with a patch, convolutional or hybrid stem.
 
 Options: `patch_px` (side of a patch, 16 by default), `stem` (patch, conv, hybrid), `stem_widths` and `stem_blocks` for
-the hybrid, `depth`, and all options of timm's VisionTransformer. timm's Swin transformers are built by name, too, with
-the patch stem and `patch_px: 4`.
+the hybrid, `depth`, and all options of timm's VisionTransformer.
 Sources: Dosovitskiy et al. 2021 (ViT), Touvron et al. 2021 (DeiT), Xiao et al. 2021 (convolutional stem).
 """
 
@@ -33,21 +32,7 @@ class ResidualBlock(nn.Module):
         return torch.relu(x + self.second_norm(self.second(y)))
 
 
-class PatchGrid:
-    """What timm reads of a PatchEmbed: sizes in pixels, and the grid of patches."""
-
-    def set_grid(self, img_size: int, patch_size: int) -> None:
-        """Set the sides of a square image and of its patches."""
-        side = img_size // patch_size
-        self.img_size, self.patch_size = (img_size, img_size), (patch_size, patch_size)
-        self.grid_size, self.num_patches = (side, side), side * side
-
-    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
-        """Input pixels per token."""
-        return self.patch_size[0] if as_scalar else self.patch_size
-
-
-class ConvolutionalStem(PatchGrid, nn.Module):
+class ConvolutionalStem(nn.Module):
     """Patch embedding by stride-2 convolutions, each followed by residual blocks; replaces timm's PatchEmbed.
 
     Without blocks it is the stem of Xiao et al.; with blocks, a hybrid (ViT section 3.1: patches of CNN features).
@@ -71,7 +56,10 @@ class ConvolutionalStem(PatchGrid, nn.Module):
                 f"a stem for {patch_size}-px patches has {steps} stride-2 convolutions: {steps - 1} stem_widths (the "
                 f"last is the embedding's) and {steps} stem_blocks; found {len(widths)} and {len(blocks)}"
             )
-        self.set_grid(img_size, patch_size)
+        # timm reads these of a PatchEmbed: sizes in pixels, and the grid of patches.
+        side = img_size // patch_size
+        self.img_size, self.patch_size = (img_size, img_size), (patch_size, patch_size)
+        self.grid_size, self.num_patches = (side, side), side * side
         layers: list[nn.Module] = []
         width_in = in_chans
         for width, count in zip((*widths, embed_dim), blocks, strict=True):
@@ -79,6 +67,10 @@ class ConvolutionalStem(PatchGrid, nn.Module):
             layers += [ResidualBlock(width) for _ in range(count)]
             width_in = width
         self.layers = nn.Sequential(*layers)
+
+    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
+        """Input pixels per token; part of timm's interface."""
+        return self.patch_size[0] if as_scalar else self.patch_size
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C, P, P)
         return cast(Tensor, self.layers(x)).flatten(2).transpose(1, 2)  # (B, tokens, embed_dim)

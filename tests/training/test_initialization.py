@@ -1,6 +1,5 @@
 """Initial weights from runs and artifacts: what is copied, resized and left random; and both as teachers."""
 
-import copy
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 from mien.data.contract import LABELS
-from mien.models.backbones.mobilefacenet import NAME
 from mien.models.manifest import artifact_dir, read_manifest, read_report, write_manifest
 from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
@@ -118,22 +116,6 @@ def test_an_artifact_without_weights_neither_initializes_nor_teaches(eight: Eigh
     ):
         with pytest.raises(RunError, match=r"no model\.safetensors; export its run again"):
             use()
-
-
-def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Path) -> None:
-    def of(name: str, **options: object) -> dict[str, object]:
-        return {"family": "mobilefacenet", "name": name, "normalization": "fixed", "options": options}
-
-    trained, _ = load_best(untrained_run(tmp_path, of(NAME)))
-    student = FaceNetwork(small_recipe(tmp_path, model=of("deit_tiny_distilled_patch16_224", depth=1)).model)
-    before = copy.deepcopy(student.state_dict())
-    load_initial(student, tmp_path)
-    stem, convolutions = "backbone.patch_embed.", trained.state_dict()
-    for name, tensor in student.state_dict().items():
-        if name.startswith(stem) and "projection" not in name:
-            torch.testing.assert_close(tensor, convolutions["backbone." + name.removeprefix(stem)])
-        else:
-            torch.testing.assert_close(tensor, before[name])
 
 
 def test_a_teacher_of_other_labels_or_another_contract_is_rejected(trained: Trained, tmp_path: Path) -> None:
