@@ -3,11 +3,13 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import { test } from "node:test";
+import { Pace } from "../../app/static/page/camera.js";
 import { Cuts } from "../../app/static/page/cuts.js";
 import { descriptorOf } from "../../app/static/page/descriptor.js";
 import { drawFaces, placed } from "../../app/static/page/draw.js";
 import { Announcer, DARK, colorOf, percent, plotColor, useFacts } from "../../app/static/page/labels.js";
 import { similarity } from "../../app/static/page/looks.js";
+import { FrameSocket } from "../../app/static/page/socket.js";
 import { placeTags, shared } from "../../app/static/page/tags.js";
 import { History, plot } from "../../app/static/page/timeline.js";
 import { Tracker } from "../../app/static/page/tracker.js";
@@ -224,4 +226,24 @@ test("a label is announced once it is stable, and the next one after some second
     .map(([at, label]) => announcer.textOf(person(label), at));
   assert.deepEqual(said, ["", "", "", "Person 1: anger 90%", "", "", "", "Person 1: fear 90%"]);
   assert.equal(announcer.textOf([], 20_000) + announcer.textOf([], 22_000), "No face in view");
+});
+
+test("30 frames per second are labeled, also if the browser shows them late and then early", () => {
+  const taken = (times) => {
+    const pace = new Pace();
+    return times.filter((at) => pace.isDue(at) && (pace.took(at), true)).length;
+  };
+  const [late, fast] = [33.4, 16.7].map((step) => Array.from({ length: 60 }, (_, index) => 1000 + index * step));
+  assert.equal(taken(late.map((at, index) => at + (index % 2) * 16.7)), 60);
+  assert.equal(taken(fast), 31);
+});
+
+test("the next frame is sent early enough that the service does not wait for the one after", () => {
+  globalThis.WebSocket ??= { OPEN: 1 };
+  const stream = Object.assign(new FrameSocket(() => {}), { meanMs: 60, socket: { readyState: 1, bufferedAmount: 0 } });
+  assert.ok(stream.ready(0));
+  stream.waiting.set(0, { sentAt: 0 });
+  assert.deepEqual([5, 13, 25].map((at) => stream.ready(at)), [false, false, true]);
+  stream.waiting.set(1, { sentAt: 20 });
+  assert.ok(!stream.ready(100));
 });

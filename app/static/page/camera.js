@@ -2,6 +2,22 @@
 
 import { byId, element } from "./dom.js";
 
+const FRAME_MS = 1000 / 30;
+const EARLY_MS = 8;
+
+/** At most 30 frames per second in the mean: browsers show frames of a camera late, then early. */
+export class Pace {
+  next = 0;
+
+  isDue(at) {
+    return at > this.next - EARLY_MS;
+  }
+
+  took(at) {
+    this.next = Math.max(this.next, at - FRAME_MS) + FRAME_MS;
+  }
+}
+
 /** Reason for a missing picture: `kind` for the program, `title` and `text` for the user; `button`: what can help. */
 export class SourceError extends Error {
   kind; title; text; button;

@@ -93,7 +93,8 @@ const fontOf = (size) => `600 ${size}px system-ui, sans-serif`;
 
 /** The size of a tag with a text, or with the number alone. */
 function tagSize(context, text, number, box, unit) {
-  const size = Math.min(Math.max(box.width / 9, 13 * unit), 24 * unit);
+  // Whole pixels, as browsers keep the widths of texts for each size.
+  const size = Math.round(Math.min(Math.max(box.width / 9, 13 * unit), 24 * unit));
   context.font = fontOf(size);
   const chip = context.measureText(String(number)).width + 0.9 * size;
   return { size, text, chip, width: chip + (text ? context.measureText(text).width + size : 0), height: 1.5 * size };

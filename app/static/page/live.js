@@ -1,7 +1,7 @@
 // The live view: a camera or a video plays on the stage, its frames go to a labeler as fast as that is (socket.js or
 // local/labeler.js), and the people of each result (scene.js) are drawn over the picture and shown on cards.
 
-import { Camera, SourceError, offerCameras, sampleClip } from "./camera.js";
+import { Camera, Pace, SourceError, offerCameras, sampleClip } from "./camera.js";
 import { announce, byId, download, resize } from "./dom.js";
 import { drawFaces, placed } from "./draw.js";
 import { Announcer, colorOf } from "./labels.js";
@@ -11,7 +11,6 @@ import { Scene } from "./scene.js";
 import { choice, keep } from "./settings.js";
 import { Stage } from "./stage.js";
 
-const MIN_BETWEEN_MS = 1000 / 30 - 8; // camera frames arrive every 33 ms, more or less
 const DRAW_MS = 25; // cameras do not have more frames
 const NOBODY_MS = 1500;
 const HIDDEN_PIXELS = [
@@ -149,7 +148,8 @@ export class Live {
     this.slowFrame = null;
     this.slots = new Map();
     this.problem = "";
-    this.drawnAt = this.lookedAt = 0;
+    this.drawnAt = 0;
+    this.pace = new Pace();
     this.seenAt = Infinity;
     this.stage.badge("");
     this.stage.root.style.removeProperty("--tint");
@@ -194,8 +194,8 @@ export class Live {
     const at = performance.now();
     const { stream, source, canvas } = this;
     const { videoWidth, videoHeight } = this.video;
-    if (!videoWidth || at - this.lookedAt < MIN_BETWEEN_MS || !stream.ready(at)) return;
-    this.lookedAt = at;
+    if (!videoWidth || !this.pace.isDue(at) || !stream.ready(at)) return;
+    this.pace.took(at);
     const scale = Math.min(1, stream.framePx / Math.max(videoWidth, videoHeight));
     resize(canvas, Math.round(videoWidth * scale), Math.round(videoHeight * scale));
     canvas.getContext("2d").drawImage(this.video, 0, 0, canvas.width, canvas.height);

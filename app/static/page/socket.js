@@ -6,6 +6,7 @@
 const FRAME_PX = 640; // long side of a frame, as in the detector's first pass
 const FRAME_QUALITY = 0.8;
 const IN_FLIGHT = 2;
+const NEXT_FRAME_MS = 33; // The camera's next frame would be late by the rest of this.
 const SILENT_MS = 8000;
 const FIRST_RETRY_MS = 400;
 const LAST_RETRY_MS = 5000;
@@ -95,7 +96,7 @@ export class FrameSocket {
   ready(now) {
     if (this.socket?.readyState !== WebSocket.OPEN || this.socket.bufferedAmount > 0 || this.encoding) return false;
     const [oldest] = this.waiting.values();
-    return !oldest || (this.waiting.size < IN_FLIGHT && now - oldest.sentAt > this.meanMs / 2);
+    return !oldest || (this.waiting.size < IN_FLIGHT && now - oldest.sentAt > this.meanMs / 2 - NEXT_FRAME_MS / 2);
   }
 
   /**
