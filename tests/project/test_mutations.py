@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.mutants import CORE, ROOT, all_mutants
+from tests.mutations import CORE, ROOT, all_mutants
 
 
 def test_every_mutant_is_valid_and_has_tests() -> None:
