@@ -1,7 +1,6 @@
 """Commands of the README and of make, in a copy of the working tree in a folder with a space."""
 
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.serving import free_port
-from mien.app.labeling.tables import COLUMNS
 from tests.support import ROOT, code_blocks, output_of
 from tests.support.serving import wait_until_ready
 
@@ -83,13 +81,6 @@ def test_requests_succeed(language: str, text: str, address: str, clone: Path, n
     assert SERVED_AT in text
     said = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=new_user)
     assert any(label in said for label in ("surprise", "happiness", "neutral")), said
-
-
-def test_the_page_on_columns_names_every_column_of_the_output() -> None:
-    page = (ROOT / "docs" / "outputs.md").read_text(encoding="utf-8")
-    table = page.split("## One row per face")[1].split("\n\n")[2]
-    named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert named == set(COLUMNS)
 
 
 @pytest.mark.parametrize("setting", ["PHOTOS", "OUT", "SITE"])

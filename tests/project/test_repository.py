@@ -1,36 +1,43 @@
-"""Files that name each other: links, documents and tests, photos and licenses."""
+"""Version, workflows and mutants of the repository."""
 
+import ast
 import re
 import tomllib
 
+import yaml
+
 from mien.app import VERSION
+from tests.mutations import CORE, all_mutants
 from tests.support import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MAY_WRITE = {
+    "publish": {"id-token": "write"},
+    "page": {"contents": "write"},
+    "image": {"contents": "read", "packages": "write"},
+}
 
 
 def test_program_and_package_have_the_same_version() -> None:
-    assert PROJECT["version"] == VERSION, "reinstall: pip install --no-deps --no-build-isolation --editable ."
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == VERSION, "reinstall: pip install --no-deps --no-build-isolation --editable ."
 
 
-def test_relative_links_in_documents_exist() -> None:
-    for document in (*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("docs/**/*.md")):
-        text = re.sub(r"```.*?```|<!--.*?-->", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)|<img[^>]+src=\"([^\"]+)\"", text):
-            link = "".join(target)
-            if not re.match(r"[a-z]+:", link):
-                assert (document.parent / link).exists(), f"{document.relative_to(ROOT)}: {link}"
+def test_a_workflow_may_only_read_and_its_actions_are_pinned_to_commits() -> None:
+    for workflow in (ROOT / ".github" / "workflows").iterdir():
+        content = yaml.safe_load(workflow.read_text(encoding="utf-8"))
+        assert content["permissions"] == {"contents": "read"}
+        granted = {name: job["permissions"] for name, job in content["jobs"].items() if "permissions" in job}
+        assert granted == (MAY_WRITE if workflow.name == "release.yml" else {})
+        for job in content["jobs"].values():
+            assert "timeout-minutes" in job
+            for step in job["steps"]:
+                assert "uses" not in step or re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), step
 
 
-def test_every_test_that_a_document_names_exists() -> None:
-    text = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
-    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"(?:::|`)(test_\w+)`", text))
-    assert len(named) > 20
-    assert named <= set(re.findall(r"^(?:async )?def (test_\w+)", tests, re.MULTILINE))
-
-
-def test_every_sample_photo_states_its_license() -> None:
-    table = (ROOT / "samples" / "README.md").read_text(encoding="utf-8")
-    for photo in (ROOT / "samples" / "photos").iterdir():
-        assert f"`photos/{photo.name}`" in table, f"samples/README.md does not state the license of {photo.name}"
+def test_every_mutant_is_valid_and_has_tests() -> None:
+    mutants = all_mutants()
+    assert {place for place in CORE if not any(mutant.file.startswith(place) for mutant in mutants)} == set()
+    assert all((ROOT / test).exists() for tests in CORE.values() for test in tests)
+    for mutant in mutants[::101]:
+        text = (ROOT / mutant.file).read_text(encoding="utf-8")
+        assert ast.dump(ast.parse(mutant.text_in(text))) != ast.dump(ast.parse(text)), mutant.described(text)
