@@ -37,8 +37,8 @@ def test_the_program_in_javascript_labels_a_photo(tmp_path: Path) -> None:
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         pytest.skip("npm is not installed")
-    packages = ["onnxruntime-node", "sharp"]
-    subprocess.run([npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", *packages], cwd=tmp_path, check=True)
+    install = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "onnxruntime-node", "sharp"]
+    subprocess.run(install, cwd=tmp_path, check=True)
     (tmp_path / "faces.mjs").write_text(PROGRAMS["js"], encoding="utf-8")
     assert_neutral(output_of(node, tmp_path / "faces.mjs", GRAPH, PHOTO))
 
@@ -53,22 +53,16 @@ def test_the_reference_output_is_that_of_the_graph() -> None:
         assert np.ravel(values).astype(float) == pytest.approx(expected, abs=tolerance), name
 
 
-def test_the_page_names_the_inputs_and_outputs_of_the_graph() -> None:
-    graph = onnx.load(GRAPH).graph
-    table = PAGE.split("### Inputs and outputs")[1].split("### Check a port")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [value.name for value in (*graph.input, *graph.output)]
-
-
-def test_triton_serves_the_outputs_of_the_graph_with_their_types_and_dimensions() -> None:
+def test_the_page_and_triton_name_the_inputs_and_outputs_of_the_graph_with_their_types_and_dimensions() -> None:
     config = (ROOT / "deploy" / "triton" / "faces" / "config.pbtxt").read_text(encoding="utf-8")
     stated = re.findall(r'name: "(\w+)"\s+data_type: (\w+)\s+dims: \[([-\d, ]+)\]', config)
-    found = {name: (TYPES[kind], [int(side) for side in dims.split(",")]) for name, kind, dims in stated}
-    graph = onnx.load(GRAPH).graph
-    expected = {}
+    graph, expected = onnx.load(GRAPH).graph, []
     for value in (graph.input[0], *graph.output):
         tensor = value.type.tensor_type
-        sides = [side.dim_value or -1 for side in tensor.shape.dim]
-        expected[value.name] = (str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)), sides)
-    assert found == expected
+        kind = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        expected.append((value.name, kind, ", ".join(str(side.dim_value or -1) for side in tensor.shape.dim)))
+    assert [(name, TYPES[kind], sides.strip()) for name, kind, sides in stated] == expected
     assert re.search(r"max_batch_size: 0\b", config)
     assert "onnxruntime" in config
+    table = PAGE.split("### Inputs and outputs")[1].split("### Check a port")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [value.name for value in (*graph.input, *graph.output)]
