@@ -1,6 +1,5 @@
 """Commands `mien serve`, the HTTP service, and `mien page`, its page as static files."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,16 +19,14 @@ def serve(
     prior: PriorName = None,
 ) -> None:
     """Serve the HTTP API, POST /v1/expressions, and its documentation at /docs."""
-    from mien.app.service.start import json_errors, run
+    from mien.app.service.start import run
     from mien.app.settings import load_settings
 
     options = {
         "host": host, "port": port, "workers": workers, "model": model, "device": device, "detector": detector,
         "prior": prior,
     }  # fmt: skip
-    with json_errors(os.environ.get("MIEN_LOG_FORMAT", "text")):
-        settings = load_settings(**options)
-    run(settings)
+    run(load_settings(**options))
 
 
 def page(

@@ -10,27 +10,24 @@ import sys
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
-from rich.console import Console
 from uvicorn.config import STARTUP_FAILURE
 
 from mien.app.cpu_count import cores, free_bytes
-from mien.app.errors import SettingsError
+from mien.app.errors import SettingsError, StartupError
 from mien.app.inference.classifier import CPU
-from mien.app.inference.detector_files import YUNET_FILE, detector_name
 from mien.app.inference.labeler import Labeler
 from mien.app.service import stream
 from mien.app.service.app import create_app, open_labeler
 from mien.app.service.metrics import log_config
 from mien.app.settings import Settings
-from mien.data.errors import MienError
 
 _KEEP_ALIVE_S: Final = 75  # longer than the 60 s of proxies, which would send a request while this end closes
 _STOP_S: Final = 30
@@ -41,32 +38,24 @@ _LOCAL: Final = "127.0.0.1"
 _log = logging.getLogger(__name__)
 
 
-def run(
-    settings: Settings, *, listener: socket.socket | None = None, opened: Callable[[], object] | None = None
-) -> None:
-    """Serve until SIGTERM or SIGINT, then finish accepted requests; `opened` is called when the models are open.
+def run(settings: Settings, *, any_port: bool = False, opened: Callable[[int], object] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, then finish accepted requests; `opened` is called with the port.
 
-    They are opened here first, so that a setting that cannot work is an error with a message, not a traceback of a
-    worker process, which opens its own.
+    The models are opened here first, so that a setting that cannot work is an error with a message, not a traceback of
+    a worker process, which opens its own.
 
+    Args:
+        any_port: listen on another port if that of the settings is in use.
     Raises: StartupError and its subclasses, ArtifactError.
     """
     logging.config.dictConfig(log_config(settings.log_format))  # for log messages while models are opened
-    with json_errors(settings.log_format):
-        if settings.detector == "auto" and settings.models_dir is not None and detector_name(settings) != "yunet":
-            _log.warning(
-                "MIEN_MODELS_DIR=%s has no %s: the built-in detector is used. Copy the file there, or unset the "
-                "variable",
-                settings.models_dir,
-                YUNET_FILE,
-            )
-        labeler = open_labeler(settings)
-        listener = listener or listen(settings)
-    _log.info("address: http://%s:%d", *listener.getsockname()[:2])
-    if opened is not None:
-        opened()
+    labeler = open_labeler(settings)
     workers = settings.workers or _workers(labeler)
-    with listener, suppress(KeyboardInterrupt):
+    with listen(settings, any_port=any_port) as listener, suppress(KeyboardInterrupt):
+        host, port = listener.getsockname()[:2]
+        _log.info("address: http://%s:%d, detector: %s", host, port, labeler.detector.name)
+        if opened is not None:
+            opened(port)
         if workers == 1:
             # uvicorn raises the signal again after a graceful stop; the default handler would look like a crash
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -83,7 +72,22 @@ def _workers(labeler: Labeler) -> int:
 
 def serve(settings: Settings, listener: socket.socket, labeler: Labeler | None = None) -> None:
     """Serve in this process, with models that are opened unless they are given."""
-    config = uvicorn.Config(create_app(settings, labeler=labeler), **uvicorn_options(settings))
+    config = uvicorn.Config(
+        create_app(settings, labeler=labeler),
+        # h11 ignores every `Upgrade` but websocket and reads the body; httptools takes the body for the next request
+        http="h11",
+        ws="websockets-sansio",
+        ws_max_size=stream.MAX_FRAME_BYTES,
+        ws_max_queue=1,
+        ws_per_message_deflate=False,  # JPEG does not compress further, and deflate bombs are a risk
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_S,
+        access_log=False,  # the service writes its own: see `_count`
+        server_header=False,
+        proxy_headers=False,
+        log_config=log_config(settings.log_format),
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -98,95 +102,57 @@ def _run_workers(settings: Settings, listener: socket.socket) -> None:
     uvicorn's own workers take seconds to import the program; these are forked from a process that has imported it.
     Systems other than Linux do not fork safely.
     """
-    on_linux = sys.platform == "linux"
-    context = multiprocessing.get_context("forkserver") if on_linux else multiprocessing.get_context("spawn")
+    context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload(["__main__", __name__])
-    stopping, failed, workers = threading.Event(), False, list[BaseProcess]()
+    stopping, workers = threading.Event(), list[BaseProcess]()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     # counters of all workers, without image data; Windows cannot remove those that are still mapped
     with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        while not stopping.is_set():
-            while len(workers) < settings.workers:
-                process = context.Process(target=_work, args=(settings, listener))
-                process.start()
-                workers.append(process)
-            wait([worker.sentinel for worker in workers], _CHECK_S)
-            for worker in [worker for worker in workers if not worker.is_alive()]:
-                workers.remove(worker)
-                mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # its open requests and streams
-                if worker.exitcode == STARTUP_FAILURE:
-                    failed = True
-                    stopping.set()
-                elif not stopping.is_set():
-                    _log.error("worker process [%s] ended with %s: starting another", worker.pid, worker.exitcode)
-        listener.close()
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.join()
-    if failed:
-        raise SystemExit(1)
-
-
-@contextmanager
-def json_errors(log_format: str) -> Iterator[None]:
-    """Log an error that ends the start as JSON if the log is JSON; otherwise, the command prints it."""
-    try:
-        yield
-    except (MienError, OSError) as error:
-        if log_format != "json":
-            raise
-        logging.config.dictConfig(log_config("json"))
-        _log.critical("%s", error)  # without the traceback
-        raise SystemExit(1) from None
-
-
-def uvicorn_options(settings: Settings) -> dict[str, Any]:
-    """Options of uvicorn for the settings."""
-    return {
-        # h11 ignores every `Upgrade` but websocket and reads the body; httptools takes the body for the next request
-        "http": "h11",
-        "ws": "websockets-sansio",
-        "ws_max_size": stream.MAX_FRAME_BYTES,
-        "ws_max_queue": 1,
-        "ws_per_message_deflate": False,  # JPEG does not compress further, and deflate bombs are a risk
-        "limit_concurrency": _MAX_CONNECTIONS,
-        "timeout_keep_alive": _KEEP_ALIVE_S,
-        "timeout_graceful_shutdown": _STOP_S,
-        "access_log": False,  # see `_count`
-        "server_header": False,
-        "proxy_headers": False,
-        "log_config": log_config(settings.log_format),
-    }
+        try:
+            while not stopping.is_set():
+                while len(workers) < settings.workers:
+                    process = context.Process(target=_work, args=(settings, listener))
+                    process.start()
+                    workers.append(process)
+                wait([worker.sentinel for worker in workers], _CHECK_S)
+                for worker in [worker for worker in workers if not worker.is_alive()]:
+                    workers.remove(worker)
+                    mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # its open requests and streams
+                    if worker.exitcode == STARTUP_FAILURE:
+                        raise StartupError("a worker process could not start: the log has its error")
+                    if not stopping.is_set():
+                        _log.error("worker process [%s] ended with %s: starting another", worker.pid, worker.exitcode)
+        finally:
+            listener.close()
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                worker.join()
 
 
 def listen(settings: Settings, *, any_port: bool = False) -> socket.socket:
     """A socket at the address of the settings; `any_port`: another one if theirs is in use. Raises: SettingsError."""
-    host, port = settings.host, settings.port
+    everywhere = settings.host == "*"
+    is_ipv6 = ":" in settings.host or (everywhere and socket.has_dualstack_ipv6())
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
     try:
-        if host == "*" and socket.has_dualstack_ipv6():
-            listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        else:
-            name = None if host == "*" else host
-            family, *_, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            listener = socket.create_server(address[:2], family=family)
+        address = ("" if everywhere else settings.host, settings.port)
+        return socket.create_server(address, family=family, dualstack_ipv6=everywhere and is_ipv6)
     except OSError as error:
         if any_port:
             return listen(settings.model_copy(update={"port": 0}))
-        raise SettingsError(f"{host}, port {port}: {error.strerror}. Choose another port") from error
-    return listener
+        raise SettingsError(f"{settings.host}, port {settings.port}: {error.strerror}. Choose another port") from error
 
 
 def serve_page(settings: Settings, *, browser: bool) -> None:
     """Serve the page to this machine only, and open it. Raises: StartupError and its subclasses."""
-    local = settings.model_copy(update={"host": _LOCAL, "workers": 1})
-    listener = listen(local, any_port="port" not in settings.model_fields_set)
-    address = f"http://{_LOCAL}:{listener.getsockname()[1]}/"
 
-    def show() -> None:
+    def show(port: int) -> None:
+        address = f"http://{_LOCAL}:{port}/"
         opened = browser and webbrowser.open(address)
-        Console(stderr=True).out(f"The page is {'open at' if opened else 'at'} {address} (press Ctrl-C to stop)")
+        sys.stderr.write(f"The page is {'open at' if opened else 'at'} {address} (press Ctrl-C to stop)\n")
 
-    run(local, listener=listener, opened=show)
+    local = settings.model_copy(update={"host": _LOCAL, "workers": 1})
+    run(local, any_port="port" not in settings.model_fields_set, opened=show)

@@ -13,7 +13,6 @@ from mien.app import VERSION
 from mien.app.inference import classifier as classifiers
 from mien.app.inference.classifier import CPU, CUDA, Classifier
 from mien.app.service import api
-from mien.app.service.start import uvicorn_options
 from mien.app.settings import Settings
 from mien.data.contract import LABELS
 from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, key_hash, post_in_parts, problem
@@ -159,10 +158,6 @@ def test_processes_share_the_cores(connect: Connect, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(api, "cores", lambda: 8)
     threads = [connect(workers=workers).app.state.service.threads for workers in ("auto", 1, 4, 16)]  # type: ignore[attr-defined]
     assert threads == [8, 8, 2, 1]
-
-
-def test_idle_connections_outlive_those_of_proxies() -> None:
-    assert uvicorn_options(Settings())["timeout_keep_alive"] == 75, "nginx and common balancers reuse them for 60 s"
 
 
 def test_a_request_that_its_client_gives_up_has_a_line_in_the_log(

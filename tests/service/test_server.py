@@ -12,7 +12,6 @@ import pytest
 
 from mien.app.cli.serve import serve
 from mien.app.errors import SettingsError
-from mien.app.inference import detector_files
 from mien.app.inference.classifier import CPU, CUDA
 from mien.app.service import start
 from mien.app.settings import Settings, load_settings
@@ -93,16 +92,6 @@ def test_there_is_one_process_per_two_cores_with_enough_memory_and_one_on_a_gpu(
     monkeypatch.setattr(start, "open_labeler", lambda _: Mock(**{"classifier.provider": provider}))
     start.run(load_settings(port=0, workers="auto"))
     assert (started[0].workers or 1) == workers
-
-
-@pytest.mark.usefixtures("started")
-def test_a_folder_without_yunet_is_a_warning_of_the_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(detector_files, "cache_dir", lambda: tmp_path)
-    start.run(Settings(models_dir=tmp_path, port=0))
-    (warning,) = (record.message for record in caplog.records if record.levelname == "WARNING")
-    assert str(tmp_path) in warning
 
 
 def test_the_page_is_served_locally_and_a_used_port_is_avoided(started: list[Settings]) -> None:
