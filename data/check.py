@@ -78,7 +78,7 @@ def check(
         if face_share is not None and not report.published:
             report.problems.extend(_photo_problems(split, [sample for sample, _ in usable], reader, face_share))
         pixels += usable
-    _compare_pixels(report, pixels, can_exclude="exclude_near_duplicates_of" in reader.Options.model_fields)
+    _compare_pixels(report, pixels)
     report.problems.extend(_count_problems(report))  # of a part of a set: what hurts comes first
     return report
 
@@ -133,7 +133,7 @@ def _count_problems(report: Report) -> Iterator[str]:
             yield f"{split}: no images of {', '.join(empty)}"
 
 
-def _compare_pixels(report: Report, pixels: list[tuple[Sample, str]], *, can_exclude: bool) -> None:
+def _compare_pixels(report: Report, pixels: list[tuple[Sample, str]]) -> None:
     first: dict[str, Sample] = {}
     across: dict[tuple[str, str], list[Sample]] = {}
     within: dict[str, list[tuple[Sample, Sample]]] = {}
@@ -144,9 +144,10 @@ def _compare_pixels(report: Report, pixels: list[tuple[Sample, str]], *, can_exc
         elif earlier is not sample:
             within.setdefault(earlier.split, []).append((sample, earlier))
     for (split, other), samples in across.items():
-        problem = f"{split}: {len(samples)} images have the same pixels as an image of {other}: {_listed(samples)}"
-        advice = f". Use the option exclude_near_duplicates_of={split} to leave them out of {other}"
-        report.problems.append(problem + (advice if can_exclude else ""))
+        report.problems.append(
+            f"{split}: {len(samples)} images have the same pixels as an image of {other}: {_listed(samples)}. "
+            f"Use the option exclude_near_duplicates_of={split} to leave them out of {other}"
+        )
     for split, pairs in within.items():
         note = f"{split}: {len(pairs)} images have the same pixels as another image of {split}"
         relabeled = [sample for sample, earlier in pairs if sample.label != earlier.label]

@@ -14,12 +14,3 @@ def hold_out(class_of: Mapping[str, str | None], share: float) -> frozenset[str]
     for name in sorted(class_of, key=lambda name: hashlib.sha256(name.encode()).digest()):
         by_class.setdefault(class_of[name], []).append(name)
     return frozenset(name for names in by_class.values() for name in names[: int(len(names) * share + 1e-9)])
-
-
-def held_out_counts(published: Mapping[str, Mapping[str, int]], share: float) -> Mapping[str, Mapping[str, int]]:
-    """Published numbers of images by split and class, after a share of each class of train is held out as valid."""
-    if not published or not share:
-        return published
-    valid = {label: int(count * share) for label, count in published["train"].items()}
-    train = {label: count - valid[label] for label, count in published["train"].items()}
-    return {**published, "train": train, "valid": valid}

@@ -41,7 +41,7 @@ _STRIP_PIXELS: Final = 2**17  # They fit in the cache with their copies: a sixth
 _MAX_PARTS: Final = 100_000
 _MAX_PROFILE_BYTES: Final = 4_000_000
 _ORIENTATION: Final = 0x0112
-_BITS, _PLANES, _SAMPLE_FORMAT = 258, 284, 339  # tags of TIFF
+_BITS, _PLANES = 258, 284  # tags of TIFF
 _XMP_ORIENTATION: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 _HEIC: Final = re.compile(rb"(?s).{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)")
 _INTEGERS: Final = {1: "B", 3: "H", 4: "I"}  # types of EXIF values
@@ -329,7 +329,7 @@ def upright_rgb(
         rows = max(1, _STRIP_PIXELS // image.width)
         for top in range(0, image.height, rows):
             bottom = min(top + rows, image.height)
-            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, image.width, bottom)), image))
+            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, image.width, bottom))))
     except MemoryError as error:
         raise ImageTooLarge(f"image of {image.size[0]}x{image.size[1]} px: out of memory") from error
     except BROKEN as error:
@@ -344,21 +344,14 @@ def upright_rgb(
     return pixels
 
 
-def _to_rgb(image: Image.Image, whole: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I") or image.mode == "F":
-        return Image.fromarray(_to_8_bit(_raw_values(whole, image))).convert("RGB")
+        return Image.fromarray(_to_8_bit(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         rgba = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")  # Pillow has no direct way.
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
         return Image.alpha_composite(white, rgba).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")  # Converting it would copy it.
-
-
-def _raw_values(image: Image.Image, part: Image.Image) -> Array:
-    """Values of a part of an image; Pillow has unsigned numbers of 32 bits as signed ones."""
-    values: Array = np.asarray(part)
-    is_unsigned = image.format == "TIFF" and image.mode == "I" and image.tag_v2.get(_SAMPLE_FORMAT) == (1,)  # type: ignore[attr-defined]
-    return values.view(np.uint32) if is_unsigned and values.dtype == np.int32 else values
 
 
 def _to_8_bit(values: Array) -> Array:

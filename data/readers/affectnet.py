@@ -12,14 +12,14 @@ here, and `valid` is a twentieth of each training class, held out by the SHA-256
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
 
 from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
-from mien.data.readers.base import Point, Reader, ReaderOptions, Sample
-from mien.data.split import held_out_counts
+from mien.data.readers.base import HoldingOutOptions, Point, Reader, Sample
 
 EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
 _BY_NUMBER: Final = dict(enumerate((*EXPRESSIONS, "none", "uncertain", "no face")))
@@ -30,12 +30,6 @@ _POINTS: Final = (slice(36, 42), slice(42, 48), slice(30, 31), slice(48, 49), sl
 VALID_SHARE: Final = 0.05
 # Table 3 of the paper.
 _TRAIN: Final = dict(zip(EXPRESSIONS, (74874, 134415, 25459, 14090, 6378, 3803, 24882, 3750), strict=True))
-
-
-class AffectNetOptions(ReaderOptions):
-    """Options of AffectNet."""
-
-    hold_out_valid: bool = True  # false keeps all of train in train; there is no valid split then
 
 
 class AffectNet(Reader):
@@ -58,32 +52,27 @@ class AffectNet(Reader):
 
     known_labels: ClassVar = EIGHT_LABELS
     published: ClassVar = {"train": _TRAIN, "test": dict.fromkeys(EXPRESSIONS, 500)}
-    Options = AffectNetOptions
+    Options = HoldingOutOptions
 
-    def __init__(self, root: Path | str, options: AffectNetOptions) -> None:
+    def __init__(self, root: Path | str, options: HoldingOutOptions) -> None:
         super().__init__(root, options)
-        self.valid_share = VALID_SHARE if options.hold_out_valid else 0.0
         tables = {split: table for split, name in _CSV.items() if (table := self.find(name)) is not None}
         self._from_csv = bool(tables)
         for sample in self._listed(tables) if tables else self._in_folders():
             self._by_split[sample.split].append(sample)
         if not self.splits():
             raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
-        self._hold_out("valid", self.valid_share)
+        if options.hold_out_valid:
+            self._hold_out("valid", VALID_SHARE)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, adjusted for held-out faces; {} for class folders, which are partial copies."""
-        return held_out_counts(super().expected_counts(), self.valid_share) if self._from_csv else {}
+        """Return the paper's counts; {} for class folders, which are partial copies."""
+        return super().expected_counts() if self._from_csv else {}
 
     def _listed(self, tables: Mapping[str, str]) -> Iterator[Sample]:
         self._path_by_key = {"/".join(name.split("/")[-2:]): name for name in self.files}
         for split, table in tables.items():
-
-            def sample(row: dict[str, str], split: str = split) -> Sample:
-                points = five_points(row["facial_landmarks"])
-                return Sample(row["subDirectory_filePath"], split, _BY_NUMBER[int(row["expression"])], None, points)
-
-            yield from self.rows(table, sample)
+            yield from self.rows(table, partial(_sample, split))
 
     def _in_folders(self) -> Iterator[Sample]:
         for sample, folder in self.class_folders(_FOLDERS):
@@ -94,6 +83,11 @@ class AffectNet(Reader):
                 names = ", ".join(EXPRESSIONS)
                 raise self.error(f"{sample.key}: class folder {folder!r}, expected 0 to 7 or one of {names}") from error
             yield replace(sample, label=label)
+
+
+def _sample(split: str, row: dict[str, str]) -> Sample:
+    label = _BY_NUMBER[int(row["expression"])]
+    return Sample(row["subDirectory_filePath"], split, label, landmarks_px=five_points(row["facial_landmarks"]))
 
 
 def five_points(text: str) -> tuple[Point, ...]:

@@ -90,12 +90,13 @@ class ReaderOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     classes: ClassNames = 7  # 8 with contempt last, or names of the labels to use, in order
+    exclude_near_duplicates_of: Names = ()  # splits; images of the others that resemble one of these are left out
 
 
-class ExcludingOptions(ReaderOptions):
-    """Options of a reader that can leave out images of other splits that resemble one of some splits."""
+class HoldingOutOptions(ReaderOptions):
+    """Options of a reader of a set without a validation split."""
 
-    exclude_near_duplicates_of: Names = ()  # see `data.near_duplicates`
+    hold_out_valid: bool = True  # false keeps all of train in train; there is no valid split then
 
 
 class Reader:
@@ -122,8 +123,8 @@ class Reader:
         Raises: DatasetError.
         """
         self.root, self.options = Path(root), options
-        self.exclude_near_duplicates_of: tuple[str, ...] = getattr(options, "exclude_near_duplicates_of", ())
         self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
+        self._held_out: dict[str, float] = {}  # share of each class of train, by split
         self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by split: images by reason
         self._samples: dict[str, tuple[Sample, ...]] = {}
         self._prefix = ""  # of the keys' files
@@ -148,6 +149,7 @@ class Reader:
         for sample in pool:
             to = split if name_of(sample) in chosen else "train"
             self._by_split[to].append(replace(sample, split=to))
+        self._held_out[split] = share
         return bool(chosen)
 
     def _distribution(self, shares: Mapping[str, float]) -> tuple[float, ...] | None:
@@ -165,10 +167,14 @@ class Reader:
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the published number of samples per split and label under the chosen options; {} if unpublished."""
-        if self.exclude_near_duplicates_of:
+        if self.options.exclude_near_duplicates_of or not self.published:
             return {}
         counts_of = self.published.items()
-        return {split: {name: counts[name] for name in self.labels if name in counts} for split, counts in counts_of}
+        counts = {split: {name: of[name] for name in self.labels if name in of} for split, of in counts_of}
+        for split, share in self._held_out.items():
+            counts[split] = {label: int(count * share + 1e-9) for label, count in counts["train"].items()}
+            counts["train"] = {label: count - counts[split][label] for label, count in counts["train"].items()}
+        return counts
 
     def voted(self, split: str) -> list[tuple[Sample, tuple[int, ...]]]:
         """List the images that most raters gave one of `labels`, each with the votes for these; [] without votes.
@@ -193,7 +199,7 @@ class Reader:
                     samples.append(sample)
                 else:
                     self._left_out[split][sample.label] += 1
-            for other in self.exclude_near_duplicates_of:
+            for other in self.options.exclude_near_duplicates_of:
                 if other not in self.splits():
                     raise self.error(f"exclude_near_duplicates_of={other}, but {self.root} has no such split")
                 if other != split:
@@ -284,13 +290,15 @@ class Reader:
         except UnicodeDecodeError as error:
             raise DatasetError(f"{self.root}: {name} is not UTF-8 text ({error}). Save it as UTF-8.") from error
 
-    def rows(self, name: str, parse: Callable[[dict[str, str]], T]) -> Iterator[T]:
-        """Parse the rows of a CSV file. Raises: DatasetError, naming the line that `parse` rejects."""
+    def rows(self, name: str, parse: Callable[[dict[str, str]], T | None]) -> Iterator[T]:
+        """Parse the rows of a CSV file; skips None. Raises: DatasetError, naming the line that `parse` rejects."""
         for line, row in enumerate(csv.DictReader(io.StringIO(self.read_text(name), newline="")), start=2):
             try:
-                yield parse(row)
+                parsed = parse(row)
             except (LookupError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
+            if parsed is not None:
+                yield parsed
 
     def find(self, marker: str) -> str | None:
         """Return the file with this name in the highest folder; None if there is no such file."""

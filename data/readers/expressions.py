@@ -57,14 +57,10 @@ class Expressions(Reader):
         """Return train, as labels of a model cannot be used for evaluation; nothing without the landmarks."""
         return ("train",) if self._prefix + FACES in self.files else ()
 
-    def path_of(self, sample: Sample) -> str:
-        return self._prefix + sample.key.rpartition("#")[0]
-
     def _read_split(self, split: str) -> list[Sample]:
         found: defaultdict[str, list[_Found]] = defaultdict(list)
         for file, face in self.rows(self._prefix + FACES, _detected):
-            if face is not None:
-                found[file].append(face)
+            found[file].append(face)
 
         def sample(row: dict[str, str]) -> Sample | None:
             file = f"{row.get('set', 'photos')}/{row['file']}"
@@ -76,10 +72,11 @@ class Expressions(Reader):
                 return None
             shares = self._shares(label, second, row["certainty"])
             person = {"person": row["source"]} if "source" in row else {}
-            landmarks = found[file][number][1]
-            return Sample(f"{file}#{number:03}", split, label, shares, landmarks, attributes=person)
+            key = f"{file}#{number:03}"
+            self._path_by_key[key] = self._prefix + file
+            return Sample(key, split, label, shares, found[file][number][1], attributes=person)
 
-        return [face for face in self.rows(self._prefix + self._table, sample) if face is not None]
+        return list(self.rows(self._prefix + self._table, sample))
 
     def _shares(self, label: str, second: str | None, certainty: str) -> tuple[float, ...] | None:
         share, share_of_second = _SHARES[certainty]
@@ -88,22 +85,18 @@ class Expressions(Reader):
         return self._distribution(dict.fromkeys(LABELS, rest) | named)
 
 
-def _detected(row: dict[str, str]) -> tuple[str, _Found | None]:
+def _detected(row: dict[str, str]) -> tuple[str, _Found] | None:
     if not row["face"]:
-        return row["file"], None
+        return None
     x, y, width, height = (float(row[name]) for name in ("x", "y", "width", "height"))
     return row["file"], ((x, y, width, height), landmarks_of(row))
 
 
 def _face_at(faces: list[_Found], x: float, y: float) -> int | None:
     """Number of the face whose box contains a point, of several the one with the nearest center."""
-
-    def distance(number: int) -> float:
-        left, top, width, height = faces[number][0]
-        return math.hypot(left + width / 2 - x, top + height / 2 - y)
-
-    def contains(number: int) -> bool:
-        left, top, width, height = faces[number][0]
-        return left <= x <= left + width and top <= y <= top + height
-
-    return min(filter(contains, range(len(faces))), key=distance, default=None)
+    distances = {
+        number: math.hypot(left + width / 2 - x, top + height / 2 - y)
+        for number, ((left, top, width, height), _) in enumerate(faces)
+        if left <= x <= left + width and top <= y <= top + height
+    }
+    return min(distances, key=lambda number: distances[number], default=None)

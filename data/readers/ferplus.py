@@ -23,7 +23,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 
 from mien.data.contract import EIGHT_LABELS
-from mien.data.readers.base import ExcludingOptions, Reader, Sample
+from mien.data.readers.base import Reader, ReaderOptions, Sample
 
 COLUMNS: Final = (
     "neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF",
@@ -34,7 +34,7 @@ _FOLDERS: Final = {"train": "FER2013Train", "valid": "FER2013Valid", "test": "FE
 Protocol = Literal["majority", "probability"]
 
 
-class FerPlusOptions(ExcludingOptions):
+class FerPlusOptions(ReaderOptions):
     """Options of FERPlus; of near-duplicates, images that the protocol leaves out count, too."""
 
     protocol: Protocol = "majority"  # which images are used, and how votes become a distribution; see above

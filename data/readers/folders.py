@@ -26,7 +26,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
 from mien.data.errors import DatasetError
-from mien.data.readers.base import ExcludingOptions, LabelOf, Names, Point, Reader, Sample
+from mien.data.readers.base import LabelOf, Names, Point, Reader, ReaderOptions, Sample
 from mien.data.readers.photos import TABLE, landmarks_of
 
 _SPLITS: Final = {
@@ -40,7 +40,7 @@ _MANIFEST: Final = "manifest.csv"
 logger = logging.getLogger(__name__)
 
 
-class FoldersOptions(ExcludingOptions):
+class FoldersOptions(ReaderOptions):
     """Options of class folders.
 
     Attributes:
@@ -74,7 +74,7 @@ class Folders(Reader):
     where_to_get: ClassVar[str] = (
         "Expected split/class/*.jpg or class/*.jpg with images of one face, brow to chin; classes=8 adds contempt, "
         "classes=name,name lists classes of your own, labels=folder=class,folder=class names the classes of other "
-        "folders, and ignore=folder,folder excludes class folders"
+        "folders, such as numbers, and ignore=folder,folder excludes class folders"
     )
     terms: ClassVar[str] = "those of the owner of the images"
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
@@ -126,11 +126,12 @@ class Folders(Reader):
                 f"--write csv` and copy found/{TABLE} there"
             )
 
-        def face(row: dict[str, str]) -> tuple[str, int, tuple[Point, ...] | None]:
-            return row["file"], int(row["face"] or 0), landmarks_of(row) if row["face"] else None
+        def largest(row: dict[str, str]) -> tuple[str, tuple[Point, ...] | None] | None:
+            if int(row["face"] or 0):  # Faces are numbered from the largest.
+                return None
+            return row["file"], landmarks_of(row) if row["face"] else None
 
-        # they are numbered from the largest
-        return {file: landmarks_px for file, number, landmarks_px in self.rows(TABLE, face) if number == 0}
+        return dict(self.rows(TABLE, largest))
 
     def _collect(self) -> None:
         images = [name for name in self.files if "/" in name and _IMAGE.search(name)]
@@ -140,12 +141,6 @@ class Folders(Reader):
         keys = [name.removeprefix(self._prefix) for name in images]
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
         classes = {key.split("/")[has_splits] for key in keys if key.count("/") > has_splits}
-        numbers = sorted(filter(str.isdecimal, classes - self._ignored - self._label_of.keys()), key=int)
-        if numbers:
-            raise self.error(
-                f"class folders {', '.join(numbers)}: the meaning of numbers differs between data sets. State it with "
-                f"the option labels, such as labels={numbers[0]}=surprise for RAF-DB's 1, or rename the folders"
-            )
         for option, names in (("ignore", self._ignored), ("labels", self._label_of.keys())):
             if missing := ",".join(sorted(names - classes)):
                 existing = ", ".join(sorted(classes))

@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 
 from mien.data.contract import EIGHT_LABELS, LABELS, parse_label
 from mien.data.readers.base import Reader, ReaderOptions, Sample
+from mien.data.readers.photos import landmarks_of
 
 # "right" and "left" are from the person's view, so the right eye is on the left side of the image
 _POINTS: Final = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")
@@ -54,5 +55,5 @@ def _sample(row: dict[str, str]) -> Sample:
     if row["split"] not in ("train", "valid", "test"):
         raise ValueError(f"split {row['split']}")
     person = re.sub(r"_?\d+k?$", "", row["source"].rsplit(".", 1)[0])
-    points = tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS)
+    points = landmarks_of(row, _POINTS)
     return Sample(row["file"], row["split"], label, landmarks_px=points, attributes={"person": person})

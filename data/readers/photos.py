@@ -7,7 +7,7 @@ videos are left out. The labels in this file are predictions and are ignored: sa
 them with `target: teacher`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -46,18 +46,16 @@ class Photos(Reader):
         """Return train: photos without labels cannot be used for evaluation."""
         return ("train",)
 
-    def path_of(self, sample: Sample) -> str:
-        return self._prefix + sample.key.rpartition("#")[0]
-
     def _read_split(self, split: str) -> list[Sample]:
         def sample(row: dict[str, str]) -> Sample | None:
             if reason := self._reason_against(row):
                 self._left_out[split][reason] += 1
                 return None
             key = f"{row['file']}#{int(row['face']):03}"
+            self._path_by_key[key] = self._prefix + row["file"]
             return Sample(key, split, None, landmarks_px=landmarks_of(row))
 
-        return [face for face in self.rows(self._prefix + TABLE, sample) if face is not None]
+        return list(self.rows(self._prefix + TABLE, sample))
 
     def _reason_against(self, row: Mapping[str, str]) -> str:
         if not row["face"]:
@@ -69,6 +67,6 @@ class Photos(Reader):
         return "" if float(row["detection_score"]) >= self.min_score else f"score below {self.min_score:g}"
 
 
-def landmarks_of(row: Mapping[str, str]) -> tuple[Point, ...]:
+def landmarks_of(row: Mapping[str, str], names: Sequence[str] = LANDMARKS) -> tuple[Point, ...]:
     """Five points of a face in the table, pixels. Raises: KeyError, ValueError."""
-    return tuple((float(row[f"{name}_x"]), float(row[f"{name}_y"])) for name in LANDMARKS)
+    return tuple((float(row[f"{name}_x"]), float(row[f"{name}_y"])) for name in names)

@@ -17,14 +17,13 @@ The set has no validation split, so one tenth of each train class is held out: t
 the smallest SHA-256 (`data.split`), in both layouts. The test split is never used for selection.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
 from mien.data.contract import LABELS
-from mien.data.readers.base import ExcludingOptions, Point, Reader, Sample
-from mien.data.split import held_out_counts
+from mien.data.readers.base import HoldingOutOptions, Point, Reader, Sample
 
 VALID_SHARE: Final = 0.1
 _LABEL_OF: Final = {str(number): label for number, label in enumerate(LABELS, start=1)}  # The set's order is ours.
@@ -33,12 +32,11 @@ _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partit
 _FOLDERS: Final = ("Image/aligned/", "Image/original/", "Annotation/manual/")
 
 
-class RafDbOptions(ExcludingOptions):
+class RafDbOptions(HoldingOutOptions):
     """Options of RAF-DB."""
 
     # 100x100, fitted, or whole photos, warped by their landmarks; by default the latter if they are there
     images: Literal["aligned", "original"] | None = None
-    hold_out_valid: bool = True  # false keeps all of train in train
 
 
 class RafDb(Reader):
@@ -68,7 +66,6 @@ class RafDb(Reader):
 
     def __init__(self, root: Path | str, options: RafDbOptions) -> None:
         super().__init__(root, options)
-        self.valid_share = VALID_SHARE if options.hold_out_valid else 0.0
         for path in self.files:
             if folder := next((folder for folder in _FOLDERS if folder in path), ""):
                 self._path_by_key[folder + PurePosixPath(path).name] = path
@@ -80,31 +77,28 @@ class RafDb(Reader):
             else "aligned images, only scaled"
         )
         lists = [name for marker in _LABEL_FILES if (name := self.find(marker)) is not None]
+        by_image: dict[str, Sample] = {}
         for sample in self._listed(lists[0]) if lists else self._numbered_folders():
+            if (earlier := by_image.setdefault(_image_of(sample), sample)).label != sample.label:
+                raise self.error(f"{_image_of(sample)} is both {earlier.label} and {sample.label}")
+        for sample in by_image.values():
             self._by_split[sample.split].append(sample)
-        self._hold_out("valid", self.valid_share, _image_of)
+        if options.hold_out_valid:
+            self._hold_out("valid", VALID_SHARE, _image_of)
 
-    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, adjusted for held-out images; {} without near-duplicates."""
-        return held_out_counts(super().expected_counts(), self.valid_share)
-
-    def _numbered_folders(self) -> list[Sample]:
+    def _numbered_folders(self) -> Iterator[Sample]:
         """Samples of Kaggle's layout."""
-        samples: dict[str, Sample] = {}
-        for sample, number in self.class_folders({"train": "train", "test": "test"}):
-            if number not in _LABEL_OF:
-                raise self.error(f"class {number!r} of {sample.key}: expected 1 to {len(LABELS)}")
-            labeled = replace(sample, label=_LABEL_OF[number])
-            if samples.setdefault(_image_of(sample), labeled) is not labeled:
-                raise self.error(f"{_image_of(sample)} is in two class folders")
-        if not samples:
+        folders = list(self.class_folders({"train": "train", "test": "test"}))
+        if not folders:
             raise self.error(f"neither {_LABEL_FILES[0]} nor DATASET/train/1/*.jpg in {self.root}")
         if self.images == "original":
             raise self.error("images=original: Kaggle's copy has aligned images only")
-        return list(samples.values())
+        for sample, number in folders:
+            if number not in _LABEL_OF:
+                raise self.error(f"class {number!r} of {sample.key}: expected 1 to {len(LABELS)}")
+            yield replace(sample, label=_LABEL_OF[number])
 
-    def _listed(self, name: str) -> list[Sample]:
-        samples: dict[str, Sample] = {}
+    def _listed(self, name: str) -> Iterator[Sample]:
         for line, text in enumerate(self.read_text(name).splitlines(), start=1):
             if not text.strip():
                 continue
@@ -113,18 +107,13 @@ class RafDb(Reader):
                 raise self.error(f"{name} line {line}: expected `train_00001.jpg 1` to 7, got {text!r}")
             image = PurePosixPath(file).stem
             key = f"Image/aligned/{image}_aligned.jpg" if self.images == "aligned" else f"Image/original/{image}.jpg"
-            sample = Sample(key, image.split("_")[0], _LABEL_OF[number])
-            if (earlier := samples.setdefault(image, sample)) != sample:
-                raise self.error(
-                    f"{name} line {line}: {file} is {sample.label} here, but {earlier.label} in an earlier line"
-                )
-        return list(samples.values())
+            yield Sample(key, image.split("_")[0], _LABEL_OF[number])
 
     def _read_split(self, split: str) -> list[Sample]:
         samples = super()._read_split(split)
-        if self.images == "aligned":
-            return samples
-        return [replace(sample, landmarks_px=self._landmarks_of(sample)) for sample in samples]
+        if self.images == "original":
+            samples = [replace(sample, landmarks_px=self._landmarks_of(sample)) for sample in samples]
+        return samples
 
     def _landmarks_of(self, sample: Sample) -> tuple[Point, ...]:
         key = f"Annotation/manual/{_image_of(sample)}_manu_attri.txt"

@@ -36,9 +36,7 @@ def test_an_empty_folder_is_rejected_with_the_place_to_get_the_set(kind: str, tm
         open_reader(kind, tmp_path, shade="gray")
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in kinds() if "exclude_near_duplicates_of" in reader_of(kind).Options.model_fields]
-)
+@pytest.mark.parametrize("kind", ["ferplus", "folders", "raf_db"])
 def test_images_that_resemble_one_of_another_split_are_left_out_and_counted(kind: str, tmp_path: Path) -> None:
     root = getattr(data_sets, f"make_{kind}")(tmp_path)
     make_all_different(root)
@@ -61,8 +59,7 @@ def test_samples_are_sorted_complete_and_the_same_every_time_and_from_a_zip(smal
     zipped = open_reader(small.kind, Path(shutil.make_archive(str(tmp_path / "archive"), "zip", wrapped)))
     for split in small.splits():
         samples = small.samples(split)
-        assert samples == open_reader(small.kind, small.root).samples(split)
-        assert zipped.read_bytes(samples[0]) == small.read_bytes(samples[0])
+        assert samples == open_reader(small.kind, small.root).samples(split) == zipped.samples(split)
         assert index_sha256(zipped, split) == index_sha256(small, split)
         keys = [sample.key for sample in samples]
         assert keys == sorted(set(keys))
@@ -95,7 +92,7 @@ RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
         ("ferplus", "FER2013Train/label.csv", r",0\n", r"\n", "label.csv line 1: expected .* 10 vote counts"),
         ("muxspace", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 8", "line 1.*1` to 7"),
-        ("raf_db", RAF_DB_LABELS, r"\Z", "train_00001.jpg 2", "jpg is fear here, but surprise in an earlier line"),
+        ("raf_db", RAF_DB_LABELS, r"\Z", "train_00001.jpg 2", "train_00001 is both surprise and fear"),
     ],
 )
 def test_a_malformed_line_is_named(
