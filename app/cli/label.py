@@ -129,8 +129,6 @@ _with_options(label)
 def _check_combinations(options: LabelOptions) -> None:
     if bool(options.inputs) == bool(options.files_from):
         fail("give either FOLDER... or --files-from.", USAGE)
-    if options.null and not options.files_from:
-        fail("--null needs --files-from.", USAGE)
     if options.per_second is not None and options.every is not None:
         fail("--every and --per-second cannot be combined.", USAGE)
     if not all(math.isfinite(value) for value in asdict(options).values() if isinstance(value, float)):

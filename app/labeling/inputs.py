@@ -223,7 +223,7 @@ def _from_arguments(options: LabelOptions, names: Mapping[str, str]) -> Iterator
 def _from_list(options: LabelOptions) -> Iterator[Item]:
     """Inputs of a list, named as in the list."""
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
-    for path in _paths(options.files_from or "-", null=options.null):
+    for path in _paths(options.files_from or "-"):
         if is_url(path):
             open_store(path)
             yield _named(printable(path), os.fsencode(path), 0, "")
@@ -236,16 +236,18 @@ def _from_list(options: LabelOptions) -> Iterator[Item]:
             yield _file(path, name)
 
 
-def _paths(source: str, *, null: bool) -> Iterator[str]:
-    """Paths from a file or standard input; on POSIX, bytes that are not UTF-8 are preserved. Raises: LabelingError."""
+def _paths(source: str) -> Iterator[str]:
+    """Paths from a file or standard input; on POSIX, bytes that are not UTF-8 are preserved. Raises: LabelingError.
+
+    They are separated by NUL if there is one, as from `find -print0`, else by line feeds.
+    """
     try:
         payload = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         raise LabelingError(f"--files-from {source}: {error.strerror}.") from error
     if payload.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell 5 and Notepad write it.
         raise LabelingError(f"--files-from {source} is UTF-16. Save the list as UTF-8.")
-    if not null and b"\0" in payload:
-        raise LabelingError(f"--files-from {source} contains NUL characters: add --null.")
+    null = b"\0" in payload
     for name in payload.removeprefix(codecs.BOM_UTF8).split(b"\0" if null else b"\n"):
         try:
             path = os.fsdecode(name.removesuffix(b"\r"))

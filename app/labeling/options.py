@@ -51,8 +51,7 @@ _input, _face, _output, _run, _cluster = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("Inputs", "Faces", "Outputs", "Run", "Cluster")
 )
 _OUT: Final = "New or empty folder for the results. Rerun with the same one to resume."
-_LIST: Final = "Read paths, one per line, from FILE or stdin (-)."
-_NULL: Final = "Paths in --files-from are NUL-separated (find -print0)."
+_LIST: Final = "Read paths from FILE or stdin (-): one per line, or NUL-separated (find -print0)."
 _IGNORE: Final = "Skip matching paths, such as '*.tif' or 'raw/*'."
 _START: Final = "Begin videos here: seconds, or 1:02:03.5."
 _WRITE: Final = f"Any of {', '.join(OUTPUT_NAMES)}; by default {', '.join(DEFAULT_OUTPUTS)}."
@@ -71,7 +70,6 @@ class LabelOptions:
     out: Annotated[Path, typer.Option("--out", "-o", parser=parse_folder, metavar="FOLDER", help=_OUT)] = Path("out")
 
     files_from: Annotated[str | None, _input(metavar="FILE", help=_LIST)] = None
-    null: Annotated[bool, _input("--null", "-0", help=_NULL)] = False
     ignore: Annotated[list[str], _input(metavar="PATTERN", callback=_patterns, help=_IGNORE)] = field(
         default_factory=list
     )

@@ -103,20 +103,14 @@ def test_folders_and_single_files_can_be_combined(mien: Mien, nested: Path, tmp_
     assert (pattern.exit_code, "does not exist" in pattern.stderr) == (1, True), "the shell expands patterns"
 
 
-@pytest.mark.parametrize(
-    ("given", "options"),
-    [
-        (b'a.jpg\0"b"\0gone.jpg\0', ["--null"]),  # The quotes belong to the name.
-        (b'"a.jpg"\r\n""b""\r\n"gone.jpg"', []),
-    ],
-    ids=["NUL", "copied as paths"],
-)
-def test_names_are_read_from_standard_input(
-    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bytes, options: list[str]
+def test_names_are_read_from_a_list_of_lines_quoted_paths_or_nul(
+    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(write_photos(tmp_path / "photos", "a.jpg", '"b"'))
-    rows = mien.label("--files-from", "-", *options, "--write", "csv", exit_code=3, given=given)
-    assert by_file(rows, "status") == {"a.jpg": "ok", '"b"': "ok", "gone.jpg": "error"}
+    # Quotes belong to a name between NUL; "Copy as path" of Windows adds them.
+    for given in (b'a.jpg\0"b"\0gone.jpg\0', b'"a.jpg"\r\n""b""\r\n"gone.jpg"'):
+        rows = mien.label("--files-from", "-", "--write", "csv", exit_code=3, given=given)
+        assert by_file(rows, "status") == {"a.jpg": "ok", '"b"': "ok", "gone.jpg": "error"}
 
 
 def test_a_list_in_utf_16_is_rejected(mien: Mien) -> None:
