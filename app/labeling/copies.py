@@ -31,7 +31,6 @@ ANNOTATED: Final = "annotated"
 CROPS: Final = "crops"
 REPORT: Final = "report"
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SQLITE_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _JPEG: Final = (".jpg", ".jpeg")
 _WRITTEN: Final = (*_JPEG, ".png")
@@ -75,12 +74,6 @@ def output_lock(out: Path) -> Iterator[None]:
                 owner = (state / "owner").read_text(encoding="ascii") or owner
             raise OutputLocked(
                 f"{out} is in use by process {owner}: wait until it ends, or choose another --out."
-            ) from error
-        except (NotImplementedError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
-                raise
-            raise LabelingError(
-                f"the file system of {out} has no locks, as some network drives: choose an --out on a local disk."
             ) from error
     try:
         with contextlib.suppress(OSError):  # The process id is only for the message.

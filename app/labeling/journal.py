@@ -9,7 +9,6 @@ photo, whatever its name and number: it applies to the same bytes, and to the fa
 decision by at least `MIN_IOU`. The last line for a face is used.
 """
 
-import bisect
 import contextlib
 import dataclasses
 import json
@@ -360,11 +359,12 @@ class Journal:
                 f"{next(iter(gone))}{', ...' if len(gone) > 1 else ''}. If a disk is not mounted, mount it. Add "
                 "--replace to remove these results, or choose another --out."
             )
-        folders = sorted({os.path.dirname(item.path) for item in found.values()})
-        for folder in sorted({os.path.dirname(path) for path in gone.values() if not is_url(path)}):
-            position = bisect.bisect_left(folders, folder)
-            has_inputs = position < len(folders) and (folders[position] + b"/").startswith(folder + b"/")
-            if not has_inputs and os.path.isdir(folder):
+        filled = {os.path.dirname(item.path) for item in found.values()}
+        for folder in tuple(filled):
+            while (folder := os.path.dirname(folder)) not in filled:
+                filled.add(folder)
+        for folder in sorted({os.path.dirname(path) for path in gone.values() if not is_url(path)} - filled):
+            if os.path.isdir(folder):
                 raise LabelingError(
                     f"No files found in {os.fsdecode(folder)}, which had files in the last run. If it is on an "
                     "external disk, check that it is mounted. If it is empty on purpose, add --replace to remove its "
@@ -414,24 +414,21 @@ class Journal:
 
     # Results
 
-    def results(self, name: str | None = None, *, failed: bool = False) -> Iterator[Result]:
-        """Results of photos and of frames, by name and frame; of a video itself only if it failed.
+    def _results(self, where: str = "", *values: str | int) -> Iterator[Result]:
+        sql = f"SELECT name, frame, path, result FROM items WHERE result IS NOT NULL {where} ORDER BY name, frame"  # noqa: S608
+        return (Result.from_json(*row) for row in self._db.execute(sql, values))
 
-        name: of this file only; failed: of those that could not be labeled only.
-        """
-        where = ["result IS NOT NULL"] + ["name=:name"] * (name is not None)
-        where += ["json_extract(result, '$.reason') IS NOT NULL"] * failed
-        sql = f"SELECT name, frame, path, result FROM items WHERE {' AND '.join(where)} ORDER BY name, frame"  # noqa: S608
-        for row in self._db.execute(sql, {"name": name}):
-            result = Result.from_json(*row)
-            if result.is_image:
-                yield result
+    def results(self) -> Iterator[Result]:
+        """Results of photos and of frames, by name and frame; of a video itself only if it failed."""
+        return (result for result in self._results() if result.is_image)
+
+    def frames(self, name: str) -> Iterator[Result]:
+        """Results of the frames of a video."""
+        return self._results("AND name=? AND frame>=0", name)
 
     def result(self, name: str, frame: int | None) -> Result | None:
         """The result of a photo or a frame; None if there is none."""
-        sql = "SELECT name, frame, path, result FROM items WHERE name=? AND frame=? AND result IS NOT NULL"
-        row = self._db.execute(sql, Result(name, b"", frame=frame).place).fetchone()
-        return None if row is None else Result.from_json(*row)
+        return next(self._results("AND name=? AND frame=?", *Result(name, b"", frame=frame).place), None)
 
     def videos(self) -> list[str]:
         """Names of the videos with labeled frames."""

@@ -150,7 +150,7 @@ def relative_link(path: bytes, out: Path) -> str:
 
 def _errors(journal: Journal) -> str:
     reasons, rows = Counter[str](), ""
-    for image in journal.results(failed=True):
+    for image in (image for image in journal.results() if image.reason is not None):
         reasons[image.reason or ""] += 1
         if reasons.total() <= ERRORS:
             cells = (image.name, image.status, image.reason or "", image.error or "")
@@ -176,9 +176,7 @@ def render_strips(journal: Journal) -> str:
 def _strip(journal: Journal, name: str) -> str:
     people: defaultdict[int, list[Spell]] = defaultdict(list)
     end_s = 0.0
-    for image in journal.results(name):
-        if image.frame is None:
-            continue
+    for image in journal.frames(name):
         begin_s, end_s = image.time_s or 0.0, image.until_s or 0.0
         for face in image.faces:
             people[face.person or 0].append((begin_s, end_s, np.array(list(face.probabilities.values()))))

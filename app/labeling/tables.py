@@ -192,9 +192,8 @@ def write_episodes(journal: Journal) -> None:
 
 
 def _moments(journal: Journal, name: str) -> Iterator[Moment]:
-    for image in journal.results(name):
-        if image.frame is not None:
-            yield Moment(image.time_s or 0.0, image.until_s or 0.0, image.scene, image.faces)
+    for image in journal.frames(name):
+        yield Moment(image.time_s or 0.0, image.until_s or 0.0, image.scene, image.faces)
 
 
 class Output(NamedTuple):

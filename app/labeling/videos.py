@@ -8,7 +8,6 @@ import hashlib
 import logging
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -62,7 +61,7 @@ def write_videos(journal: Journal) -> None:
 def _state(journal: Journal, name: str) -> str:
     """Hash of everything that a written video shows."""
     state = hashlib.sha256(str(_part(journal)).encode())
-    for image in _frames(journal, name):
+    for image in journal.frames(name):
         faces = [(face.person, *face.box, face.label, face.confidence, face.uncertain) for face in image.faces]
         state.update(repr((image.sha256, image.time_s, image.scene, faces)).encode())
     return state.hexdigest()
@@ -70,7 +69,7 @@ def _state(journal: Journal, name: str) -> str:
 
 def _write(journal: Journal, name: str, path: Path) -> None:
     """Write one video. Raises: VideoError, FFmpegError, OSError."""
-    labeled, (start_s, end_s) = next(_frames(journal, name)), _part(journal)
+    labeled, (start_s, end_s) = next(journal.frames(name)), _part(journal)
     with contextlib.ExitStack() as cleanup:
         source = cleanup.enter_context(local_file(labeled.path))
         if file_sha256(source) != labeled.sha256:
@@ -97,15 +96,11 @@ def _part(journal: Journal) -> tuple[float, float | None]:
     return options["start"], options["end"]
 
 
-def _frames(journal: Journal, name: str) -> Iterator[Result]:
-    return (image for image in journal.results(name) if image.frame is not None)
-
-
 class _Shown:
     """The faces to show, between the labeled frames around a time."""
 
     def __init__(self, journal: Journal, name: str) -> None:
-        self._moments = _frames(journal, name)
+        self._moments = journal.frames(name)
         self._before: Result | None = None
         self._after = next(self._moments, None)
         self._has_cut = False

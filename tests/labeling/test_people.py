@@ -35,7 +35,7 @@ def strips(*frames: dict[int, str]) -> str:
         )
         for number, people in enumerate(frames)
     ]
-    return render_strips(SimpleNamespace(videos=lambda: ["<b>.mp4"], results=lambda _: images, expressions=LABELS))
+    return render_strips(SimpleNamespace(videos=lambda: ["<b>.mp4"], frames=lambda _: images, expressions=LABELS))
 
 
 def points_of(area: str) -> list[list[float]]:
