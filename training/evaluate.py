@@ -35,12 +35,10 @@ NLL: Final = "negative log likelihood"
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
 
 
-def open_graph(graph: Path, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
-    """Open an ONNX graph on the CPU. `threads` 0 uses all cores; serving sets `spinning` to False."""
+def open_graph(graph: Path) -> onnxruntime.InferenceSession:
+    """Open an ONNX graph on all cores of the CPU."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
     options.log_severity_level = 3  # errors: it warns about inputs with defaults
-    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
@@ -135,7 +133,7 @@ def scores(
     """
     calibrated, labels = probabilities if calibrated is None else calibrated, faces.labels
     predicted = probabilities.argmax(axis=1)
-    counts = metrics.confusion(predicted, labels, classes=len(faces.classes))
+    counts = metrics.confusion(predicted, labels, len(faces.classes))
     found: dict[str, Any] = {
         "data": faces.kind,
         "split": faces.name,
@@ -143,7 +141,9 @@ def scores(
         "faces": len(labels),
         "accuracy": metrics.share(predicted == labels),
         "mean_class_accuracy": metrics.mean_class_interval(counts),
-        "macro_f1": metrics.bootstrap(lambda *of: metrics.macro_f1(metrics.confusion(*of)), predicted, labels)[0],
+        "macro_f1": metrics.bootstrap(
+            lambda *of: metrics.macro_f1(metrics.confusion(*of, len(faces.classes))), predicted, labels
+        )[0],
         "nll": metrics.mean(metrics.negative_log_likelihood(calibrated, labels)),
         "brier": metrics.mean(metrics.brier(calibrated, labels)),
         "ece": metrics.ece(calibrated, labels),
@@ -156,7 +156,6 @@ def scores(
     return found | {
         "recall": {faces.classes[index]: recall for index, recall in metrics.recall_intervals(counts).items()},
         "confusion": counts.tolist(),
-        "reliability": metrics.reliability(calibrated, labels),
     }
 
 
@@ -183,9 +182,10 @@ def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...]
     present = np.unique(labels)
 
     def shares(predicted: Array, labels: Array) -> Array:
-        counts = metrics.confusion(predicted, labels, classes=len(classes))
-        overall = metrics.accuracy(counts), metrics.mean_class_accuracy(counts)
-        return np.array([*overall, *metrics.recalls(counts)[present]])
+        counts = metrics.confusion(predicted, labels, len(classes))
+        with np.errstate(invalid="ignore"):  # A resample may lack a class.
+            recalls = (np.diag(counts) / counts.sum(axis=1))[present]
+        return np.array([np.trace(counts) / len(labels), np.nanmean(recalls), *recalls])
 
     losses = [metrics.negative_log_likelihood(side, labels) for side in (before, after)]
     predictions = [probabilities.argmax(axis=1) for probabilities in (before, after)]

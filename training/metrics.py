@@ -43,36 +43,15 @@ class Interval:
     high: float
 
 
-def confusion(predicted: Array, actual: Array, *, classes: int = 0) -> Array:
+def confusion(predicted: Array, actual: Array, classes: int) -> Array:
     """Confusion matrix, (classes, classes): rows are true classes, columns predictions."""
-    classes = classes or 1 + int(max(predicted.max(), actual.max()))
-    counts = np.bincount(actual * classes + predicted, minlength=classes * classes)
-    return counts.reshape(classes, classes)
-
-
-def accuracy(counts: Array) -> float:
-    """Share of correctly labeled faces."""
-    return float(np.trace(counts) / max(1, counts.sum()))
-
-
-def recalls(counts: Array) -> Array:
-    """Recall per class, (classes,); nan for classes that do not occur."""
-    totals = counts.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.diag(counts) / totals)
-
-
-def mean_class_accuracy(counts: Array) -> float:
-    """Mean of the recalls over the classes that occur."""
-    return float(np.nanmean(recalls(counts)))
+    return np.bincount(actual * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
 
 def macro_f1(counts: Array) -> float:
     """Mean F1 over the classes that occur."""
-    hits = np.diag(counts).astype(np.float64)
-    sums = counts.sum(axis=0) + counts.sum(axis=1)
     occurs = counts.sum(axis=1) > 0
-    return float(np.mean(2 * hits[occurs] / sums[occurs]))
+    return float(np.mean((2 * np.diag(counts) / np.maximum(1, counts.sum(axis=0) + counts.sum(axis=1)))[occurs]))
 
 
 def ece(probabilities: Array, actual: Array) -> float:
@@ -82,24 +61,9 @@ def ece(probabilities: Array, actual: Array) -> float:
         probabilities: (N, classes), rows sum to 1.
         actual: (N,) class indices.
     """
-    _, confidence, right = _binned(probabilities, actual)
-    return float(np.abs(right - confidence).sum() / max(1, len(actual)))
-
-
-def reliability(probabilities: Array, actual: Array) -> tuple[tuple[int, float, float], ...]:
-    """Number of faces, mean confidence and accuracy of each bin of `ece`; 0 without faces."""
-    faces, confidence, right = _binned(probabilities, actual)
-    total = np.maximum(1, faces)
-    return tuple(zip(faces.tolist(), (confidence / total).tolist(), (right / total).tolist(), strict=True))
-
-
-def _binned(probabilities: Array, actual: Array) -> tuple[Array, Array, Array]:
-    """Numbers of faces, sums of confidence, and numbers of right labels of each bin, (bins,)."""
-    confidence = probabilities.max(axis=1)
-    index = np.minimum((confidence * ECE_BINS).astype(int), ECE_BINS - 1)
-    parts = (None, confidence, probabilities.argmax(axis=1) == actual)
-    faces, sums, right = (np.bincount(index, weights=part, minlength=ECE_BINS) for part in parts)
-    return faces.astype(int), sums, right
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == actual
+    bins = np.minimum((confidence * ECE_BINS).astype(int), ECE_BINS - 1)
+    return float(np.abs(np.bincount(bins, correct - confidence)).sum() / max(1, len(actual)))
 
 
 def negative_log_likelihood(probabilities: Array, actual: Array) -> Array:

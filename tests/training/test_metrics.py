@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
-from sklearn.metrics import f1_score, recall_score
+from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
 from mien.data.contract import CROP_PX, LABELS, Array
 from mien.models.manifest import Manifest, read_manifest
@@ -28,13 +28,11 @@ PREDICTED = np.where(RNG.random(400) < 0.7, ACTUAL, RNG.integers(0, 7, 400))
 
 @pytest.mark.parametrize("actual", [ACTUAL, ACTUAL % 6], ids=["all classes", "without the last one"])
 def test_metrics_agree_with_scikit_learn(actual: Array) -> None:
-    counts, occur = metrics.confusion(PREDICTED, actual), np.unique(actual)
-    assert counts.sum() == 400
-    assert metrics.accuracy(counts) == pytest.approx((actual == PREDICTED).mean())
+    counts, occur = metrics.confusion(PREDICTED, actual, 7), np.unique(actual)
+    assert counts.tolist() == confusion_matrix(actual, PREDICTED, labels=range(7)).tolist()
     wanted = recall_score(actual, PREDICTED, labels=occur, average="macro")
-    assert metrics.mean_class_accuracy(counts) == metrics.mean_class_interval(counts).value == pytest.approx(wanted)
+    assert metrics.mean_class_interval(counts).value == pytest.approx(wanted)
     assert metrics.macro_f1(counts) == pytest.approx(f1_score(actual, PREDICTED, labels=occur, average="macro"))
-    assert np.isnan(metrics.recalls(counts)).sum() == 7 - len(occur)
 
 
 def test_temperature_equals_the_factor_that_logits_were_multiplied_by() -> None:
@@ -100,8 +98,7 @@ def test_losses_of_two_faces_and_the_bins_of_the_calibration_error() -> None:
     assert metrics.kl_to_votes(probabilities, np.array([[0.8, 0.2], [0.0, 1.0]])) == pytest.approx([0, -np.log(0.3)])
     near = np.array([[0.72, 0.28], [0.78, 0.22]])  # in one bin of 10, in two of 15
     assert metrics.ece(near, labels) == pytest.approx((0.28 + 0.78) / 2)
-    bins = metrics.reliability(np.array([[1.0, 0.0], [0.72, 0.28]]), labels)
-    assert (len(bins), bins[0], bins[10], bins[14]) == (15, (0, 0, 0), (1, 0.72, 0), (1, 1, 1))
+    assert metrics.ece(np.array([[1.0, 0.0], [0.72, 0.28]]), labels) == pytest.approx(0.72 / 2)
 
 
 def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_and_labels_of_the_others() -> None:
@@ -141,7 +138,7 @@ def faces() -> tuple[Array, Array]:
 
 
 def _mean_class(probabilities: Array, labels: Array) -> float:
-    return metrics.mean_class_accuracy(metrics.confusion(probabilities.argmax(axis=1), labels))
+    return float(recall_score(labels, probabilities.argmax(axis=1), average="macro"))
 
 
 def test_rare_classes_gain_and_calibration_holds(faces: tuple[Array, Array]) -> None:
