@@ -252,8 +252,8 @@ def _parse(folder: Path, schema: type[M]) -> M:
 def read_report(folder: Path) -> dict[str, Any]:
     """Origin and measurements of an artifact, for people and training; empty without a report. Raises: ArtifactError.
 
-    Keys: head, opset, recipe; data, learned_from, weights_from, weight_terms; scores by precision, one per split and
-    prior; agreement, if the split has votes.
+    Keys: head, recipe; data, learned_from, weights_from, weight_terms; scores by precision, one per split and prior;
+    agreement, if the split has votes.
     """
     path = folder / REPORT_NAME
     try:

@@ -282,15 +282,16 @@ def export(
     artifacts: Annotated[Path, typer.Option(help="Parent folder of artifacts.")] = ARTIFACTS_DIR,
     default: Annotated[bool, typer.Option("--default", help="Make it the model that serving loads.")] = False,
     refit: Annotated[bool, typer.Option("--refit", help="Fit and evaluate the artifact FOLDER again.")] = False,
-    card: Annotated[bool, typer.Option("--card", help="Write license and card of the artifact FOLDER again.")] = False,
     photos: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write the photo graphs of the artifact FOLDER again; compare on photos."),
+        typer.Option(
+            metavar="DIR", help="Write photo graphs, license and card of the artifact FOLDER again; compare on photos."
+        ),
     ] = None,
 ) -> None:
     """Release a run as an artifact."""
-    if refit + card + bool(photos) + bool(tag) != 1:
-        raise typer.BadParameter("use --tag to release, or --refit, --card or --photos with an artifact")
+    if refit + bool(photos) + bool(tag) != 1:
+        raise typer.BadParameter("use --tag to release a run, or --refit or --photos with an artifact")
     if ((arch or calibrated_by) and not tag) or (tau is not None and not (tag or refit)):
         raise typer.BadParameter("--arch and --calibrated-by need --tag; --tau needs --tag or --refit")
     if default and not tag and folder.resolve().parent != artifacts.resolve():
@@ -300,7 +301,7 @@ def export(
     if tag:
         folder = command.export(folder, tag, arch=arch, artifacts_dir=artifacts, tau=tau, calibrated_by=calibrated_by)
     else:
-        command.refit(folder, tau=tau, card_only=card, photos=photos)
+        command.refit(folder, tau=tau, photos=photos)
     logger = logging.getLogger("mien.training")
     logger.info("wrote %s", folder)
     if default:

@@ -3,15 +3,14 @@
     mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--default]
     mien export runs/NAME_all --tag all --calibrated-by models/artifacts/NAME
     mien export models/artifacts/NAME --refit
-    mien export models/artifacts/NAME --card
     mien export models/artifacts/NAME --photos samples/photos
 
 `write_graphs` writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs and model.safetensors, if ONNX and torch
 agree on real faces. `fit` fits temperature, prior correction, confidence threshold and agreement on the validation
 split that selected the weights, measures what is served, and writes manifest.json, report.json and card.md, and
 photo.onnx, the graph from a photo to its labeled faces. A run of all faces has no validation faces: --calibrated-by
-takes what is fitted and measured from an artifact of the same recipe. --refit is the second stage alone, --card only
-writes license and card again, and --photos only the photo graphs, which are compared on photos of a folder.
+takes what is fitted and measured from an artifact of the same recipe. --refit is the second stage alone. --photos
+writes only photo graphs, license and card again, and needs no data set.
 """
 
 import json
@@ -21,7 +20,6 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,10 +29,9 @@ from pydantic_core import to_jsonable_python
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
-from mien.data.readers.base import kinds, reader_of
+from mien.data.readers.base import reader_of
 from mien.models.manifest import (
     ARTIFACTS_DIR,
-    MANIFEST_NAME,
     REPORT_NAME,
     GraphFile,
     GraphInput,
@@ -51,11 +48,10 @@ from mien.models.manifest import (
 from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.calibration import agreement_scores, cross_fitted_agreement, fit_agreement, fit_operating_point
-from mien.training.config import DataSource, ModelConfig, shareable
+from mien.training.config import DataSource, shareable
 from mien.training.data import Split, read_split, read_voted
-from mien.training.evaluate import open_graph, open_released, run_graph, scores_of_model, softened
+from mien.training.evaluate import open_graph, open_released, predict, run_graph, scores_of_model, softened
 from mien.training.graphs import (
-    OPSET,
     PHOTO_GRAPHS,
     ExportError,
     ReleasedNetwork,
@@ -64,14 +60,13 @@ from mien.training.graphs import (
     check_fp32,
     photos_in,
     tinted,
-    torch_logits,
     write_graph,
     write_photo_graphs,
 )
 from mien.training.metrics import interval, markdown_table, percent, scores_table
 from mien.training.weights import (
     WEIGHTS_NAME,
-    load_trained,
+    load_best,
     parameters,
     read_run,
     read_run_info,
@@ -85,43 +80,8 @@ CARD_NAME: Final = "card.md"
 _GRAPHS: Final = {"fp32": "model.onnx", "fp16": "model.fp16.onnx"}
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A network to release."""
-
-    network: FaceNetwork
-    labels: tuple[str, ...]
-    valid: DataSource  # of a run, with its root
-    commit: str
-    # of its training: head, recipe without local paths, hash of each data set's index, and `recorded` of its weights
-    record: dict[str, Any]
-
-    @property
-    def model(self) -> ModelConfig:
-        return ModelConfig.model_validate(self.record["recipe"]["model"])
-
-    @property
-    def has_valid(self) -> bool:
-        """Whether `valid` was held out of the training."""
-        return self.record["recipe"]["data"]["valid"] is not None
-
-
-def read_member(folder: Path) -> Member:
-    """Read a run or an artifact. Raises: RunError, ArtifactError, ExportError."""
-    network, head, labels = load_trained(folder)
-    if (folder / MANIFEST_NAME).exists():
-        report = read_report(folder)
-        commit, valid, recipe = read_manifest(folder).commit, valid_source(report), report["recipe"]
-    else:
-        run, report = read_run(folder), read_run_info(folder)
-        commit, recipe = [report, *report.get("resumed", [])][-1]["commit"], shareable(run)
-        valid = run.data.valid or run.data.train[-1]  # `mien train --all` puts its faces last.
-    record = {"head": head, "recipe": recipe, "data": report["data"], **recorded(folder)}
-    return Member(network, labels, valid, commit, record)
-
-
 def export(
-    folder: Path,
+    run: Path,
     tag: str,
     *,
     arch: str | None = None,
@@ -129,10 +89,9 @@ def export(
     tau: float | None = None,
     calibrated_by: Path | None = None,
 ) -> Path:
-    """Write an artifact from a run or another artifact, and return its folder.
+    """Write an artifact from a run, and return its folder.
 
     Args:
-        folder: run or artifact.
         tag: last part of the name; distinguishes releases of an architecture.
         arch: first part of the name, from the recipe by default.
         tau: weight of the correction for rare classes, instead of the fitted one.
@@ -141,25 +100,26 @@ def export(
     """
     if not re.fullmatch(r"\w[\w-]*", tag):
         raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
-    member = read_member(folder)
-    if calibrated_by is None and not member.has_valid:
+    recipe, run_info = read_run(run), read_run_info(run)
+    if calibrated_by is None and recipe.data.valid is None:
         raise ExportError(
-            f"{folder}: trained on all faces, so none are left for temperature, correction and threshold. Give "
+            f"{run}: trained on all faces, so none are left for temperature, correction and threshold. Give "
             "--calibrated-by ARTIFACT, of the same recipe trained without --all"
         )
-    if calibrated_by is not None and member.has_valid:
-        raise ExportError(f"--calibrated-by is for a run without validation faces; {folder} has some")
-    final = artifacts_dir / f"{arch or member.model.arch or member.model.name}.{tag}"
+    if calibrated_by is not None and recipe.data.valid is not None:
+        raise ExportError(f"--calibrated-by is for a run without validation faces; {run} has some")
+    network, state = load_best(run)
+    source = recipe.data.valid or recipe.data.train[-1]  # `mien train --all` puts its faces last.
+    record = {"head": state["head"], "recipe": shareable(recipe), "data": run_info["data"], **recorded(run)}
+    final = artifacts_dir / f"{arch or recipe.model.arch or recipe.model.name}.{tag}"
     with new_artifact(final) as staging:
-        valid = _read_unchanged(member.valid, member.record["data"], member.labels)
-        if problem := valid.changed_since(member.record["data"]):
-            logger.warning("%s: %s", folder, problem)
-        manifest, report = write_graphs(member, staging, valid, name=final.name)
+        valid = _read_unchanged(source, record["data"], tuple(state["labels"]))
+        commit = [run_info, *run_info.get("resumed", [])][-1]["commit"]
+        manifest = write_graphs(network, record, staging, valid, name=final.name, commit=commit)
         if calibrated_by is None:
-            voted = read_voted(member.valid, member.labels)
-            manifest, report = fit(staging, manifest, report, valid, voted, tau=tau)
+            manifest, report = fit(staging, manifest, record, valid, read_voted(source, valid.classes), tau=tau)
         else:
-            manifest, report = _calibrated_by(calibrated_by, manifest, report)
+            manifest, report = _calibrated_by(calibrated_by, manifest, record)
         finish(staging, write_photo_graphs(staging, manifest, canvases(valid.crops)), report)
     return final
 
@@ -196,16 +156,20 @@ def _read_unchanged(source: DataSource, trained_with: Mapping[str, str], labels:
     return faces
 
 
-def write_graphs(member: Member, folder: Path, valid: Split, *, name: str) -> tuple[Manifest, dict[str, Any]]:
+def write_graphs(
+    network: FaceNetwork, record: dict[str, Any], folder: Path, valid: Split, *, name: str, commit: str
+) -> Manifest:
     """Write the graphs of a network and its weights, and compare ONNX with torch on real and tinted crops.
 
-    Returns: manifest and report, without what is fitted on validation.
+    Args:
+        record: of the training; it becomes part of the report.
+    Returns: the manifest, without what is fitted on validation.
     Raises: ExportError, if they differ.
     """
-    released = ReleasedNetwork(member.network, member.record["head"])
-    save_weights(member.network, folder)
+    released = ReleasedNetwork(network, record["head"])
+    save_weights(network, folder)
     both = np.concatenate([valid.crops, tinted(valid.crops[:512])])
-    expected, graph = torch_logits(released, both), folder / _GRAPHS["fp32"]
+    expected, graph = predict(network, both, head=record["head"]), folder / _GRAPHS["fp32"]
     write_graph(released, graph)
     session = open_graph(graph)
     fp32, relevance = run_graph(session, both), session.get_outputs()[1:]
@@ -214,27 +178,25 @@ def write_graphs(member: Member, folder: Path, valid: Split, *, name: str) -> tu
     write_graph(released, folder / _GRAPHS["fp16"])
     same = check_fp16(fp32, run_graph(open_graph(folder / _GRAPHS["fp16"]), both))
     logger.info("fp16 graph: same label as fp32 on %.2f %% of the faces", 100 * same)
-    report: dict[str, Any] = member.record | {"opset": OPSET}
-    manifest = Manifest(
+    return Manifest(
         name=name,
-        labels=member.labels,
+        labels=valid.classes,
         contract_id=contract_id(),
         input=GraphInput(),
-        output=GraphOutput(shape=(-1, len(member.labels))),
+        output=GraphOutput(shape=(-1, len(valid.classes))),
         explain=Relevance(name=relevance[0].name, shape=(-1, *relevance[0].shape[1:])) if relevance else None,
         graphs={
             precision: GraphFile(file=file, sha256=sha256_of(folder / file)) for precision, file in _GRAPHS.items()
         },
-        color=member.model.color,
-        parameters=parameters(member.network),
+        color=network.preprocess.color,
+        parameters=parameters(network),
         temperature=1.0,
-        prior_correction=(0.0,) * len(member.labels),
+        prior_correction=(0.0,) * len(valid.classes),
         confidence_threshold=0.0,
-        commit=member.commit,
-        license=license_of(report["learned_from"], report["weight_terms"]),
+        commit=commit,
+        license=license_of(record["learned_from"], record["weight_terms"]),
         files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)},
     )
-    return manifest, report
 
 
 def license_of(learned_from: Iterable[str], weight_terms: Mapping[str, str]) -> str:
@@ -245,27 +207,29 @@ def license_of(learned_from: Iterable[str], weight_terms: Mapping[str, str]) -> 
     return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
 
 
-def refit(folder: Path, *, tau: float | None = None, card_only: bool = False, photos: Path | None = None) -> None:
-    """Fit and measure the graphs of an artifact again, or only write its license and card, or its photo graphs, again.
+def refit(folder: Path, *, tau: float | None = None, photos: Path | None = None) -> None:
+    """Fit and measure the graphs of an artifact again, and write photo graphs, license and card again.
 
+    Args:
+        tau: weight of the correction, instead of the fitted one.
+        photos: folder of photos to compare the photo graphs on; then nothing is fitted, which needs no data set.
     Raises: ArtifactError; ExportError; DatasetError; DecodeError.
     """
     manifest, report = read_manifest(folder), read_report(folder)
     # except what is written here: a kill before the manifest is repaired by the same command
     rewritten = {CARD_NAME, REPORT_NAME, *PHOTO_GRAPHS.values()}
     verify_files(folder, {name: sha256 for name, sha256 in manifest.hashes().items() if name not in rewritten})
-    if photos:
-        finish(folder, write_photo_graphs(folder, manifest, photos_in(photos)), report)
-        return
     # The terms are those that the readers state today.
     license_ = license_of(report["learned_from"], report["weight_terms"])
     manifest = manifest.model_copy(update={"license": license_})
-    if not card_only:
+    if photos:
+        compared = photos_in(photos)
+    else:
         source = valid_source(report)
         valid = _read_unchanged(source, report["data"], manifest.labels)
         manifest, report = fit(folder, manifest, report, valid, read_voted(source, manifest.labels), tau=tau)
-        manifest = write_photo_graphs(folder, manifest, canvases(valid.crops))
-    finish(folder, manifest, report)
+        compared = canvases(valid.crops)
+    finish(folder, write_photo_graphs(folder, manifest, compared), report)
 
 
 def fit(
@@ -328,7 +292,7 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
     first = by_precision["fp32"][0]
     kind, split = first["data"], first["split"]
     names = dict.fromkeys(name.split("/")[0] for name in report["learned_from"])
-    limits = [reader_of(name).limits for name in names if name in kinds()]
+    limits = [reader_of(name).limits for name in names]
     counts = np.array(first["confusion"])
     wrong = counts - np.diag(np.diag(counts))
     if wrong.any():
@@ -338,8 +302,6 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
         limits.append(f"The most frequent confusion is {confusion} of the faces on {kind} {split}, {first['prior']}.")
 
     def metrics_of(precision: str) -> str:
-        if precision not in by_precision:
-            return ""
         command = f"mien evaluate DIR --data {kind}=ROOT --split {split}"
         options = valid.get("options", {}).items()
         command += "".join(f" --option {shlex.quote(f'{name}={_text(of)}')}" for name, of in options)

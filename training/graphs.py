@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -27,7 +27,7 @@ from mien.training.photo_graph import photo_graph
 
 logger = logging.getLogger("mien.training")
 
-OPSET: Final = 20
+_OPSET: Final = 20
 MAX_FP32_DIFFERENCE: Final = 1e-4  # largest difference of a probability
 MIN_FP16_AGREEMENT: Final = 0.999  # share of faces with the same top label
 _TIE: Final = 0.01  # labels are the same if their fp32 probabilities differ by less
@@ -87,44 +87,25 @@ class ReleasedNetwork(nn.Module):
 
 
 def write_graph(released: ReleasedNetwork, path: Path) -> None:
-    """Export a graph with a dynamic batch dimension, and check it."""
+    """Export a graph with a dynamic batch dimension, without traces of this machine, and check it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about its own internals
-        torch.onnx.export(
+        program: Any = torch.onnx.export(
             released.eval().requires_grad_(False),  # A graph for gradients takes a quarter longer.
             (torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8),),
-            str(path),
             input_names=["crops"],
             output_names=["logits", "relevance"] if released.explains else ["logits"],
-            opset_version=OPSET,
+            opset_version=_OPSET,
             dynamic_shapes=({0: torch.export.Dim("faces", min=1, max=4096)},),
             dynamo=True,
-            external_data=False,
             verbose=False,
         )
-    model = onnx.load(str(path))
-    _remove_traces(model)
+    model: onnx.ModelProto = program.model_proto
+    graph = model.graph
+    for part in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output):
+        del part.metadata_props[:]  # stack traces, with local paths
     onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, str(path))
-
-
-def _remove_traces(model: onnx.ModelProto) -> None:
-    """Remove stack traces and local paths."""
-    for node in model.graph.node:
-        del node.metadata_props[:]
-        node.doc_string = ""
-    del model.graph.metadata_props[:]
-    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer):
-        del value.metadata_props[:]
-    for function in model.functions:
-        del function.metadata_props[:]
-
-
-@torch.no_grad()
-def torch_logits(released: nn.Module, crops: Array) -> Array:
-    """Logits (N, 7) float32 of (N, 112, 112, 3) uint8 crops, computed in fp32."""
-    parts = torch.split(torch.from_numpy(np.array(crops)), 128)
-    return np.concatenate([released.eval()(part)[0].numpy() for part in parts])
+    onnx.save(model, path)
 
 
 def check_fp32(expected_logits: Array, found_logits: Array) -> float:

@@ -9,8 +9,7 @@ from mien.app.settings import load_settings
 from mien.data.contract import LABELS, decode
 from mien.data.quality import softmax
 from mien.models.manifest import artifact_dir, read_manifest
-from mien.training.evaluate import open_graph, run_graph
-from mien.training.graphs import ReleasedNetwork, torch_logits
+from mien.training.evaluate import open_graph, predict, run_graph
 from mien.training.weights import load_trained
 from tests.support import ROOT, sample_photo
 
@@ -42,7 +41,7 @@ def test_every_graph_of_the_fast_model_computes_what_its_weights_do() -> None:
         [cv2.resize(photo[20:, 120 + n % 64 : 120 + n % 64 + side][:side], (112, 112)) for n, side in enumerate(sides)]
     )
     (network, head, _), manifest = load_trained(artifact_dir("fast")), read_manifest(artifact_dir("fast"))
-    expected = softmax(torch_logits(ReleasedNetwork(network, head), crops))
+    expected = softmax(predict(network, crops, head=head))
     assert len(set(expected.argmax(axis=1))) > 2
     for precision, difference in (("fp32", 1e-4), ("fp16", 1e-2), ("int8", 0.1)):
         graph = artifact_dir("fast") / manifest.graph(precision).file

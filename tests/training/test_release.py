@@ -21,6 +21,7 @@ from mien.training.config import shareable
 from mien.training.data import read_split
 from mien.training.export import finish
 from mien.training.weights import load_best, load_trained, read_run_info
+from tests.support import ROOT
 from tests.support.training import drawn_faces, small_recipe, valid_faces
 from tests.training.conftest import Trained
 
@@ -94,9 +95,9 @@ def test_training_and_serving_use_the_same_luminance(trained: Trained) -> None:
 def test_a_graph_that_differs_from_torch_is_not_released(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    truth = graphs.torch_logits
+    truth = evaluate.predict
     monkeypatch.setattr(export, "write_graph", lambda _, path: shutil.copy(trained.artifact / "model.onnx", path))
-    monkeypatch.setattr(export, "torch_logits", lambda *given: truth(*given) + np.eye(7, dtype=np.float32)[0] * 0.01)
+    monkeypatch.setattr(export, "predict", lambda *given, head: truth(*given, head=head) + np.eye(7)[0] * 0.01)
     with pytest.raises(graphs.ExportError, match="differ from torch"):
         export.export(trained.student, "wrong", artifacts_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -145,7 +146,7 @@ def test_license_card_and_pointer_are_rewritten_without_data_and_with_the_same_m
     trained: Trained, copied: Path
 ) -> None:
     copied.with_name("folders").unlink()
-    before, command = load_artifact(copied), ["export", str(copied), "--card"]
+    before, command = load_artifact(copied), ["export", str(copied), "--photos", str(ROOT / "samples/photos")]
     finish(copied, before.model_copy(update={"license": "old words"}), read_report(copied))
     assert "old words" in (copied / "card.md").read_text(encoding="utf-8")
     assert main([*command, "--default", "--artifacts", str(copied.parent)]) == 0
