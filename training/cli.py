@@ -315,14 +315,11 @@ def export(
 def quantize(
     artifact: Annotated[Path, typer.Argument(help="Folder with manifest.json.")],
     data: Data,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the artifact with its int8 graph here; may be the artifact itself.")
-    ] = None,
 ) -> None:
-    """Quantize an artifact's graph to int8 and compare it with fp32."""
+    """Add an int8 graph to an artifact if it labels nearly as fp32 does."""
     from mien.training.quantize import run
 
-    run(artifact, data.kind, data.root, out=out)
+    run(artifact, data.kind, data.root)
 
 
 def main(arguments: list[str]) -> int:
