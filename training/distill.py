@@ -7,7 +7,8 @@ from mien.data.contract import LABELS
 from mien.models.manifest import ArtifactError
 from mien.models.network import Head, select_head
 from mien.training.config import DistillationConfig, RecipeError
-from mien.training.weights import RunError, load_trained
+from mien.training.run import RunError
+from mien.training.weights import load_trained
 
 
 class Teachers(nn.Module):

@@ -27,7 +27,8 @@ from mien.models.network import Head, select_head
 from mien.training import metrics
 from mien.training.data import Split
 from mien.training.metrics import interval, percent
-from mien.training.weights import load_best, read_run_info
+from mien.training.run import read_run_info
+from mien.training.weights import load_best
 
 _BATCH: Final = 128
 _CPU: Final = torch.device("cpu")

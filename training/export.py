@@ -64,15 +64,8 @@ from mien.training.graphs import (
     write_photo_graphs,
 )
 from mien.training.metrics import interval, markdown_table, percent, scores_table
-from mien.training.weights import (
-    WEIGHTS_NAME,
-    load_best,
-    parameters,
-    read_run,
-    read_run_info,
-    recorded,
-    save_weights,
-)
+from mien.training.run import read_run, read_run_info, recorded
+from mien.training.weights import WEIGHTS_NAME, load_best, save_weights
 
 logger = logging.getLogger("mien.training")
 
@@ -189,7 +182,7 @@ def write_graphs(
             precision: GraphFile(file=file, sha256=sha256_of(folder / file)) for precision, file in _GRAPHS.items()
         },
         color=network.preprocess.color,
-        parameters=parameters(network),
+        parameters=sum(weight.numel() for weight in network.parameters()),
         temperature=1.0,
         prior_correction=(0.0,) * len(valid.classes),
         confidence_threshold=0.0,

@@ -6,7 +6,6 @@
 resume; the losses are those of an uninterrupted run.
 """
 
-import difflib
 import logging
 import timeit
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from timm.layers import set_fused_attn
-from timm.optim import create_optimizer_v2, list_optimizers
+from timm.optim import create_optimizer_v2
 from timm.scheduler import create_scheduler_v2
 from timm.scheduler.scheduler import Scheduler
 from timm.utils.model_ema import ModelEmaV3
@@ -27,13 +26,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mien.data.quality import softmax
 from mien.models.network import FaceNetwork
-from mien.training.config import OptimConfig, Recipe, RecipeError, RuntimeConfig, check_weights
+from mien.training.config import OptimConfig, Recipe, RecipeError, RuntimeConfig
 from mien.training.data import FaceBatches, Split, log_frequencies, mix, read_faces
 from mien.training.distill import Teachers
 from mien.training.evaluate import predict, scores
 from mien.training.losses import losses, supervised_loss
-from mien.training.run import Run, TrainingDiverged
-from mien.training.weights import LAST, load_initial, parameters, provenance
+from mien.training.run import LAST, TrainingDiverged, open_run, provenance
+from mien.training.weights import load_initial
 
 logger = logging.getLogger("mien.training")
 
@@ -41,11 +40,10 @@ logger = logging.getLogger("mien.training")
 def train(recipe: Recipe, out: Path) -> Path:
     """Run a recipe to its end and return the run folder.
 
-    Raises: RecipeError, RunError, TrainingDiverged, OutOfMemory; DatasetError, for missing or damaged data.
+    Raises: RecipeError, RunError, TrainingDiverged; DatasetError, for missing or damaged data.
     """
     optim, teachers = recipe.optim, recipe.distillation.teachers
     supervised_loss(recipe.loss.name)  # A wrong name is an error before minutes of reading data.
-    check_weights("distillation.teachers", *teachers)
     device, dtype = choose_device(recipe.runtime)
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
     torch.manual_seed(recipe.seed)
@@ -64,11 +62,12 @@ def train(recipe: Recipe, out: Path) -> Path:
     ema = None if optim.ema_decay is None else ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True)
     averaged: nn.Module = network if ema is None else ema.module
     run_info |= provenance(recipe, run_info["learned_from"])
-    run_info |= {"parameters": parameters(network), "precision": str(dtype).removeprefix("torch.")}
+    size = sum(weight.numel() for weight in network.parameters())
+    run_info |= {"parameters": size, "precision": str(dtype).removeprefix("torch.")}
     state: dict[str, Any] = {"network": network, "optimizer": optimizer}
     state |= {"ema": averaged} if ema is not None else {}
     state |= {"scaler": scaler} if scaler.is_enabled() else {}
-    with Run(recipe, out, run_info, state, device=device, batches=batches) as run:
+    with open_run(recipe, out, run_info, state, device=device, batches=batches) as run:
         for _epoch in run.epochs():
             network.train()
             for batch in run.batches():
@@ -134,7 +133,6 @@ def build_network(recipe: Recipe, classes: tuple[str, ...], *, resumed: bool) ->
     Raises: RecipeError, RunError, PretrainedWeightsUnavailable.
     """
     model = recipe.model.model_copy(update={"pretrained": False, "init_from": None}) if resumed else recipe.model
-    check_weights("model.init_from", model.init_from)
     network = FaceNetwork(model, len(classes))
     if model.init_from is not None:
         load_initial(network, model.init_from, classes)
@@ -160,13 +158,10 @@ def validate(network: nn.Module, valid: Split, recipe: Recipe, device: torch.dev
 def build_optimizer(backbone: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
     """Build the optimizer of a recipe; timm leaves biases, norms, tokens and positions out of the weight decay.
 
-    Raises: RecipeError, for a name or option unknown to timm, and for `layer_decay` on a network without timm's layer
-        groups.
+    Raises: RecipeError, for what timm rejects: its name, options, or `layer_decay` of a network without layer groups.
     """
-    if config.layer_decay is not None and not hasattr(backbone, "group_matcher"):
-        raise RecipeError("optim.layer_decay: this network has no layer groups; remove it, or choose a timm family")
     try:
-        optimizer = create_optimizer_v2(
+        return create_optimizer_v2(
             backbone,
             opt=config.name,
             lr=config.learning_rate,
@@ -175,12 +170,7 @@ def build_optimizer(backbone: nn.Module, config: OptimConfig) -> torch.optim.Opt
             **config.options,
         )
     except (ValueError, TypeError, AssertionError) as error:
-        near = difflib.get_close_matches(config.name, [str(name) for name in list_optimizers()], n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}? " if near and config.name not in near else ""
-        raise RecipeError(f"optim.name {config.name}, options {config.options}: {hint}timm says: {error}") from error
-    if getattr(optimizer, "is_second_order", False):
-        raise RecipeError(f"optim.name {config.name}: needs second derivatives, which no training computes")
-    return optimizer
+        raise RecipeError(f"optim {config.model_dump(exclude_defaults=True)}: timm says: {error!r}") from error
 
 
 def build_scheduler(

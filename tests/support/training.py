@@ -13,8 +13,7 @@ from mien.data.contract import LABELS, contract_id
 from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, Recipe, parse_as
 from mien.training.data import Split, read_split
-from mien.training.run import METRICS, Run
-from mien.training.weights import BEST, RECIPE, save
+from mien.training.run import BEST, METRICS, RECIPE, Run, save
 from tests.support.data_sets import make_folders
 from tests.support.models import DEIT, SMALL
 

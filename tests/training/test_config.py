@@ -13,7 +13,6 @@ from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as, read_as
 from mien.training.losses import distillation_loss
 from mien.training.losses.cross_entropy import loss as cross_entropy
-from mien.training.weights import parameters
 from tests.support import ROOT
 from tests.support.models import crops
 

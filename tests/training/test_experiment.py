@@ -15,7 +15,7 @@ from mien.training.evaluate import PRIORS, open_graph, open_model, run_graph
 from mien.training.experiment import recipes_of, run
 from mien.training.export import export
 from mien.training.graphs import ExportError
-from mien.training.weights import read_run_info
+from mien.training.run import read_run_info
 from tests.support.training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, valid_faces, write_recipe
 from tests.training.conftest import Trained
 

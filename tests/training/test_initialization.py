@@ -13,7 +13,8 @@ from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.distill import Teachers
-from mien.training.weights import BEST, RunError, load, load_best, load_initial, save
+from mien.training.run import BEST, RunError, load, save
+from mien.training.weights import load_best, load_initial
 from tests.support.models import DEIT, crops
 from tests.support.training import (
     PLAIN_DEIT,

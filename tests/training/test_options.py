@@ -16,7 +16,8 @@ from mien.training.config import DataSource, RecipeError, RuntimeConfig
 from mien.training.data import _target
 from mien.training.evaluate import predict
 from mien.training.train import choose_device, train
-from mien.training.weights import BEST, LAST, load, load_best, read_run_info
+from mien.training.run import BEST, LAST, load, read_run_info
+from mien.training.weights import load_best
 from tests.support.data_sets import make_folders
 from tests.support.training import (
     PLAIN_DEIT,

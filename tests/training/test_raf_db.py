@@ -11,7 +11,7 @@ import pytest
 
 from mien.data.contract import LABELS
 from mien.training.cli import main
-from mien.training.weights import LAST
+from mien.training.run import LAST
 from tests.support import ROOT, environment_of
 from tests.support.data_sets import make_raf_db
 from tests.support.serving import serving

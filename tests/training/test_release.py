@@ -20,7 +20,8 @@ from mien.training.cli import main
 from mien.training.config import shareable
 from mien.training.data import read_split
 from mien.training.export import finish
-from mien.training.weights import load_best, load_trained, read_run_info
+from mien.training.run import read_run_info
+from mien.training.weights import load_best, load_trained
 from tests.support import ROOT
 from tests.support.training import drawn_faces, small_recipe, valid_faces
 from tests.training.conftest import Trained

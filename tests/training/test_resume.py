@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from mien.models.manifest import sha256_of
 from mien.training.train import train
-from mien.training.weights import BEST, LAST, RUN_INFO, RunError, load, read_run_info, save
+from mien.training.run import BEST, LAST, RUN_INFO, RunError, load, read_run_info, save
 from tests.support.training import (
     TINY_CNN,
     data_of,

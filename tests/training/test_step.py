@@ -16,9 +16,8 @@ from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, Recipe, RecipeError
 from mien.training.data import mix
-from mien.training.run import TrainingDiverged
+from mien.training.run import LAST, TrainingDiverged, load
 from mien.training.train import build_optimizer, build_scheduler, perturbed_weights, train
-from mien.training.weights import LAST, load
 from tests.support.data_sets import make_folders
 from tests.support.training import TINY_DEIT, metric_lines, small_recipe, with_runtime
 
