@@ -18,7 +18,6 @@ from mien.models.manifest import ARTIFACTS_DIR, REPORT_NAME, ArtifactError, arti
 from mien.models.network import Head
 from mien.models.strict import LocalPath, StrictModel, expand_home
 
-Sampler = Literal["instance", "class"]
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
 _SYNONYMS: Final = {"lr": "learning_rate", "min_lr": "min_learning_rate", "wd": "weight_decay", "bs": "batch_size"}
@@ -44,13 +43,6 @@ def _released(path: Path) -> Path:
 
 _Portable = PlainSerializer(lambda path: path.name if path.parent == ARTIFACTS_DIR else str(path), when_used="json")
 WeightsPath = Annotated[LocalPath, AfterValidator(_released), _Portable]
-
-
-def check_weights(key: str, *paths: Path | None) -> None:
-    """Check that weights exist, before minutes of reading data. Raises: RecipeError."""
-    for path in paths:
-        if path is not None and not path.exists():
-            raise RecipeError(f"{key} {path}: not found. A relative path starts at the current folder, {Path.cwd()}")
 
 
 class FoldConfig(StrictModel):
@@ -101,9 +93,7 @@ class DataConfig(StrictModel):
     train: tuple[DataSource, ...] = Field(min_length=1)
     valid: DataSource | None = None
     cache_dir: LocalPath = Path("cache")
-    sampler: Sampler = Field("instance", description="class: as many faces of each class (Kang et al. 2020)")
     classes: tuple[str, ...] | None = Field(None, description="names, in order; default: the seven expressions")
-    allow_missing_classes: bool = Field(False, description="train even if a class has no faces")
 
     @property
     def sources(self) -> tuple[DataSource, ...]:
@@ -159,12 +149,6 @@ class ModelConfig(BackboneConfig):
         own = ("pretrained", "frozen", "init_from")
         return {key: value for key, value in started.items() if key not in own} | values
 
-    @model_validator(mode="after")
-    def _one_start(self) -> Self:
-        if self.pretrained and self.init_from is not None:
-            raise ValueError("pretrained and init_from both set the initial weights: choose one")
-        return self
-
 
 class OptimConfig(StrictModel):
     """Optimizer, cosine schedule with warm-up, and moving average of the weights for validation and export."""
@@ -196,7 +180,6 @@ class RuntimeConfig(StrictModel):
     threads: int | None = Field(None, ge=1)
     checkpoint_every_steps: int = Field(200, ge=1)
     log_every_steps: int = Field(10, ge=1)
-    tensorboard: bool = Field(False, description="also log to TensorBoard; requires pip install tensorboardX")
 
 
 class DistillationConfig(StrictModel):
@@ -278,8 +261,6 @@ class Recipe(StrictModel):
             raise ValueError(f"select {self.select} needs data.valid; set it, or select: last")
         if self.augment.color_jitter > 0 and self.model.color != "RGB":
             raise ValueError(f"augment.color_jitter changes colors, model.color is {self.model.color}: leave it out")
-        if self.data.sampler != "instance" and self.loss.logit_adjustment > 0:
-            raise ValueError("data.sampler and loss.logit_adjustment both correct for rare classes: choose one")
         if unlabeled and (distillation.mode == "none" or self.loss.label_smoothing > 0):
             raise ValueError(
                 "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels"
@@ -316,7 +297,7 @@ def shareable(recipe: Recipe) -> dict[str, Any]:
             return [cleaned(item, key) for item in value]
         if key in ("init_from", "teachers") and value:
             return "/".join(Path(value).parts[-2:])
-        return {"root": None, "teacher": None, "cache_dir": "cache"}.get(key, value)
+        return {"root": None, "cache_dir": "cache"}.get(key, value)
 
     values: dict[str, Any] = cleaned(recipe.model_dump(mode="json", exclude={"runtime"}))
     return values

@@ -31,7 +31,7 @@ from mien.data.folds import folds_of
 from mien.data.readers.base import Reader, Sample, index_sha256, open_reader
 from mien.data.split import hold_out
 from mien.models.backbones import Color
-from mien.training.config import DataSource, MixConfig, Recipe, RecipeError, Sampler
+from mien.training.config import DataSource, MixConfig, Recipe, RecipeError
 
 logger = logging.getLogger(__name__)
 HASHES_DIR: Final = user_cache_path("mien") / "data"  # hashes of files, where no other cache is given
@@ -79,12 +79,6 @@ class Split:
         """At most `count` random faces, the same ones each time."""
         chosen = np.random.default_rng(0).choice(len(self), min(count, len(self)), replace=False)
         return self[np.sort(chosen)] if count < len(self) else self
-
-    def without_labels(self, classes: tuple[str, ...]) -> "Split":
-        """The faces for a training on the output of a teacher with these classes."""
-        shape = (len(self), len(classes))
-        labels = np.full(len(self), -1)
-        return replace(self, labels=labels, targets=np.zeros(shape, np.float32), votes=None, classes=classes)
 
     def changed_since(self, trained_with: Mapping[str, str]) -> str:
         """Warning if a training with these index hashes by kind/split used other data as this split, or ""."""
@@ -142,10 +136,9 @@ def join(parts: Sequence[Split]) -> Split:
     """
     labeled = [part for part in parts if part.targets.any()]
     classes = max((part.classes for part in labeled or parts), key=len)
-    parts = [
-        with_classes(part, classes, of="another set") if part in labeled else part.without_labels(classes)
-        for part in parts
-    ]
+    for index, part in enumerate(parts := list(parts)):
+        nothing = {"targets": np.zeros((len(part), len(classes)), np.float32), "votes": None, "classes": classes}
+        parts[index] = with_classes(part, classes, of="another set") if part in labeled else replace(part, **nothing)
     targets, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "labels"))
     votes = [part.votes for part in parts if part.votes is not None]
     joined: list[Any] = [part.crops for part in parts]
@@ -203,23 +196,21 @@ def read_split(
     kind, name = source.kind, source.split
     reader = open_reader(kind, source.resolved_root(), **source.options)
     reader.cache_dir = cache_dir or HASHES_DIR
-    needs_label = source.target != "teacher"
-    all_samples = [sample for sample in reader.samples(name) if not needs_label or sample.label in reader.labels]
-    if not all_samples:
-        hint = ". Choose another split, or target: teacher for faces without labels." if needs_label else ""
-        labels = f" labeled {', '.join(reader.labels)}" if needs_label else ""
-        raise DatasetError(f"{kind}: split {name!r} has no faces{labels}{hint}")
-    kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
-    samples, index = [sample for sample in all_samples if sample.key in kept], index_sha256(reader, name)
-    if source.fold is not None and samples:
+    samples, index = reader.samples(name), index_sha256(reader, name)
+    if source.target != "teacher":
+        samples = [sample for sample in samples if sample.label in reader.labels]
+    if source.fraction < 1:
+        kept = hold_out({sample.key: sample.label for sample in samples}, source.fraction)
+        samples = [sample for sample in samples if sample.key in kept]
+    if source.fold is not None:
         fold = source.fold
         is_in_fold = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
         samples = [samples[number] for number in np.flatnonzero(is_in_fold == (fold.take == "fold"))]
         index = _sha256(index, *(sample.key for sample in samples))  # The index has no groups, such as persons.
     if not samples:
         raise DatasetError(
-            f"{kind}: no faces of split {name!r} are left of {len(all_samples)}: "
-            f"fraction {source.fraction:g}, fold {source.fold}. Increase the fraction, or add faces."
+            f"{kind}: split {name!r} has no faces labeled {', '.join(reader.labels)} in the fraction "
+            f"{source.fraction:g}. Choose another split or fraction, or target: teacher for faces without labels."
         )
     number_of = {label: number for number, label in enumerate(reader.labels)}
     shares = [sample.distribution for sample in samples]
@@ -286,8 +277,20 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     parts = [read_split(source, color=recipe.model.color, cache_dir=data.cache_dir) for source in data.sources]
     faces, valid = join(parts[:count]), None if data.valid is None else parts[-1]
     if valid is not None:
-        _check_held_out(parts[:count], valid, recipe)
-    _check_classes(faces, valid, recipe)
+        _check(parts[:count], valid, recipe)
+    classes = faces.classes
+    if valid is not None and valid.classes != classes:
+        raise RecipeError(
+            f"data: train has the classes {', '.join(classes)}, valid {', '.join(valid.classes)}. Set data.classes."
+        )
+    labeled = faces.labels[faces.labels >= 0]  # the others have only a teacher
+    empty = set(classes).difference(classes[label] for label in labeled)
+    if empty and len(labeled):
+        others = ",".join(name for name in classes if name not in empty)
+        raise RecipeError(
+            f"data.train: no faces of {', '.join(sorted(empty))} among {len(labeled)}. To train the others only, set "
+            f"data.classes=[{others}]; or add faces."
+        )
     if len(faces) < recipe.batch_size:
         raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
     names: list[str] = []
@@ -301,40 +304,22 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     return faces, valid, run_info
 
 
-def _check_held_out(parts: list[Split], valid: Split, recipe: Recipe) -> None:
+def _check(parts: list[Split], valid: Split, recipe: Recipe) -> None:
+    """Raises: RecipeError, if faces of validation are also in train; logs copies of them in another set."""
     held_out, keys = recipe.data.held_out, set(valid.keys)
     for source, part in zip(recipe.data.train, parts, strict=True):
         same_root = source.resolved_root().resolve() == held_out.resolved_root().resolve()
-        both = keys.intersection(part.keys) if same_root else ()
-        if both:
+        if both := keys.intersection(part.keys) if same_root else ():
             raise RecipeError(
                 f"data: {len(both)} of {len(keys)} faces of valid are also in train, such as {min(both)}. Give both "
                 "the same options, and different splits."
             )
     seen = {hash(crop.tobytes()) for part in parts for crop in part.crops}
-    same = [key for key, crop in zip(valid.keys, valid.crops, strict=True) if hash(crop.tobytes()) in seen]
-    if same:
+    if same := [key for key, crop in zip(valid.keys, valid.crops, strict=True) if hash(crop.tobytes()) in seen]:
         logger.warning(
             "data: %d of %d faces of valid have the pixels of a training face, such as %s: remove these from train",
             len(same), len(keys), same[0],
         )  # fmt: skip
-
-
-def _check_classes(faces: Split, valid: Split | None, recipe: Recipe) -> None:
-    classes = faces.classes
-    if valid is not None and valid.classes != classes:
-        raise RecipeError(
-            f"data: train has the classes {', '.join(classes)}, valid {', '.join(valid.classes)}. Set data.classes."
-        )
-    labeled = faces.labels[faces.labels >= 0]  # the others have only a teacher
-    counts = np.bincount(labeled, minlength=len(classes))
-    empty = [label for label, count in zip(classes, counts, strict=True) if count == 0]
-    if empty and len(labeled) and not recipe.data.allow_missing_classes:
-        others = ",".join(label for label in classes if label not in empty)
-        raise RecipeError(
-            f"data.train: no faces of {', '.join(empty)} among {len(labeled)}. To train the others only, set "
-            f"data.classes=[{others}]; or add faces, or set data.allow_missing_classes=true."
-        )
 
 
 def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
@@ -369,8 +354,8 @@ class FaceBatches(Dataset[FaceBatch]):
     def __init__(self, faces: Split, recipe: Recipe) -> None:
         self.faces, self.recipe = faces, recipe
         self.steps_per_epoch = len(faces) // recipe.batch_size
-        self._sizes = [len(part) for part in getattr(faces.crops, "datasets", [faces.crops])]
-        self._counts = epoch_counts(self._sizes, [source.share for source in recipe.data.train])
+        sizes = [len(part) for part in getattr(faces.crops, "datasets", [faces.crops])]
+        self._sources = epoch_counts(sizes, [source.share for source in recipe.data.train])
         self._epoch, self._order = -1, np.empty(0, int)
         self._augment: Augment | None = None
 
@@ -378,19 +363,16 @@ class FaceBatches(Dataset[FaceBatch]):
         """Epoch of a step, the positions of its faces in the epoch, and the faces, (B,)."""
         epoch, number = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            sampler, self._epoch = self.recipe.data.sampler, epoch
-            sources = None if self._counts is None else [*zip(self._sizes, self._counts, strict=True)]
-            labels, seed = self.faces.labels, self.recipe.seed
-            self._order = epoch_order(labels, seed=seed, epoch=epoch, sampler=sampler, sources=sources)
+            self._epoch, self._order = epoch, epoch_order(self._sources, seed=self.recipe.seed, epoch=epoch)
         size = self.recipe.batch_size
         positions = range(number * size, (number + 1) * size)
         return epoch, positions, self._order[positions.start : positions.stop]
 
     @property
     def frequencies(self) -> Array:
-        """Mean target of the faces of an epoch, (K,); if the sampler draws by class, of one without it."""
-        counts = self._sizes if self._counts is None else self._counts
-        draws = np.repeat(np.divide(counts, self._sizes, dtype=np.float32), self._sizes)
+        """Mean target of the faces of an epoch, (K,)."""
+        sizes, counts = zip(*self._sources, strict=True)
+        draws = np.repeat(np.divide(counts, sizes, dtype=np.float32), sizes)
         frequencies: Array = (self.faces.targets * draws[:, None]).mean(axis=0)
         return frequencies
 
@@ -415,58 +397,35 @@ def seed_of(seed: int, epoch: int, position: int) -> int:
     return int(np.random.SeedSequence([seed, epoch, position]).generate_state(1)[0])
 
 
-def epoch_counts(sizes: Sequence[int], shares: Sequence[float | None]) -> list[int] | None:
-    """How many faces of each source an epoch has; None if it has each face once.
+def epoch_counts(sizes: Sequence[int], shares: Sequence[float | None]) -> list[tuple[int, int]]:
+    """Size of each source, and how many of its faces an epoch has; one source, if an epoch has each face once.
 
     Args:
         sizes: number of faces of each source, whose sum is that of an epoch.
         shares: part of the epoch; sources without one have the rest, in proportion to their sizes.
     """
     if not any(shares):
-        return None
+        return [(sum(sizes), sum(sizes))]
     rest = 1 - sum(share or 0 for share in shares)
     others = sum(size for size, share in zip(sizes, shares, strict=True) if share is None)
     parts = [share or size / others * rest for size, share in zip(sizes, shares, strict=True)]
     counts: list[int] = np.diff(np.rint(np.cumsum(parts) * sum(sizes)).astype(int), prepend=0).tolist()
-    return counts
+    return [*zip(sizes, counts, strict=True)]
 
 
-def epoch_order(
-    labels: Array,
-    *,
-    seed: int,
-    epoch: int,
-    sampler: Sampler = "instance",
-    sources: Sequence[tuple[int, int]] | None = None,
-) -> Array:
+def epoch_order(sources: Sequence[tuple[int, int]], *, seed: int, epoch: int) -> Array:
     """Order of the faces in an epoch, (N,) indices; equal seeds and epochs give equal orders.
 
     Args:
-        labels: (N,) class indices; -1 for unlabeled faces, which are drawn as often as by `instance`.
-        seed, epoch: seed of the random generator.
-        sampler: `instance` visits every face once. `class` draws with replacement, with equal probability per class.
-            Source: Kang et al. 2020, section 4.1.
-        sources: number of faces of each source, in order, and how many of them to draw; all faces of a source are
-            drawn before one is drawn again. Default: all faces are of one source.
+        sources: see `epoch_counts`; all faces of a source are drawn before one is drawn again.
     """
     draw = np.random.default_rng([seed, epoch])
-    if sources is None:
-        return _draw(labels, len(labels), sampler, draw)
     order, start = [], 0
     for size, count in sources:
-        order.append(start + _draw(labels[start : start + size], count, sampler, draw))
+        rounds = [draw.permutation(size) for _ in range(math.ceil(count / size))]
+        order.append(start + np.concatenate([np.empty(0, int), *rounds])[:count])
         start += size
-    return draw.permutation(np.concatenate(order))
-
-
-def _draw(labels: Array, count: int, sampler: Sampler, draw: np.random.Generator) -> Array:
-    if sampler == "instance":
-        rounds = [draw.permutation(len(labels)) for _ in range(math.ceil(count / len(labels)))]
-        return np.concatenate([np.empty(0, int), *rounds])[:count]
-    classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    known = classes >= 0
-    expected = np.where(known, counts[known].mean() if known.any() else 0, counts)
-    return draw.choice(len(labels), size=count, p=(expected / counts)[index] / len(labels))
+    return order[0] if len(order) == 1 else draw.permutation(np.concatenate(order))
 
 
 def log_frequencies(frequencies: Array) -> Array:

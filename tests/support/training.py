@@ -31,14 +31,17 @@ PLAIN_DEIT: dict[str, object] = {
 TINY_DEIT = PLAIN_DEIT | {"name": DEIT, "drop_path_rate": 0.2, "options": _OPTIONS | _HYBRID}
 
 
-def unequal_counts(mean: float) -> dict[str, int]:
-    """Faces per class, `mean` on average and at least one; equal counts would hide weights and corrections by class."""
-    return {label: max(1, round(mean * count / 8)) for label, count in zip(LABELS, (20, 3, 3, 9, 9, 6, 6), strict=True)}
-
-
 def drawn_faces(root: Path, *, train: int = 8, valid: int = 4) -> Path:
-    """Write class folders of drawn faces, on average `train` and `valid` of each class. Returns `root`."""
-    return make_folders(root, {"train": unequal_counts(train), "valid": unequal_counts(valid)})
+    """Write class folders of drawn faces, on average `train` and `valid` of each class, and at least one; equal counts
+    would hide weights and corrections by class. Returns `root`.
+    """
+    shares = dict(zip(LABELS, (20, 3, 3, 9, 9, 6, 6), strict=True))
+    splits = {"train": train, "valid": valid}
+    counts = {
+        split: {label: max(1, round(mean * share / 8)) for label, share in shares.items()}
+        for split, mean in splits.items()
+    }
+    return make_folders(root, counts)
 
 
 def valid_faces(root: Path, kind: str = "folders", **options: object) -> Split:

@@ -16,9 +16,8 @@ from mien.data.contract.labels import COLORS
 from mien.data.errors import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact, scores_of
 from mien.training.cli import main
-from mien.training.config import DistillationConfig, Recipe, RecipeError, read_as
+from mien.training.config import Recipe, RecipeError, read_as
 from mien.training.data import Split, with_classes
-from mien.training.distill import Teachers
 from mien.training.evaluate import compare, open_model, scores_of_model
 from mien.training.export import export
 from mien.training.train import train
@@ -128,12 +127,6 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     assert "--option classes=8 --option valid_share=0.2" in (eight.artifact / "card.md").read_text(encoding="utf-8")
     assert main(["compare", str(eight.artifact), str(eight.run), "--data", f"folders={eight.root}", *OPTIONS]) == 0
     assert "recall, contempt" in capsys.readouterr().out
-
-
-def test_networks_with_different_classes_do_not_teach_together(eight: Eight, trained: Trained) -> None:
-    folders = (eight.artifact, trained.artifact)
-    with pytest.raises(RecipeError, match="does not know contempt"):
-        Teachers(DistillationConfig(mode="soft", teachers=folders), EIGHT_LABELS)
 
 
 def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: Path) -> None:

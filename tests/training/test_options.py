@@ -15,8 +15,8 @@ from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, RecipeError, RuntimeConfig
 from mien.training.data import _target
 from mien.training.evaluate import predict
-from mien.training.train import choose_device, train
 from mien.training.run import BEST, LAST, load, read_run_info
+from mien.training.train import choose_device, train
 from mien.training.weights import load_best
 from tests.support.data_sets import make_folders
 from tests.support.training import (
@@ -37,9 +37,8 @@ from tests.training.conftest import Trained
 def test_random_choices_resume_with_the_same_losses(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", valid=1)
     optim = {"learning_rate": 3e-3, "warmup_epochs": 0.2, "ema_decay": 0.5, "layer_decay": 0.8}
-    data = data_of(root) | {"sampler": "class"}
     model = TINY_DEIT | {"drop_rate": 0.2}  # Dropout and stochastic depth draw random numbers in each step.
-    recipe = small_recipe(root, model=model, mix={"mixup": 0.8, "cutmix": 1.0}, optim=optim, data=data)
+    recipe = small_recipe(root, model=model, mix={"mixup": 0.8, "cutmix": 1.0}, optim=optim)
     expected = losses(train(recipe, tmp_path / "whole"))
     with stopped_after(5):
         train(recipe, tmp_path / "run")

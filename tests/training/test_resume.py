@@ -11,8 +11,8 @@ import torch
 from filelock import FileLock
 
 from mien.models.manifest import sha256_of
-from mien.training.train import train
 from mien.training.run import BEST, LAST, RUN_INFO, RunError, load, read_run_info, save
+from mien.training.train import train
 from tests.support.training import (
     TINY_CNN,
     data_of,
@@ -54,7 +54,7 @@ def test_a_finished_run_is_left_as_it_is_also_with_another_cache(trained: Traine
     recipe = trained.teacher_recipe()
     before = {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
     data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
-    assert train(with_runtime(recipe.model_copy(update={"data": data}), tensorboard=True), out) == out
+    assert train(with_runtime(recipe.model_copy(update={"data": data}), threads=2), out) == out
     assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"} == before
 
 
@@ -119,33 +119,23 @@ def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teac
     assert run_info["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
 
 
-def state(step: int) -> dict[str, object]:
-    return {"step": step, "weights": {"w": torch.arange(20_000, dtype=torch.float32) + step}}
+def test_a_damaged_checkpoint_is_named_and_one_that_is_not_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last, weights = tmp_path / LAST, {"w": torch.arange(20_000, dtype=torch.float32)}
 
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    last = tmp_path / LAST
-    save(last, state(3))
-    assert load(last)["step"] == 3
+    save(last, {"step": 1, "weights": weights})
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match=r"No space left on device.*unchanged"):
+        save(last, {"step": 2, "weights": weights})
+    assert load(last)["step"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == [LAST]
     content = last.read_bytes()
     middle = len(content) // 2
     for damaged in (content[:middle], content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :], b""):
         last.write_bytes(damaged)
         with pytest.raises(RunError, match=r"last\.pt: (damaged|cannot be read)"):
             load(last)
-
-
-def test_a_full_disk_is_a_clear_error_and_the_checkpoint_before_it_survives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    last = tmp_path / LAST
-    save(last, state(1))
-
-    def full(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match=r"No space left on device.*unchanged"):
-        save(last, state(2))
-    assert load(last)["step"] == 1
-    assert [path.name for path in tmp_path.iterdir()] == [LAST]
