@@ -1,9 +1,7 @@
 """Command lines of training. Its libraries are imported when a command runs, so that `--help` is immediate."""
 
-import functools
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -21,6 +19,13 @@ if TYPE_CHECKING:
     from mien.training.config import DataSource
 
 INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
+_LOG_LEVELS: Final = {
+    "train": logging.INFO,
+    "cross-validate": logging.INFO,
+    "experiment": logging.INFO,
+    "export": logging.ERROR,  # torch's exporter logs hundreds of lines
+    "quantize": logging.ERROR,  # the library recommends preprocessing, which the exporter has done
+}
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -60,38 +65,16 @@ Table = Annotated[Path | None, typer.Option(callback=_table, metavar="FILE", hel
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the results to this file.")]
 
 
-def _command(name: str, *, log_level: int | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function a command that prints expected errors as one line.
-
-    Args:
-        log_level: log to the terminal, with messages of libraries from this level; None: print errors only.
-    """
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def run(**arguments: Any) -> None:
-            if log_level is not None:
-                _log_to_terminal(log_level)
-            try:
-                function(**arguments)
-            except (MienError, OSError) as error:  # The system raises OSError: a full disk, no permission.
-                print(f"error: {error}", file=sys.stderr)
-                raise typer.Exit(1) from None
-            except KeyboardInterrupt:
-                print("interrupted; rerun the same command to resume", file=sys.stderr)
-                raise typer.Exit(INTERRUPTED) from None
-
-        return app.command(name)(run)
-
-    return decorate
-
-
-def _log_to_terminal(log_level: int) -> None:
+@app.callback()
+def _log_to_terminal(context: typer.Context) -> None:
+    """Log what commands do that take long, with messages of libraries from a level; others print their results."""
+    if context.invoked_subcommand not in _LOG_LEVELS:
+        return
     handler: logging.Handler = RichHandler(show_path=False)
     if not sys.stdout.isatty():  # Lines in files and pipes are not wrapped.
         handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    logging.basicConfig(level=log_level, handlers=[handler])
+    logging.basicConfig(level=_LOG_LEVELS[context.invoked_subcommand], handlers=[handler])
     logging.getLogger("mien").setLevel(logging.INFO)
 
 
@@ -101,7 +84,7 @@ def _source(data: DataRoot, option: list[str], split: str) -> "DataSource":
     return DataSource(kind=data.kind, root=data.root, split=split, options=parse_options(option))
 
 
-@_command("train", log_level=logging.INFO)
+@app.command()
 def train(
     recipe: RecipeFile,
     overrides: Overrides = [],
@@ -119,7 +102,7 @@ def train(
     train(read, out or Path("runs") / read.name)
 
 
-@_command("evaluate")
+@app.command()
 def evaluate(
     model: Annotated[
         list[str],
@@ -176,7 +159,7 @@ def evaluate(
     write_results(results, json_file=json_file, table=table, heads=heads, rows=rows)
 
 
-@_command("compare")
+@app.command()
 def compare(
     before: Annotated[str, typer.Argument(help="Artifact or run folder, or the name of a model, such as fast.")],
     after: Annotated[str, typer.Argument(help="Artifact or run folder, or the name of a model.")],
@@ -218,7 +201,7 @@ def compare(
         model.warn(faces)
 
 
-@_command("cross-validate", log_level=logging.INFO)
+@app.command()
 def cross_validate(
     recipe: RecipeFile,
     overrides: Overrides = [],
@@ -242,7 +225,7 @@ def cross_validate(
     write_results(found, json_file=json_file, table=table, heads=heads, rows=rows)
 
 
-@_command("experiment", log_level=logging.INFO)
+@app.command()
 def experiment(
     file: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="File in training/recipes/experiments/.")],
     seeds: Annotated[
@@ -266,7 +249,7 @@ def experiment(
     write_results(results, json_file=json_file, table=table, heads=heads, rows=rows)
 
 
-@_command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines
+@app.command()
 def export(
     folder: Annotated[Path, typer.Argument(help="Run or artifact folder.")],
     tag: Annotated[str | None, typer.Option(help="Distinguishes releases, such as ferplus_v1.")] = None,
@@ -311,7 +294,7 @@ def export(
         logger.info("%s: the default is now %s, before %s", path, folder.name, before)
 
 
-@_command("quantize", log_level=logging.ERROR)  # the library recommends preprocessing, which the exporter has done
+@app.command()
 def quantize(
     artifact: Annotated[Path, typer.Argument(help="Folder with manifest.json.")],
     data: Data,
@@ -327,5 +310,10 @@ def main(arguments: list[str]) -> int:
     try:
         app(arguments, prog_name="mien")
     except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("interrupted; rerun the same command to resume", file=sys.stderr)
         return int(end.code or 0)
+    except (MienError, OSError) as error:  # The system raises OSError: a full disk, no permission.
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return 0

@@ -6,10 +6,14 @@ file to this folder.
 """
 
 import importlib
+import logging
 import pkgutil
-from typing import Any, Literal, NamedTuple, Self, cast
+from pickle import UnpicklingError
+from typing import Any, Final, Literal, NamedTuple, Self, cast
 
+import timm
 from pydantic import Field, model_validator
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from mien.data.contract import LABELS
@@ -18,6 +22,9 @@ from mien.models.strict import StrictModel
 
 Color = Literal["luminance", "RGB"]
 Normalization = Literal["per_image", "imagenet", "fixed"]
+logger = logging.getLogger(__name__)
+# of a hub that is not reachable, and of torch's unpickler for bytes that are not a pickle
+_UNREADABLE: Final = (OSError, SafetensorError, UnpicklingError, RuntimeError, EOFError, LookupError, ValueError)
 
 
 class Heads(NamedTuple):
@@ -64,7 +71,7 @@ class BackboneConfig(StrictModel):
 
 def families() -> list[str]:
     """Names of the families: the files of this folder."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
 def published_terms(family: str) -> str:
@@ -78,3 +85,38 @@ def create_backbone(config: BackboneConfig, num_classes: int = len(LABELS)) -> n
     if config.family not in families():
         raise UnknownBackbone(f"backbone family {config.family!r}: expected one of {', '.join(families())}")
     return cast(nn.Module, importlib.import_module(f"{__name__}.{config.family}").create(config, num_classes))
+
+
+def create_timm(config: BackboneConfig, num_classes: int, **arguments: Any) -> nn.Module:
+    """Build a timm model, with pretrained weights if the recipe requests them.
+
+    Raises: UnknownBackbone, PretrainedWeightsUnavailable.
+    """
+    if not timm.is_model(config.name):
+        similar = ", ".join(timm.list_models(f"*{config.name.split('_')[0]}*")[:6]) or "none"
+        raise UnknownBackbone(f"timm has no model {config.name!r}; similar names: {similar}")
+    common: dict[str, Any] = {
+        "num_classes": num_classes,
+        "in_chans": config.in_chans,
+        "drop_rate": config.drop_rate,
+        "drop_path_rate": config.drop_path_rate or None,  # timm leaves None out; not all models take it
+        **arguments,
+    }
+    if config.pretrained:
+        try:
+            network: Any = timm.create_model(config.name, pretrained=True, **common)
+        except _UNREADABLE as error:
+            raise PretrainedWeightsUnavailable(
+                f"pretrained weights of {config.name} cannot be loaded ({type(error).__name__}: {error}). Connect to "
+                "the model hub; or download the file elsewhere and set model.options.pretrained_cfg_overlay={file: "
+                "FILE}; or train from random weights with model.pretrained=false."
+            ) from error
+        logger.info(
+            "%s: using pretrained weights for %d px at %d px; position embeddings are resized",
+            config.name, network.pretrained_cfg["input_size"][-1], config.img_size,
+        )  # fmt: skip
+        return cast(nn.Module, network)
+    try:
+        return timm.create_model(config.name, pretrained=False, **common)
+    except (TypeError, ValueError, AssertionError, ZeroDivisionError) as error:
+        raise UnknownBackbone(f"model {config.name} rejects these options: {error}") from error

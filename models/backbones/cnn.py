@@ -2,8 +2,7 @@
 
 from torch import nn
 
-from mien.models.backbones import BackboneConfig, UnknownBackbone
-from mien.models.backbones._timm import create_timm
+from mien.models.backbones import BackboneConfig, UnknownBackbone, create_timm
 
 
 def create(config: BackboneConfig, num_classes: int) -> nn.Module:

@@ -11,8 +11,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
-from mien.models.backbones import BackboneConfig, UnknownBackbone
-from mien.models.backbones._timm import create_timm
+from mien.models.backbones import BackboneConfig, UnknownBackbone, create_timm
 
 _STEMS: Final = ("patch", "conv", "hybrid")
 
