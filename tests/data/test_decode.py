@@ -79,26 +79,6 @@ def test_a_rotated_image_is_decoded_upright(kind: str) -> None:
         assert (seen.width, seen.height) == (60, 40)
 
 
-def planar_tiff(bits: int) -> bytes:
-    """A TIFF of 4x4 pixels whose three colors lie one after the other."""
-    plane = 16 * bits // 8
-    tags = [(256, [4]), (257, [4]), (258, [bits] * 3), (259, [1]), (262, [2])]
-    tags += [(273, [200 + index * plane for index in range(3)]), (277, [3]), (278, [4]), (279, [plane] * 3), (284, [2])]
-    entries, values = b"", b""
-    for tag, numbers in tags:
-        at = 134 + len(values) if len(numbers) > 1 else numbers[0]
-        entries += struct.pack("<HHII", tag, 3, len(numbers), at)
-        values += struct.pack("<HHH", *numbers) if len(numbers) > 1 else b""
-    header = b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + entries + bytes(4) + values
-    return header.ljust(200, b"\0") + b"".join(bytes([level]) * plane for level in (200, 20, 90))
-
-
-def test_separate_colors_of_a_tiff_are_read_if_they_have_8_bits() -> None:
-    assert (decode(planar_tiff(8)) == (200, 20, 90)).all()
-    with pytest.raises(UnsupportedImage, match="a plane of 16 bits"):
-        decode(planar_tiff(16))
-
-
 @pytest.mark.parametrize("mode", ["L", "LA", "1"])
 def test_gray_is_repeated_in_three_channels(mode: str) -> None:
     image = Image.fromarray(ramp()).convert(mode)
@@ -177,6 +157,8 @@ def test_a_jpeg_is_reduced_no_further_than_asked(at_least_px: int | None, size: 
 
 NOISE = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
 DEEP = NOISE.astype(np.uint16) * 16
+_TIFF = cv2.imencode(".tif", DEEP)[1].tobytes()
+PLANAR = _TIFF.replace(struct.pack("<HHII", 284, 3, 1, 1), struct.pack("<HHII", 284, 3, 1, 2))
 WHOLE: dict[str, bytes] = {kind: encoded(NOISE, kind, **options) for kind, options in FORMATS.items()} | {
     "deep gray TIFF": encoded(DEEP[..., 0], "TIFF"),
     "deep PNG": cv2.imencode(".png", DEEP)[1].tobytes(),
@@ -204,6 +186,7 @@ def test_other_formats_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "JPEG, PNG, WEBP, BMP, GIF, TIFF"),
         (b"\0" * 1000, "JPEG, PNG"),
         (b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100), "HEIC needs the package pillow-heif"),
+        (PLANAR, "a plane of 16 bits for each color"),
     ):
         with pytest.raises(UnsupportedImage, match=message):
             decode(payload)

@@ -1,19 +1,15 @@
 """Properties of faces: pose from landmarks; size, blur, light and covered parts of photos that are made so."""
 
-import zipfile
 from dataclasses import astuple, replace
-from hashlib import sha256
 
 import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.detector_files import create_detector
-from mien.app.settings import load_settings
 from mien.data import quality
 from mien.data.contract import Array, align, decode
 from mien.data.quality import Quality, head_pose, measure
-from tests.support import ROOT, folder_from_environment
+from tests.support import ROOT
 
 # Eyes, nose tip and mouth corners of an average head, millimeters; x to the right, y down, z away from the camera.
 HEAD_MM = np.array([[-31.5, -34, 26], [31.5, -34, 26], [0, 0, 0], [-25, 36, 22], [25, 36, 22]], np.float64)
@@ -106,25 +102,3 @@ def test_each_property_of_a_face_raises_its_temperature(changes: dict[str, float
 def test_a_face_beyond_a_limit_has_its_reason(reason: str, changes: dict[str, float], free: dict[str, float]) -> None:
     assert quality.reasons_of(replace(USUAL, **changes)) == (reason,)
     assert quality.reasons_of(replace(USUAL, **free)) == ()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["builtin", "yunet"])
-@pytest.mark.parametrize(("archive", "masked"), [("masks/masks.zip", True), ("detector/people.zip", False)])
-def test_the_weights_find_real_masks_and_few_other_faces(archive: str, masked: bool, name: str) -> None:
-    path = folder_from_environment("MIEN_DATA_DIR") / archive
-    if not path.is_file():
-        pytest.skip(f"{path} is not there: covered is not measured on real faces")
-    detector, folder = create_detector(load_settings(detector=name, threads=1)), "masks" if masked else "faces"
-    covered = []
-    with zipfile.ZipFile(path) as photos:
-        for member in photos.namelist():
-            file = member.rpartition("/")[2]
-            # the fifth of the photos that the weights were not fitted on
-            if not file or folder not in member or int(sha256(file.encode()).hexdigest(), 16) % 5 != 4:
-                continue
-            image = decode(photos.read(member))
-            points = [face.landmarks_px for face in detector.detect(image)]
-            covered += [measure(align(image, of_face), of_face).covered for of_face in points]
-    share = np.mean(np.array(covered) > quality.LIMITS["covered"])
-    assert share >= 0.8 if masked else share <= 0.03

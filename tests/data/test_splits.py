@@ -43,35 +43,27 @@ def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> No
     head, *rows = table.read_text(encoding="utf-8").splitlines()
     second = [row.replace(".png,0,", ".png,1,") for row in rows]  # a second face in each photo
     table.write_text("\n".join([head, *rows, *second]) + "\n", encoding="utf-8")
-    photos = open_reader("photos", tmp_path / "photos")
     muxspace = open_reader("muxspace", make_muxspace(tmp_path / "muxspace", {"train": dict.fromkeys(LABELS, 4)}))
-    for reader, group_by in ((photos, "photo"), (muxspace, "person")):
+    root = make_folders(tmp_path / "export", {"": {"happiness": 8, "neutral": 8}})
+    manifest: list[tuple[object, ...]] = [("image", "file", "person", "name")]
+    for number in range(8):  # four videos of the same two people, whose expressions differ
+        for person, label in enumerate(("happiness", "neutral")):
+            moved = (root / label / f"{number:03}.png").rename(root / label / f"{label}{number}.png")
+            name = "Anna" if person else ""
+            manifest.append((moved.relative_to(root).as_posix(), f"{number // 2}.mp4", person + 1, name))
+    write_csv(root / "manifest.csv", manifest)
+    (root / "happiness" / "happiness0.png").rename(root / "neutral" / "happiness0.png")  # by hand
+    export = open_reader("folders", root)
+    for reader, group_by, count in (
+        (open_reader("photos", tmp_path / "photos"), "photo", 4),
+        (muxspace, "person", 7),
+        (export, "photo", 4),
+        (export, "person", 5),
+    ):
         samples = reader.samples("train")
-        folds = folds_of(reader, samples, folds=3, group_by=group_by)
-        groups = [s.attributes["person"] if group_by == "person" else s.key.split("#")[0] for s in samples]
-        assert len({(group, int(fold)) for group, fold in zip(groups, folds, strict=True)}) == len(set(groups))
-        assert set(folds) == {0, 1, 2}
-
-
-def test_exported_faces_of_a_photo_or_a_person_of_a_video_stay_in_one_fold(tmp_path: Path) -> None:
-    root = make_folders(tmp_path, {"train": {"happiness": 8, "neutral": 8}})
-    rows: list[tuple[object, ...]] = [
-        ("image", "label", "predicted", "reviewed", "file", "frame", "face", "person", "name")
-    ]
-    for number in range(8):  # eight frames with the same two people, whose expressions differ
-        for person, label in enumerate(("happiness", "neutral"), start=1):
-            image = f"train/{label}/train{number:03}.png"
-            moved = (root / image).rename(root / f"train/{label}/{label}{number:03}.png")
-            where = (f"video_{number // 2}.mp4", number, person - 1, person, "Anna" if person == 1 else "")
-            rows.append((moved.relative_to(root).as_posix(), label, label, "true", *where))
-    write_csv(root / "manifest.csv", rows)
-    (root / "train/happiness/happiness000.png").rename(root / "train/neutral/happiness000.png")  # by hand
-    reader = open_reader("folders", root)
-    samples = reader.samples("train")
-    for group_by, groups in (("photo", 4), ("person", 5)):
         folds = folds_of(reader, samples, folds=2, group_by=group_by)
-        in_folds = {(s.attributes[group_by], int(fold)) for s, fold in zip(samples, folds, strict=True)}
-        assert len(in_folds) == groups
+        groups = [sample.attributes.get(group_by) or sample.key.split("#")[0] for sample in samples]
+        assert len({(group, int(fold)) for group, fold in zip(groups, folds, strict=True)}) == len(set(groups)) == count
         assert set(folds) == {0, 1}
 
 
