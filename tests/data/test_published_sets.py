@@ -22,7 +22,6 @@ from tests.support.data_sets import (
     make_muxspace,
     make_photos,
     make_raf_db,
-    make_raf_db_kaggle,
     write_csv,
     write_image,
     write_text,
@@ -164,7 +163,7 @@ def test_crops_of_muxspace_show_the_face_and_doubtful_labels_can_be_left_out(tmp
 def test_both_layouts_of_raf_db_have_the_same_images_in_the_same_splits(tmp_path: Path) -> None:
     counts = dict.fromkeys(LABELS, 9) | {"happiness": 21}  # a tenth of nine is no face, of 21 two
     official = open_reader("raf_db", make_raf_db(tmp_path / "official", counts, originals=False))
-    kaggle = open_reader("raf_db", make_raf_db_kaggle(tmp_path / "kaggle", counts))
+    kaggle = open_reader("raf_db", make_raf_db(tmp_path / "kaggle", counts, kaggle=True))
     assert Counter(sample.label for sample in official.samples("valid")) == {"happiness": 2}
     assert len(official.samples("test")) == 6 * len(LABELS)
     for split in ("train", "valid", "test"):

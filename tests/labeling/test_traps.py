@@ -15,8 +15,7 @@ from mien.data.contract import decode
 from mien.data.contract.pixels import formats
 from tests.labeling.conftest import Mien
 from tests.support import encoded, sample_photo
-from tests.support.albums import by_file, face_photo, write_video
-from tests.support.videos import ffmpeg
+from tests.support.albums import by_file, face_photo, ffmpeg, write_video
 
 
 def jpeg(variant: int) -> bytes:

@@ -19,7 +19,6 @@ from PIL import Image
 from mien.app.inference.records import Box, Face, Landmarks
 from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, contract_id
 from mien.models.manifest import (
-    Agreement,
     GraphFile,
     GraphInput,
     GraphOutput,
@@ -129,11 +128,6 @@ def tiny_artifact(
     }
     write_manifest(folder, Manifest.model_validate(fields | changes))
     return folder
-
-
-def drawn_agreement() -> Agreement:
-    """Expected votes that are flatter than the probabilities, and not in the same order."""
-    return Agreement(temperature=1.6, offsets=(0.3, -0.2, -0.6, 0.5, 0.1, -0.4, 0.3))
 
 
 def labeled_face(

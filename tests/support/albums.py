@@ -7,12 +7,14 @@ The photos are the repository's own, whose licenses samples/README names.
 
 import csv
 import os
+import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import cv2
+import imageio_ffmpeg
 import numpy as np
 from PIL import Image
 
@@ -132,3 +134,9 @@ def write_video(path: Path, *, frames: int = 0, images: Iterable[Array] = (), ra
         writer.write(cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
     writer.release()
     return path
+
+
+def ffmpeg(*arguments: str | Path) -> None:
+    """Run FFmpeg's program, which replaces existing files, for videos as cameras, phones and editors make them."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *map(str, arguments)]
+    subprocess.run(command, check=True, timeout=60)

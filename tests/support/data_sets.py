@@ -129,38 +129,27 @@ def make_raf_db(
     test: Mapping[str, int] = SIX_PER_CLASS,
     *,
     originals: bool = True,
+    kaggle: bool = False,
 ) -> Path:
-    """Write RAF-DB's official layout: label file, aligned and original images, annotations. Returns `root`."""
+    """Write RAF-DB's label file, aligned and original images, and annotations, or Kaggle's folders. Returns `root`."""
     lines = ""
-    for name, label, seed in _raf_db_names(train, test):
-        lines += f"{name}.jpg {_NUMBERS[label]}\n"
-        write_image(root / "Image" / "aligned" / f"{name}_aligned.jpg", draw_face(label, seed, size_px=100)[0])
-        photo, landmarks = _in_photo(label, seed, 100, 90, 50, cv2.BORDER_CONSTANT)
-        if originals:
-            write_image(root / "Image" / "original" / f"{name}.jpg", photo)
-        points = "".join(f"{x:.3f}\t{y:.3f}\n" for x, y in landmarks)
-        write_text(root / "Annotation" / "manual" / f"{name}_manu_attri.txt", f"{points}0\n{seed % 3}\n{seed % 5}\n")
-    write_text(root / "EmoLabel" / "list_patition_label.txt", lines)
-    return root
-
-
-def make_raf_db_kaggle(
-    root: Path, train: Mapping[str, int] = SIX_PER_CLASS, test: Mapping[str, int] = SIX_PER_CLASS
-) -> Path:
-    """Write RAF-DB's Kaggle layout with the same images as `make_raf_db`. Returns `root`."""
-    for name, label, seed in _raf_db_names(train, test):
-        face, _ = draw_face(label, seed, size_px=100)
-        write_image(root / "DATASET" / name.split("_")[0] / str(_NUMBERS[label]) / f"{name}_aligned.jpg", face)
-    return root
-
-
-def _raf_db_names(train: Mapping[str, int], test: Mapping[str, int]) -> list[tuple[str, str, int]]:
-    """List (train_00001, label, seed); ordered by class as in the set."""
-    names = []
     for part, digits, counts, offset in (("train", 5, train, 0), ("test", 4, test, 100_000)):
         labels = [label for label in LABELS for _ in range(counts.get(label, 0))]
-        names += [(f"{part}_{n:0{digits}}", label, offset + n) for n, label in enumerate(labels, start=1)]
-    return names
+        for number, label in enumerate(labels, start=1):
+            name, seed = f"{part}_{number:0{digits}}", offset + number
+            folder = f"DATASET/{part}/{_NUMBERS[label]}" if kaggle else "Image/aligned"
+            write_image(root / folder / f"{name}_aligned.jpg", draw_face(label, seed, size_px=100)[0])
+            if kaggle:
+                continue
+            lines += f"{name}.jpg {_NUMBERS[label]}\n"
+            photo, landmarks = _in_photo(label, seed, 100, 90, 50, cv2.BORDER_CONSTANT)
+            if originals:
+                write_image(root / "Image" / "original" / f"{name}.jpg", photo)
+            points = "".join(f"{x:.3f}\t{y:.3f}\n" for x, y in landmarks)
+            write_text(root / "Annotation/manual" / f"{name}_manu_attri.txt", f"{points}0\n{seed % 3}\n{seed % 5}\n")
+    if lines:
+        write_text(root / "EmoLabel" / "list_patition_label.txt", lines)
+    return root
 
 
 def make_ferplus(root: Path, votes: Mapping[str, Sequence[tuple[int, ...]]] | None = None) -> Path:

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +38,18 @@ def _json(expression: str) -> str:
 
 @contextmanager
 def _running(*commands: list[str], **environment: str) -> Iterator[None]:
-    processes = []
-    try:
+    with ExitStack() as stack:
         for command in commands:
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            processes.append(subprocess.Popen(command, env=os.environ | environment, start_new_session=True, **quiet))
-        yield
-    finally:
-        for process in reversed(processes):
+            process = subprocess.Popen(command, env=os.environ | environment, start_new_session=True, **quiet)
+            stack.callback(process.wait)
             # with the browser that a driver started, also one that does not answer
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            stack.callback(os.killpg, process.pid, signal.SIGKILL)
+        yield
 
 
 @contextmanager
-def firefox(folder: Path, url: str, *, width: int = 1280, height: int = 800) -> Iterator[Script]:
+def firefox(folder: Path, url: str) -> Iterator[Script]:
     """Open an address in Firefox, with its profile in `folder`; fails if the page logged an error."""
     program = shutil.which("firefox-esr") or shutil.which("firefox")
     if program is None:
@@ -83,7 +80,6 @@ def firefox(folder: Path, url: str, *, width: int = 1280, height: int = 800) -> 
             ask("session.new", capabilities={})
             ask("session.subscribe", events=["log.entryAdded"])
             context = ask("browsingContext.getTree")["contexts"][0]["context"]
-            ask("browsingContext.setViewport", context=context, viewport={"width": width, "height": height})
             ask("browsingContext.navigate", context=context, url=url, wait="complete")
 
             def run(expression: str) -> Any:

@@ -15,8 +15,7 @@ from mien.data.contract import Array, decode
 
 pytest.importorskip("imageio_ffmpeg")
 from tests.support import sample_photo
-from tests.support.albums import write_video
-from tests.support.videos import ffmpeg
+from tests.support.albums import ffmpeg, write_video
 
 QUARTERS = np.array([[40, 90], [140, 200]], np.uint8)  # gray levels of a picture's four quarters
 
