@@ -187,14 +187,14 @@ def test_a_gpu_that_is_not_used_is_a_fallback_unless_another_choice_is_explicit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(api, "cuda_unavailable_reason", lambda: NO_DRIVER)
-    cases: list[tuple[dict[str, Any], str, str | None, str | None]] = [
-        ({"device": "auto"}, CUDA, None, None),
-        ({"device": "auto", "precision": "int8"}, CPU, None, None),
-        ({"device": "cpu"}, CPU, None, None),
-        ({}, CPU, NO_DRIVER, None),
-        ({}, CPU, None, NO_DRIVER),
+    cases: list[tuple[dict[str, Any], str, str | None]] = [
+        ({"device": "auto"}, CUDA, None),
+        ({"device": "auto", "precision": "int8"}, CPU, None),
+        ({"device": "cpu"}, CPU, None),
+        ({}, CPU, NO_DRIVER),
     ]
-    for settings, provider, no_gpu, expected in cases:
+    for settings, provider, no_gpu in cases:
         monkeypatch.setattr(api, "gpu_unavailable_reason", lambda found=no_gpu: found)
-        classifier: Any = SimpleNamespace(provider=provider)
-        assert api.fallback(classifier, Settings(**settings)) == expected, settings
+        assert api.fallback(SimpleNamespace(provider=provider), Settings(**settings)) is None, settings
+    monkeypatch.setattr(api, "gpu_unavailable_reason", lambda: None)
+    assert api.fallback(SimpleNamespace(provider=CPU), Settings()) == NO_DRIVER

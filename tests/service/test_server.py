@@ -72,26 +72,16 @@ def test_options_of_the_command_line_override_the_environment(
     assert (chosen.port, chosen.workers, chosen.model, chosen.min_face_px) == (0, 2, str(tmp_path), 20)
 
 
-@pytest.mark.parametrize(
-    ("cores", "gigabytes", "provider", "workers"),
-    [
-        (1, 8, CPU, 1),
-        (3, 8, CPU, 1),
-        (4, 8, CPU, 2),
-        (16, 64, CPU, 8),
-        (16, 64, CUDA, 1),
-        (16, 5, CPU, 4),
-        (16, 1, CPU, 1),
-    ],
-)
 def test_there_is_one_process_per_two_cores_with_enough_memory_and_one_on_a_gpu(
-    started: list[Settings], monkeypatch: pytest.MonkeyPatch, cores: int, gigabytes: int, provider: str, workers: int
+    started: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "cores", lambda: cores)
-    monkeypatch.setattr(start, "free_bytes", lambda: gigabytes * 10**9)
-    monkeypatch.setattr(start, "open_labeler", lambda _: Mock(**{"classifier.provider": provider}))
-    start.run(load_settings(port=0, workers="auto"))
-    assert (started[0].workers or 1) == workers
+    cases = [(1, 8, CPU), (3, 8, CPU), (4, 8, CPU), (16, 64, CPU), (16, 64, CUDA), (16, 5, CPU), (16, 1, CPU)]
+    for cores, gigabytes, provider in cases:
+        monkeypatch.setattr(start, "cores", lambda found=cores: found)
+        monkeypatch.setattr(start, "free_bytes", lambda found=gigabytes: found * 10**9)
+        monkeypatch.setattr(start, "open_labeler", lambda _, found=provider: Mock(**{"classifier.provider": found}))
+        start.run(load_settings(port=0, workers="auto"))
+    assert [settings.workers or 1 for settings in started] == [1, 1, 2, 8, 1, 4, 1]
 
 
 def test_the_page_is_served_locally_and_a_used_port_is_avoided(started: list[Settings]) -> None:
