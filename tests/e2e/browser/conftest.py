@@ -1,15 +1,11 @@
 """Chromium with a camera that shows a moving face, a running service, and pages without console errors."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
 
-from tests.support import ROOT
 from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, chromium, launch, serving, write_slow_camera
 from tests.support.serving import Server
 
@@ -78,23 +74,3 @@ def open_shared(browser: Browser, site: Server) -> Iterator[Open]:
     """Like open_tab, for a tab that the tests of a module share."""
     with opening(browser, site) as opened:
         yield opened
-
-
-@contextmanager
-def served(out: Path, *options: str) -> Iterator[str]:
-    """Address of the review page of an output folder."""
-    command = [sys.executable, "-m", "mien", "review", out, "--port", "0", *options]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().split()[2].rstrip("/")
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
-
-
-@pytest.fixture(scope="module")
-def address(out: Path) -> Iterator[str]:
-    """Address of the review page of the folder that the module labels."""
-    with served(out) as address:
-        yield address
