@@ -90,7 +90,7 @@ def test_boxes_follow_the_face_and_the_mirror_and_labels_the_threshold(scene: Ta
             tab.page.set_checked("#mirror", mirrored)
             pass_ms(tab, 100)
             assert tab.page.evaluate(DRAWN_AT) == pytest.approx(1 - center if mirrored else center, abs=0.08)
-        for value, label in ((90, "neutral? 60%"), (10, "neutral 60%")):
+        for value, label in ((10, "neutral 60%"), (70, "neutral? 60%")):
             tab.page.locator("#threshold").fill(str(value))
             pass_until(tab, f"document.querySelector('.face-label').textContent === '{label}'")
         tab.page.click("#settings")
