@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +24,18 @@ RATE = 15
 FACE_PX = 190
 # Center and width of the head, and width of its detected face, in pixels of the photo.
 HEADS = {"astronaut.jpg": (226, 108, 200, 93), "grace_hopper.jpg": (258, 205, 380, 192)}
-Cast = list[tuple[int, float, float]]  # person and center, in front of those before
-Scene = tuple[float, Callable[[float], Cast]]  # seconds, and who is where at a time
+# Seconds of the way, how far from the middle each person is, who is in front, and the share of the way at which both
+# turn back
+Scene = tuple[float, int, int, float]
+SCENES: tuple[Scene, ...] = ((4, 0, 1, 1), (4, 0, 0, 1), (2, 20, 1, 1), (3, 60, 0, 1), (4, 10, 1, 0.5))
 
 
-def crossing(seconds: float, y: float, *, front: int = 1, back_at: float = math.inf) -> Scene:
-    """Two people pass each other in `seconds`; at the share `back_at` of the way, both turn back."""
-
-    def cast(time_s: float) -> Cast:
-        share = time_s / seconds
-        share = share if share < back_at else 2 * back_at - share
-        people = [(0, 110 + 420 * share, 240 - y), (1, 530 - 420 * share, 240 + y)]
-        return people if front else people[::-1]
-
-    return seconds, cast
-
-
-SCENES = (
-    crossing(4.0, 0),
-    crossing(4.0, 0, front=0),
-    crossing(2.0, 20),
-    crossing(3.0, 60, front=0),
-    crossing(4.0, 10, back_at=0.5),
-)
+def cast_of(scene: Scene, time_s: float) -> list[tuple[int, float, float]]:
+    """Person and center of each head, the one in front last."""
+    seconds, off, front, back_at = scene
+    share = min(time_s / seconds, 2 * back_at - time_s / seconds)
+    people = [(0, 110 + 420 * share, 240.0 - off), (1, 530 - 420 * share, 240.0 + off)]
+    return people if front else people[::-1]
 
 
 def head(name: str) -> tuple[Array, Array]:
@@ -62,18 +51,17 @@ def head(name: str) -> tuple[Array, Array]:
     return picture.astype(np.float32), cv2.GaussianBlur(mask, (0, 0), 3)
 
 
-def pictures(scene: Scene) -> Iterator[tuple[float, Array, Cast]]:
-    """Time in seconds, (480, 640, 3) uint8 RGB with camera shake, flicker and noise, and who is where."""
+def pictures(scene: Scene) -> Iterator[tuple[float, Array]]:
+    """Time in seconds and (480, 640, 3) uint8 RGB with camera shake, flicker and noise."""
     heads = [head(name) for name in HEADS]
     photo = decode((ROOT / "samples" / "photos" / "astronaut.jpg").read_bytes())
     room = cv2.GaussianBlur(cv2.resize(photo[300:, 300:], (900, 700)), (0, 0), 15)
-    seconds, cast = scene
-    for number in range(round(seconds * RATE)):
+    for number in range(round(scene[0] * RATE)):
         time_s = number / RATE
         random = np.random.default_rng(number)
         shift = round(100 + 60 * math.sin(time_s))
         picture = room[100:580, shift : shift + 640].astype(np.float32)
-        for person, x, y in cast(time_s):
+        for person, x, y in cast_of(scene, time_s):
             picture_of, mask = heads[person]
             side = picture_of.shape[0] / 2
             sway = 5 * math.sin(2 * time_s + person)
@@ -82,17 +70,17 @@ def pictures(scene: Scene) -> Iterator[tuple[float, Array, Cast]]:
             over = cv2.warpAffine(mask, turn, FRAME_PX)[..., None]
             picture += over * (cv2.warpAffine(picture_of, turn, FRAME_PX) - picture)
         noisy = picture * (1 + 0.05 * math.sin(5 * time_s)) + random.normal(0, 3, picture.shape)
-        yield time_s, noisy.clip(0, 255).astype(np.uint8), cast(time_s)
+        yield time_s, noisy.clip(0, 255).astype(np.uint8)
 
 
 def film(scene: Scene, labeler: Labeler) -> list[dict[str, Any]]:
     """What the service finds in each frame of a scene; `person` is who it is, null where two are mixed."""
     frames = []
-    for time_s, picture, cast in pictures(scene):
+    for time_s, picture in pictures(scene):
         faces = []
         for face in labeler.label(picture).faces:
             x, y = face.box.x + face.box.width / 2, face.box.y + face.box.height / 2
-            near = [person for person, *at in cast if math.dist((x, y), at) < 0.45 * FACE_PX]
+            near = [person for person, *at in cast_of(scene, time_s) if math.dist((x, y), at) < 0.45 * FACE_PX]
             values = descriptor(align(picture, face.landmarks_px))
             shown = {"box": {name: getattr(face.box, name) for name in ("x", "y", "width", "height")}}
             shown |= {"detection_score": face.detection_score, "probabilities": face.probabilities}
