@@ -79,14 +79,6 @@ def test_a_rotated_image_is_decoded_upright(kind: str) -> None:
         assert (seen.width, seen.height) == (60, 40)
 
 
-@pytest.mark.parametrize("mode", ["L", "LA", "1"])
-def test_gray_is_repeated_in_three_channels(mode: str) -> None:
-    image = Image.fromarray(ramp()).convert(mode)
-    wanted = np.asarray(image.convert("L"))
-    assert _worst(decode(encoded(image)), np.repeat(wanted[:, :, None], 3, axis=2)) == 0
-    assert not decode(encoded(image)).flags.writeable, "a copy may be drawn on"
-
-
 def test_transparent_pixels_lie_on_white() -> None:
     colors = np.dstack([np.full((2, 1, 3), (200, 0, 100), np.uint8), np.array([[[0]], [[128]]], np.uint8)])
     assert np.abs(decode(encoded(colors))[:, 0].astype(int) - [(255, 255, 255), (227, 127, 177)]).max() <= 1
@@ -101,19 +93,6 @@ def test_transparent_pixels_lie_on_white() -> None:
         assert _worst(pixels[20:], four_colors()[20:]) <= 8
 
 
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-def test_sixteen_bits_are_scaled_by_their_range(suffix: str) -> None:
-    dark = ramp() // 4  # an image that uses little of the range must not be brightened
-    opaque = np.full((*dark.shape[:2], 1), 255, np.uint8)
-    for pixels, shown in (
-        (dark[:, :, 0], np.repeat(dark[:, :, :1], 3, axis=2)),
-        (dark[:, :, ::-1], dark),
-        (np.dstack([dark[:, :, ::-1], opaque]), dark),
-    ):
-        payload = cv2.imencode(suffix, pixels.astype(np.uint16) * 257)[1].tobytes()
-        assert _worst(decode(payload), shown) == 0
-
-
 @pytest.mark.parametrize(
     ("kind", "values", "levels"),
     [
@@ -126,19 +105,6 @@ def test_sixteen_bits_and_floats_from_zero_to_one_become_the_nearest_level(
     kind: str, values: Array, levels: list[int]
 ) -> None:
     assert decode(encoded(values[None], kind))[0, :, 0].tolist() == levels
-
-
-@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
-def test_the_first_frame_or_page_is_read(kind: str) -> None:
-    options = FORMATS[kind] | {"save_all": True, "append_images": [Image.fromarray(ramp())]}
-    first = np.ascontiguousarray(ramp()[:, ::-1])
-    assert _worst(decode(encoded(first, kind, **options)), first) <= LOSS.get(kind, 0)
-
-
-def test_cmyk_has_the_colors_it_was_printed_with() -> None:
-    # Pillow writes a JPEG in CMYK as Adobe does, inverted and with Adobe's marker
-    payload = encoded(Image.fromarray(four_colors()).convert("CMYK"), "JPEG", quality=98, subsampling=0)
-    assert _worst(decode(payload), four_colors()) <= 8
 
 
 def test_a_phones_jpeg_with_a_second_image_is_a_jpeg() -> None:
@@ -195,7 +161,9 @@ def test_other_formats_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_is_read_and_its_pixels_are_limited(kind: str) -> None:
     payload = encoded(ramp(), kind, **FORMATS[kind])
-    assert _worst(decode(payload, max_pixels=64 * 96), ramp()) <= LOSS.get(kind, 0)
+    pixels = decode(payload, max_pixels=64 * 96)
+    assert _worst(pixels, ramp()) <= LOSS.get(kind, 0)
+    assert not pixels.flags.writeable, "a copy may be drawn on"
     for read in (decode, probed):
         with pytest.raises(ImageTooLarge, match="96x64"):
             read(payload, max_pixels=64 * 96 - 1)
