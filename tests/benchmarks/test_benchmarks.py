@@ -1,7 +1,6 @@
 """Benchmarks: short runs, whose results are consistent, and scores on labeled photos."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,46 +12,35 @@ from benchmarks.photos import FoundFace, LabeledFace
 from tests.support import ROOT, encoded, environment_of, gradient_image, output_of
 
 
-def measure(artifact: Path, module: str, *arguments: object) -> dict[str, Any]:
-    """Run a benchmark with a model; returns the results, which it prints."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
-    environment = environment_of(model=artifact, device="cpu", detector="builtin", detect_rotated=False)
-    results: dict[str, Any] = json.loads(output_of(*command, cwd=ROOT, env=environment))
-    return results
-
-
 @pytest.mark.slow
-def test_labeling(artifact: Path) -> None:
-    results = measure(artifact, "labeling", "--count", 6, "--rounds", 1)
-    assert results["efficiency"] == pytest.approx(results["images_per_s"] / results["bare_images_per_s"])
-    assert results["faces"] == results["images"] == 6
-
-
-@pytest.mark.slow
-def test_serving(artifact: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        ("labeling", ("--count", 6, "--rounds", 1)),
+        ("serving", ("--photos", "PHOTOS", "--rounds", 1, "--passes", 2, "--steady", 10)),
+        ("stream", ("--seconds", 1)),
+        ("scaling", ("--photos", "PHOTOS", "--cores", 1, "--count", 5, "--requests", 8, "--rounds", 1)),
+    ],
+)
+def test_short_runs_give_consistent_results(
+    artifact: Path, tmp_path: Path, module: str, options: tuple[object, ...]
+) -> None:
     for step in range(4):
         (tmp_path / f"{step}.jpg").write_bytes(encoded(gradient_image(120 + 20 * step, 100), "JPEG"))
-    short = ("--rounds", 1, "--passes", 2, "--steady", 10)
-    results = measure(artifact, "serving", "--photos", tmp_path, *short)
-    assert min(results[name] for name in ("efficiency", "requests_per_s", "cpu_ms_per_request")) > 0
-    assert 0 < results["p50_ms"] <= results["p99_ms"]
-
-
-@pytest.mark.slow
-def test_streaming(artifact: Path) -> None:
-    results = measure(artifact, "stream", "--seconds", 1)
-    assert results["frames"] == results["frames_with_a_face"] == pytest.approx(results["frames_per_s"])
-    assert 0 < results["latency_p50_ms"] <= results["latency_p99_ms"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="pins processes to cores")
-def test_scaling(artifact: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(encoded(gradient_image(), "JPEG"))
-    short = ("--photos", tmp_path, "--cores", 1, "--count", 5, "--requests", 8, "--rounds", 1)
-    (result,) = measure(artifact, "scaling", *short)["results"]
-    assert result["label"]["efficiency"] == result["service"]["efficiency"] == 1
-    assert result["label"]["images_per_s"] > 0 < result["service"]["requests_per_s"]
+    chosen = [str(tmp_path) if option == "PHOTOS" else str(option) for option in options]
+    environment = environment_of(model=artifact, device="cpu", detector="builtin", detect_rotated=False)
+    output = output_of(sys.executable, "-m", f"benchmarks.{module}", *chosen, cwd=ROOT, env=environment)
+    results: dict[str, Any] = json.loads(output)
+    if module == "labeling":
+        assert results["efficiency"] == pytest.approx(results["images_per_s"] / results["bare_images_per_s"])
+        assert results["faces"] == results["images"] == 6
+    elif module == "scaling":
+        (result,) = results["results"]
+        assert result["label"]["efficiency"] == result["service"]["efficiency"] == 1
+        assert result["label"]["images_per_s"] > 0 < result["service"]["requests_per_s"]
+    else:
+        rate, prefix = ("frames_per_s", "latency_") if module == "stream" else ("efficiency", "")
+        assert results[rate] > 0 < results[f"{prefix}p50_ms"] <= results[f"{prefix}p99_ms"]
 
 
 def test_programs_are_scored_on_the_faces_that_all_of_them_find(tmp_path: Path) -> None:

@@ -60,9 +60,8 @@ def firefox(folder: Path, url: str) -> Iterator[Script]:
     errors: list[str] = []
 
     def is_up() -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            return True
-        return False
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
 
     with _running([program, "--headless", "--profile", str(folder), f"--remote-debugging-port={port}"]):
         eventually(is_up)
