@@ -142,21 +142,24 @@ test("a tag keeps its side of the face until there is no room", () => {
 
 /** What a canvas is asked to draw: calls of fill() and stroke() with their style, and texts. */
 function drawn(faces, how) {
-  const calls = [];
+  const [calls, arms] = [[], []];
   const context = new Proxy({
+    moveTo(x, y) { arms.push(y); },
     measureText(text) { return { width: 0.6 * parseFloat(this.font.split(" ")[1]) * text.length }; },
     fill() { calls.push(`fill ${this.fillStyle}`); },
     setLineDash(dash) { calls.push(`dash ${dash.length}`); },
     fillText(text) { calls.push(text); },
   }, { get: (own, name) => own[name] ?? (() => {}) });
-  return { places: drawFaces(context, faces, how), calls };
+  return { places: drawFaces(context, faces, how), calls, arms };
 }
 
 test("a tag is filled with the color of its label, and that of an uncertain one is hollow", () => {
   const landmarks = { left_mouth: { x: 130, y: 160 }, right_mouth: { x: 150, y: 160 } };
   const face = { box: { x: 100, y: 100, width: 80, height: 80 }, landmarks, track: 2, label: "neutral", confidence: 0.6, uncertain: false };
   const area = { x: 0, y: 0, width: 640, height: 480 };
-  const callsOf = (one) => drawn(placed([{ face: one, box: one.box }], area, area), { area }).calls;
+  const drawnOf = (one) => drawn(placed([{ face: one, box: one.box }], area, area), { area });
+  const callsOf = (one) => drawnOf(one).calls;
+  assert.equal(drawnOf(face).arms[0], 100 + 40 * (0.25 + 0.75 * 0.6), "the corners of a box close with the probability");
   assert.deepEqual(callsOf(face), [`fill ${colorOf("neutral")}`, "2", "neutral 60%"]);
   assert.deepEqual(callsOf({ ...face, uncertain: true }), ["dash 2", `fill ${DARK}`, "2", "neutral? 60%", "dash 2"]);
 });

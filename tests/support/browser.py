@@ -12,58 +12,42 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserType, ConsoleMessage, FloatRect, Page, WebSocket
 
-from mien.data.contract import Array
+from mien.data.contract import decode
 from mien.models.manifest import artifact_dir
 from tests.support import ROOT
 from tests.support.serving import Server
 from tests.support.serving import serving as serving_process
 
-FRAME_PX = (640, 480)
 WAIT_MS = 60_000
-_FACE = (150, 30, 210, 210)  # of samples/photos/astronaut.jpg: x, y, width, height around the head, pixels
-_QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-_QUIET += ["--disable-component-update", "--disable-sync"]
+_QUIET = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 CAMERA = "--use-fake-device-for-media-stream"
 ALLOWED = "--use-fake-ui-for-media-stream"
 
 
-def chromium() -> Path:
-    """Path of the browser; skips the test if there is none."""
+def launch(browsers: BrowserType, *extra: str) -> Browser:
+    """Start the browser without a window; skips the test if there is none."""
     named = os.environ.get("MIEN_CHROMIUM")
     names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
         pytest.skip("no Chromium is installed: `apt-get install chromium`, or name one in MIEN_CHROMIUM")
-    return Path(found)
-
-
-def launch(browsers: BrowserType, *extra: str) -> Browser:
-    """Start the browser without a window."""
-    program = chromium()
     return browsers.launch(executable_path=program, args=[*_QUIET, *extra], timeout=90_000)
 
 
-def camera_frames(count: int = 180) -> Iterator[Array]:
-    """Frames of a face that moves through the left half and back: (480, 640, 3) uint8 RGB, `count` times."""
-    photo = cv2.cvtColor(cv2.imread(str(ROOT / "samples/photos/astronaut.jpg")), cv2.COLOR_BGR2RGB)
-    x, y, width, height = _FACE
-    (wide, tall), side_px = FRAME_PX, 230
-    room = cv2.GaussianBlur(cv2.resize(photo[300:, 300:], FRAME_PX), (0, 0), 15)
-    head = cv2.resize(photo[y : y + height, x : x + width], (side_px, side_px), interpolation=cv2.INTER_CUBIC)
-    for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
-        frame = room.copy()
-        left = round(wide * 0.25 - side_px / 2 + 30 * np.sin(angle))
-        top = round(tall * 0.5 - side_px / 2 + 40 * np.cos(angle))
-        frame[top : top + side_px, left : left + side_px] = head
-        yield frame
-
-
-def write_slow_camera(path: Path) -> Path:
-    """Write the moving face as Y4M of 10 frames per second, a third of those of Motion JPEG. Returns `path`."""
-    wide, tall = FRAME_PX
+def write_camera(path: Path) -> Path:
+    """Write a face that moves through the left half and back as Y4M of 10 frames per second. Returns `path`."""
+    photo = decode((ROOT / "samples/photos/astronaut.jpg").read_bytes())
+    room = cv2.GaussianBlur(cv2.resize(photo[300:, 300:], (640, 480)), (0, 0), 15)
+    head = cv2.resize(photo[30:240, 150:360], (230, 230), interpolation=cv2.INTER_CUBIC)
     with path.open("wb") as file:
-        file.write(f"YUV4MPEG2 W{wide} H{tall} F10:1 C420\n".encode())
-        for frame in camera_frames(60):
+        file.write(b"YUV4MPEG2 W640 H480 F10:1 C420\n")
+        for angle in np.linspace(0, 2 * np.pi, 60, endpoint=False):
+            frame = room.copy()
+            left, top = round(45 + 30 * np.sin(angle)), round(125 + 40 * np.cos(angle))
+            frame[top : top + 230, left : left + 230] = head
             file.write(b"FRAME\n" + cv2.cvtColor(frame, cv2.COLOR_RGB2YUV_I420).tobytes())
     return path
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
 
-from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, chromium, launch, serving, write_slow_camera
+from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch, serving, write_camera
 from tests.support.serving import Server
 
 Open = Callable[..., Tab]
@@ -15,7 +15,6 @@ Open = Callable[..., Tab]
 @pytest.fixture(scope="package")
 def browsers() -> Iterator[BrowserType]:
     """Playwright, stopped after the tests of this package: its event loop blocks others from starting one."""
-    chromium()
     with sync_playwright() as driver:
         yield driver.chromium
 
@@ -23,7 +22,7 @@ def browsers() -> Iterator[BrowserType]:
 @pytest.fixture(scope="package")
 def browser(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser with camera access that shows the moving face; mien.test is this machine, but not a secure address."""
-    film = write_slow_camera(tmp_path_factory.mktemp("camera") / "face.y4m")
+    film = write_camera(tmp_path_factory.mktemp("camera") / "face.y4m")
     camera = (CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={film}")
     with launch(browsers, *camera, "--host-resolver-rules=MAP mien.test 127.0.0.1") as running:
         yield running

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
 
 from tests.e2e.browser.conftest import Open
 from tests.support import ROOT
@@ -18,17 +17,13 @@ REFUSE = """() => {
 DISCONNECT = "document.getElementById('video').srcObject.getVideoTracks()[0].dispatchEvent(new Event('ended'))"
 
 
-def violations(page: Page) -> list[str]:
-    found = Axe().run(page, options=RULES).response["violations"]
-    return [f"{rule['id']}: {node['target']} {node['failureSummary']}" for rule in found for node in rule["nodes"]]
-
-
 def check(tab: Tab, state: str, *clicks: str, wait: str = "body") -> None:
     """Click, wait for an element, and look for violations in the state that the page is in then."""
     for selector in clicks:
         tab.page.click(selector, timeout=WAIT_MS)
     tab.page.wait_for_selector(wait, timeout=WAIT_MS)
-    assert violations(tab.page) == [], state
+    found = Axe().run(tab.page, options=RULES)
+    assert found.violations_count == 0, f"{state}: {found.generate_report()}"
 
 
 def test_axe_finds_no_violation_in_any_state_of_the_live_view(open_tab: Open) -> None:

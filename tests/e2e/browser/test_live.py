@@ -84,6 +84,8 @@ def test_the_label_of_the_service_is_shown(live: Tab, site: Server) -> None:
 def test_boxes_follow_the_face_and_the_mirror_and_labels_the_threshold(scene: Tab) -> None:
     for x in (60, 300):
         tab = start_scene(scene, person(x, 100, neutral=0.6))
+        tint = tab.page.evaluate("document.getElementById('stage').style.getPropertyValue('--tint')")
+        assert tint == f"rgb({' '.join(map(str, COLORS['neutral']))})", "of a single person's label"
         tab.page.click("#settings")
         center = (x + 60) / 640
         for mirrored in (False, True):
@@ -98,17 +100,18 @@ def test_boxes_follow_the_face_and_the_mirror_and_labels_the_threshold(scene: Ta
 
 def test_nothing_is_sent_while_paused_or_hidden(live: Tab) -> None:
     page = live.page
+    click = "document.getElementById('{}').click()"
     for stop, resume in (
-        (lambda: page.click("#pause"),) * 2,
-        (lambda: page.evaluate(f"window.away = true; {HIDE}"), lambda: page.evaluate(f"window.away = false; {HIDE}")),
-        (lambda: page.click("#tab-photos"), page.go_back),
+        (click.format("pause"),) * 2,
+        (f"window.away = true; {HIDE}", f"window.away = false; {HIDE}"),
+        (click.format("tab-photos"), click.format("tab-live")),
     ):
-        stop()
+        page.evaluate(stop)
         live.wait_for(live.streams[-1].is_closed, "the stream is open")
         before = len(live.sent)
         page.wait_for_timeout(300)
         assert len(live.sent) == before
-        resume()
+        page.evaluate(resume)
         live.wait_for_results(2)
 
 
@@ -138,14 +141,12 @@ def test_a_service_that_was_not_ready_is_asked_again_and_settings_outlive_a_relo
     tab.page.click("#settings")
     assert tab.page.inner_text("#threshold-value") == "40%", "as in the address"
     tab.page.uncheck("#mirror")
-    tab.wait_until("document.getElementById('runs').textContent !== ''")
-    runs = tab.page.text_content("#runs")
     tab.page.route("**/ready", lambda route: route.fulfill(status=503, json={}))
     tab.page.reload()
     tab.wait_until("document.getElementById('banner-text').textContent.includes('does not respond')")
     assert tab.page.text_content("#runs") == ""
     tab.page.unroute("**/ready")
-    tab.wait_until(f"document.getElementById('runs').textContent === {json.dumps(runs)}")
+    tab.wait_until("document.getElementById('runs').textContent.startsWith('It runs in ')")
     assert tab.page.is_hidden("#banner")
     start(tab.page)
     tab.page.click("#settings")
@@ -314,13 +315,25 @@ def test_a_recording_is_downloaded_when_it_ends_and_kept_nowhere(scene: Tab, tmp
     assert tab.page.inner_text(".trust") != "Recording, saved when you stop"
 
 
+RECORD_TEXTS = """() => {
+  const write = CanvasRenderingContext2D.prototype.fillText;
+  window.texts = [];
+  CanvasRenderingContext2D.prototype.fillText = function (...all) { window.texts.push(all[0]); write.apply(this, all); };
+}"""
+
+
 def test_a_snapshot_equals_the_picture_and_your_minute_shows_the_expressions_seen(scene: Tab) -> None:
     tab = start_scene(scene, *TWO)
     picture = decode(tab.download("#snapshot")[1]).astype(int)
     assert picture.shape == (480, 640, 3)
     _, columns = np.nonzero(np.abs(picture - COLORS["happiness"]).max(axis=2) < 30)
     assert columns.min() > 320, "the camera is mirrored, and so is the snapshot"
+    show(tab, person(60, 100, happiness=0.88), TWO[1])
+    for _ in range(3):
+        pass_ms(tab, 500)
+    tab.page.evaluate(RECORD_TEXTS)
     name, content = tab.download("#minute")
+    assert sum(text.startswith("90%, ") for text in tab.page.evaluate("window.texts")) == 2, "the strongest moments"
     picture = decode(content).astype(int)
     assert (name, picture.shape) == ("mien-minute.png", (630, 1200, 3))
     for label, seen in (("happiness", True), ("anger", True), ("surprise", False)):
@@ -395,15 +408,10 @@ def test_on_a_slow_link_the_frame_that_was_labeled_is_shown(scene: Tab) -> None:
     pass_until(tab, f"!{shows_frame}")
 
 
-def test_people_keep_their_numbers_over_a_new_connection_and_a_pause(scene: Tab) -> None:
+def test_people_keep_their_numbers_over_a_pause(scene: Tab) -> None:
     tab = start_scene(scene, *TWO)
-    before = tab.page.evaluate("window.connections")
-    tab.page.evaluate("() => window.socket.fail()")
-    tab.wait_until(f"window.connections === {before + 1}")
-    pass_until(tab, "window.socket.frame > 3")
     tab.page.click("#pause")
     show(tab, person(400, 100, sadness=0.9))  # the second person
     tab.page.click("#pause")
-    tab.wait_until(f"window.connections === {before + 2}")
     pass_until(tab, "document.querySelector('[data-person=\"1\"].away')")
     assert "sadness" in tab.page.inner_text("[data-person='2'] .face-label")
