@@ -318,7 +318,10 @@ def test_a_recording_is_downloaded_when_it_ends_and_kept_nowhere(scene: Tab, tmp
 RECORD_TEXTS = """() => {
   const write = CanvasRenderingContext2D.prototype.fillText;
   window.texts = [];
-  CanvasRenderingContext2D.prototype.fillText = function (...all) { window.texts.push(all[0]); write.apply(this, all); };
+  CanvasRenderingContext2D.prototype.fillText = function (...all) {
+    window.texts.push(all[0]);
+    write.apply(this, all);
+  };
 }"""
 
 
