@@ -137,7 +137,7 @@ def join(parts: Sequence[Split]) -> Split:
     labeled = [part for part in parts if part.targets.any()]
     classes = max((part.classes for part in labeled or parts), key=len)
     for index, part in enumerate(parts := list(parts)):
-        nothing = {"targets": np.zeros((len(part), len(classes)), np.float32), "votes": None, "classes": classes}
+        nothing: Any = {"targets": np.zeros((len(part), len(classes)), np.float32), "votes": None, "classes": classes}
         parts[index] = with_classes(part, classes, of="another set") if part in labeled else replace(part, **nothing)
     targets, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "labels"))
     votes = [part.votes for part in parts if part.votes is not None]

@@ -45,7 +45,7 @@ BEST: Final = "best.pt"
 _PRINT_EVERY_S: Final = 60.0
 _ROOT: Final = Path(__file__).resolve().parents[1]
 # What may change between the start and the end of a run.
-_NO_DIFFERENCE: Final = {
+_NO_DIFFERENCE: Final[Any] = {
     "runtime": True, "data": {"cache_dir": True, "train": {"__all__": {"root"}}, "valid": {"root"}},
 }  # fmt: skip
 

@@ -69,8 +69,6 @@ def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
         network, state = load_best(folder)
         return network, state["head"], tuple(state["labels"])
     manifest, report = load_artifact(folder), read_report(folder)
-    if WEIGHTS_NAME not in manifest.files:
-        raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; export its run again")
     model = parse_as(ModelConfig, report["recipe"]["model"], origin=str(folder / REPORT_NAME))
     network = untrained_network(model, len(manifest.labels))
     try:

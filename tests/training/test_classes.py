@@ -3,8 +3,8 @@
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -17,50 +17,24 @@ from mien.data.errors import DatasetError
 from mien.models.manifest import artifact_dir, load_artifact, scores_of
 from mien.training.cli import main
 from mien.training.config import Recipe, RecipeError, read_as
-from mien.training.data import Split, with_classes
-from mien.training.evaluate import compare, open_model, scores_of_model
-from mien.training.export import export
+from mien.training.data import with_classes
+from mien.training.evaluate import compare, open_model
 from mien.training.train import train
+from mien.training.weights import load_best
 from tests.support import ROOT, encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support.data_sets import make_ferplus, make_folders
 from tests.support.training import TINY_CNN, data_of, small_recipe, valid_faces
-from tests.training.conftest import EIGHT_OPTIONS, Eight, Trained, one_graph
-
-CLASSES = ("bored", "happiness", "wide_awake")  # in the order of the recipe; one is an expression
-FOLDERS = {"anger": "Wide awake", "happiness": "Happy faces", "sadness": "bored"}
+from tests.training.conftest import CLASSES, Own, Trained
 
 
-def own_folders(root: Path) -> Path:
-    """Drawn angry, happy and sad faces under other names, in unequal numbers."""
-    make_folders(root, {"train": {"anger": 36, "happiness": 24, "sadness": 12}, "valid": dict.fromkeys(FOLDERS, 4)})
-    for split in ("train", "valid"):
-        for drawn, name in FOLDERS.items():
-            (root / split / drawn).rename(root / split / name)
-    return root
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return own_folders(tmp_path_factory.mktemp("own") / "faces")
-
-
-@pytest.fixture(scope="module")
-def artifact(root: Path) -> Path:
-    recipe = small_recipe(root, data=data_of(root) | {"classes": list(CLASSES)}, epochs=6)
-    run = train(recipe, root.parent / "run")
-    with one_graph():
-        return export(run, "own", arch="tiny", artifacts_dir=root.parent / "artifacts")
-
-
-def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_them(
-    artifact: Path, root: Path, tmp_path: Path
-) -> None:
-    manifest = load_artifact(artifact)
-    assert manifest.labels == CLASSES
+def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_them(own: Own, tmp_path: Path) -> None:
+    manifest, artifact = load_artifact(own.artifact), own.artifact
+    assert (manifest.labels, manifest.color, manifest.output.shape) == (CLASSES, "RGB", (-1, 3))
+    assert "--option classes=bored,happiness,wide_awake" in (artifact / "card.md").read_text(encoding="utf-8")
     assert scores_of(artifact)[0]["accuracy"]["value"] > 0.5
     out = tmp_path / "results.json"
-    data = ["--data", f"folders={root}", "--option", "classes=wide_awake,bored", "--option", "ignore=Happy faces"]
+    data = ["--data", f"folders={own.root}", "--option", "classes=wide_awake,bored", "--option", "ignore=Happy faces"]
     predictions = tmp_path / "predictions.csv"
     files = ["--json", str(out), "--predictions", str(predictions)]
     assert main(["evaluate", str(artifact), *data, *files]) == 0
@@ -70,16 +44,16 @@ def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_t
     assert [*rows[0]] == ["face", "label", "predicted", "p_bored", "p_happiness", "p_wide_awake"]
     correct = sum(row["label"] == row["predicted"] for row in rows) / len(rows)
     assert (len(rows), correct) == (balanced["faces"], pytest.approx(balanced["accuracy"]["value"]))
-    assert main(["compare", str(artifact), str(root.parent / "run"), *data]) == 0
+    assert main(["compare", str(artifact), str(own.run), *data]) == 0
 
 
-def test_service_page_and_outputs_show_the_classes_of_the_model(artifact: Path, tmp_path: Path) -> None:
-    settings = Settings(model=artifact, detector="builtin", device="cpu")
+def test_service_page_and_outputs_show_the_classes_of_the_model(own: Own, tmp_path: Path) -> None:
+    settings = Settings(model=own.artifact, detector="builtin", device="cpu")
     photo = {"files": [("images", ("a.jpg", encoded(face_photo(), "JPEG"), "image/jpeg"))]}
     with TestClient(create_app(settings), base_url="http://localhost") as client:
         (face,) = client.post("/v1/expressions", **photo).json()["images"][0]["faces"]
     assert set(face["probabilities"]) == set(CLASSES)
-    assert [*browser_pipeline(artifact, InferenceSettings()).facts["colors"]] == [*COLORS, "bored", "wide_awake"]
+    assert [*browser_pipeline(own.artifact, InferenceSettings()).facts["colors"]] == [*COLORS, "bored", "wide_awake"]
 
     photos, out = write_photos(tmp_path / "photos", count=2), tmp_path / "out"
     label_folder(photos, out, settings, "csv", "coco", "report")
@@ -109,39 +83,25 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     assert gains["accuracy"] > 0.1
 
 
-OPTIONS = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
-
-
-def first_scores(artifact: Path, faces: Split) -> dict[str, Any]:
-    model = open_model(artifact)
-    faces = with_classes(faces, model.labels, of=model.name)
-    return scores_of_model(model, faces, model.logits(faces.crops))[0]
-
-
-def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
-    eight: Eight, capsys: pytest.CaptureFixture[str]
-) -> None:
-    manifest = load_artifact(eight.artifact)
-    assert (manifest.labels, manifest.color) == (EIGHT_LABELS, "RGB")
-    assert (manifest.output.shape, len(manifest.prior_correction)) == ((-1, 8), 8)
-    assert "--option classes=8 --option valid_share=0.2" in (eight.artifact / "card.md").read_text(encoding="utf-8")
-    assert main(["compare", str(eight.artifact), str(eight.run), "--data", f"folders={eight.root}", *OPTIONS]) == 0
-    assert "recall, contempt" in capsys.readouterr().out
-
-
-def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: Path) -> None:
-    ferplus = make_ferplus(tmp_path / "ferplus")
-    assert first_scores(eight.artifact, valid_faces(ferplus, "ferplus"))["kl_to_votes"].value > 0
-    with pytest.raises(DatasetError, match=r"has contempt, .* does not. Use the option classes=surprise"):
-        first_scores(artifact_dir(None), valid_faces(ferplus, "ferplus", classes=8))
-
-
 def test_seven_and_eight_classes_are_not_mixed_and_seven_initialize_all_but_the_head(
-    eight: Eight, trained: Trained, tmp_path: Path
+    trained: Trained, tmp_path: Path
 ) -> None:
-    data = data_of(eight.root, **EIGHT_OPTIONS)
-    mixed = small_recipe(eight.root, data=data | {"valid": data_of(trained.faces)["valid"]})
+    root = make_folders(tmp_path / "faces", {"": dict.fromkeys(EIGHT_LABELS, 5)})
+    data = data_of(root, classes=8, valid_share=0.2)
+    mixed = small_recipe(root, data=data | {"valid": data_of(trained.faces)["valid"]})
     with pytest.raises(RecipeError, match=r"train has .*contempt, valid .*neutral\. Set data\.classes"):
         train(mixed, tmp_path / "mixed")
     model = TINY_CNN | {"init_from": str(trained.teacher)}
-    assert (train(small_recipe(eight.root, data=data, model=model, epochs=1), tmp_path / "run") / "best.pt").exists()
+    network, state = load_best(train(small_recipe(root, data=data, model=model, epochs=1), tmp_path / "run"))
+    assert (state["labels"], len(network.backbone.get_classifier().weight)) == ([*EIGHT_LABELS], 8)
+
+
+def test_votes_for_seven_classes_are_votes_for_eight_but_not_the_other_way_round(tmp_path: Path) -> None:
+    root = make_ferplus(tmp_path / "ferplus")
+    seven, eight = valid_faces(root, "ferplus"), valid_faces(root, "ferplus", classes=8)
+    wider = with_classes(seven, EIGHT_LABELS, of="a network")
+    assert np.array_equal(wider.votes[:, [*map(EIGHT_LABELS.index, LABELS)]], seven.votes)
+    assert np.array_equal(wider.targets.sum(axis=1), seven.targets.sum(axis=1))
+    assert [EIGHT_LABELS[label] for label in wider.labels] == [LABELS[label] for label in seven.labels]
+    with pytest.raises(DatasetError, match=r"has contempt, a network does not. Use the option classes=surprise"):
+        with_classes(eight, LABELS, of="a network")

@@ -15,7 +15,7 @@ from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, RecipeError, RuntimeConfig
 from mien.training.data import _target
 from mien.training.evaluate import predict
-from mien.training.run import BEST, LAST, load, read_run_info
+from mien.training.run import BEST, LAST, load
 from mien.training.train import choose_device, train
 from mien.training.weights import load_best
 from tests.support.data_sets import make_folders
@@ -67,15 +67,6 @@ def test_half_precision_trains_on_a_gpu(tmp_path: Path) -> None:
     assert all(math.isfinite(loss) for loss in losses(train(recipe, tmp_path / "run")).values())
 
 
-def test_a_compiled_network_has_the_losses_of_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # it generates no C++
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=PLAIN_DEIT, epochs=1)
-    expected = losses(train(recipe, tmp_path / "plain"))
-    out = train(with_runtime(recipe, compile=True), tmp_path / "compiled")
-    assert losses(out) == pytest.approx(expected, abs=1e-3)
-    assert not any("_orig_mod" in name for name in load(out / BEST)["weights"])
-
-
 def test_a_class_without_a_training_face_is_named(tmp_path: Path) -> None:
     counts = dict.fromkeys(LABELS, 3)
     root = make_folders(tmp_path / "faces", {"train": counts | {"disgust": 0}, "valid": dict.fromkeys(LABELS, 1)})
@@ -124,26 +115,19 @@ def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
     assert list(losses(train(deit, tmp_path / "deit")).values()) == pytest.approx(GOLDEN["deit"], abs=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("device", "computes_bf16", "expected"),
-    [
+def test_the_automatic_precision_is_bf16_where_the_device_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mien.training.train.set_fused_attn", lambda _enabled: None)
+    for device, computes_bf16, expected in (
         ("cuda", True, torch.bfloat16),
         ("cuda", False, torch.float16),
         ("cpu", True, torch.bfloat16),
         ("cpu", False, torch.float32),
-    ],
-)
-def test_the_automatic_precision_is_bf16_where_the_device_computes_it(
-    monkeypatch: pytest.MonkeyPatch, device: str, computes_bf16: bool, expected: torch.dtype
-) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: device == "cuda")
-    # of a T4, which emulates it
-    monkeypatch.setattr(
-        "torch.cuda.is_bf16_supported", lambda including_emulation=True: computes_bf16 or including_emulation
-    )
-    monkeypatch.setattr("mien.training.train.set_fused_attn", lambda _enabled: None)
-    monkeypatch.setattr("mien.training.train._multiplies_faster_in_bf16", lambda: computes_bf16)
-    assert choose_device(RuntimeConfig(threads=1)) == (torch.device(device), expected)
+    ):
+        supports = partial(lambda computes, including_emulation=True: computes or including_emulation, computes_bf16)
+        monkeypatch.setattr("torch.cuda.is_available", partial(str.__eq__, device, "cuda"))
+        monkeypatch.setattr("torch.cuda.is_bf16_supported", supports)  # A T4 emulates it.
+        monkeypatch.setattr("mien.training.train._multiplies_faster_in_bf16", partial(bool, computes_bf16))
+        assert choose_device(RuntimeConfig(threads=1)) == (torch.device(device), expected)
 
 
 @pytest.mark.parametrize(
@@ -170,18 +154,6 @@ def test_the_epoch_with_the_best_score_is_kept_also_after_a_stop(
     state = load(run / BEST)
     assert (state["epoch"], state[select]) == (1, values[1])
     assert [line[f"valid_{select}"] for line in metric_lines(run) if "epoch" in line] == values
-
-
-def test_without_validation_all_faces_are_trained_on_and_the_last_epoch_is_kept(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    data = data_of(root)
-    sources = [*data["train"], data["valid"]]  # type: ignore[misc]
-    recipe = small_recipe(root, data=data | {"train": sources, "valid": None}, select="last")
-    run = train(recipe, tmp_path / "run")
-    _, state = load_best(run)
-    assert (state["epoch"], state["head"], len(state["labels"])) == (1, "class", 7)
-    assert sum(read_run_info(run)["faces"].values()) == 23
-    assert read_run_info(run)["learned_from"].keys() == {"folders/train", "folders/valid"}
 
 
 HEADS = {"class": "backbone.head.weight", "distillation": "backbone.head_dist.weight"}

@@ -61,7 +61,8 @@ def test_a_finished_run_is_left_as_it_is_also_with_another_cache(trained: Traine
 def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = with_runtime(small_recipe(drawn_faces(tmp_path / "faces")), checkpoint_every_steps=7)
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"), select="last")
+    recipe = with_runtime(recipe, checkpoint_every_steps=7)
     with monkeypatch.context() as stopped:
         stopped.setattr("mien.training.train.predict", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -70,6 +71,7 @@ def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
     train(recipe, tmp_path / "run")
     assert [line["epoch"] for line in metric_lines(tmp_path / "run") if "epoch" in line] == [0, 1]
     assert not list((tmp_path / "run").glob(".*.part*"))
+    assert load(tmp_path / "run" / BEST)["epoch"] == 1
 
 
 def test_each_source_is_recorded_and_rejected_if_it_changed_since_the_start(tmp_path: Path) -> None:
