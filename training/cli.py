@@ -13,7 +13,6 @@ from mien.data.errors import DatasetError, MienError
 from mien.data.folds import Grouping
 from mien.data.readers.base import parse_options
 from mien.models.manifest import ARTIFACTS_DIR, POINTER, Precision, Prior, artifact_dir
-from mien.models.strict import expand_home
 
 if TYPE_CHECKING:
     from mien.training.config import DataSource
@@ -41,7 +40,7 @@ def parse_data(text: str) -> DataRoot:
     kind, equals, root = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"{text!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
-    return DataRoot(kind, expand_home(root))
+    return DataRoot(kind, Path(root))
 
 
 def _table(path: Path | None) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
 
 from mien.data.augment import AugmentConfig
 from mien.data.errors import MienError
@@ -16,7 +16,7 @@ from mien.data.folds import Grouping
 from mien.models.backbones import BackboneConfig
 from mien.models.manifest import ARTIFACTS_DIR, REPORT_NAME, ArtifactError, artifact_dir
 from mien.models.network import Head
-from mien.models.strict import LocalPath, StrictModel, expand_home
+from mien.models.strict import StrictModel
 
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
@@ -41,6 +41,8 @@ def _released(path: Path) -> Path:
         return path
 
 
+# Neither YAML nor every shell replaces `~`; Path's own method raises for the name of an unknown user.
+LocalPath = Annotated[Path, AfterValidator(lambda path: Path(os.path.expanduser(path)))]  # noqa: PTH111
 _Portable = PlainSerializer(lambda path: path.name if path.parent == ARTIFACTS_DIR else str(path), when_used="json")
 WeightsPath = Annotated[LocalPath, AfterValidator(_released), _Portable]
 
@@ -139,7 +141,7 @@ class ModelConfig(BackboneConfig):
         """Without `family`, the network is the one of an artifact or run that it is initialized from."""
         if not isinstance(values, dict) or "family" in values or not isinstance(values.get("init_from"), str | Path):
             return values
-        folder = _released(expand_home(values["init_from"]))
+        folder = TypeAdapter(WeightsPath).validate_python(values["init_from"])
         file = folder / (REPORT_NAME if (folder / REPORT_NAME).exists() else "recipe.yaml")
         try:
             recipe = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -321,10 +323,8 @@ def read_as(schema: type[S], path: Path, overrides: Sequence[str] = ()) -> S:
     """Read a YAML file, such as a recipe, and apply `key.sub=value` overrides. Raises: RecipeError."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _Yaml12)  # noqa: S506 (a SafeLoader)
-    except OSError as error:
-        raise RecipeError(f"recipe {path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"recipe {path}: not YAML ({error})") from error
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"recipe {path}: cannot be read ({error})") from error
     if not isinstance(values, dict):
         raise RecipeError(f"recipe {path}: expected keys and values, found {type(values).__name__}")
     for override in overrides:
@@ -343,10 +343,8 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         for part in parents:
             parent = parent[int(part)] if isinstance(parent, list) else parent.setdefault(part, {})
         parent[int(last) if isinstance(parent, list) else last] = yaml.load(text, _Yaml12)  # noqa: S506 (a SafeLoader)
-    except (AttributeError, IndexError, TypeError, ValueError) as error:
-        raise RecipeError(f"override {override!r}: the recipe has no {key} ({error})") from error
-    except yaml.YAMLError as error:
-        raise RecipeError(f"override {override!r}: {text!r} is not a YAML value") from error
+    except (AttributeError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise RecipeError(f"override {override!r}: not a key of the recipe and a YAML value ({error})") from error
 
 
 def parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:

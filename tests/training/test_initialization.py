@@ -23,7 +23,7 @@ from tests.support.training import (
     untrained_run,
     valid_faces,
 )
-from tests.training.conftest import COLOR_CNN, Own, Trained
+from tests.training.conftest import Own, Trained
 
 POSITIONS = "backbone.pos_embed"
 
@@ -80,7 +80,7 @@ def test_a_head_for_other_classes_keeps_the_rows_of_the_classes_that_both_have(r
 
 def test_a_network_that_an_artifact_initializes_or_that_teaches_equals_its_graph(trained: Trained, own: Own) -> None:
     crops = valid_faces(trained.faces).crops
-    for folder, model in ((trained.artifact, TINY_DEIT), (own.artifact, COLOR_CNN)):
+    for folder, model in ((trained.artifact, TINY_DEIT), (own.artifact, TINY_CNN)):
         manifest = read_manifest(folder)
         expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
         network = started(folder, model, manifest.labels).eval()
