@@ -18,6 +18,7 @@ from mien.training.weights import load_best, load_initial
 from tests.support.models import DEIT, crops
 from tests.support.training import (
     PLAIN_DEIT,
+    TINY_CNN,
     TINY_DEIT,
     small_recipe,
     untrained_run,
