@@ -10,12 +10,13 @@ from scipy.special import log_softmax, softmax
 from torch import nn
 
 import mien.training.losses
-from mien.data.contract import LABELS, Array
+from mien.data.contract import LABELS
 from mien.models.backbones import Heads
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
-from mien.training.config import OptimConfig, Recipe, RecipeError
+from mien.training.config import OptimConfig, RecipeError
 from mien.training.data import mix
+from mien.training.losses import losses
 from mien.training.run import LAST, TrainingDiverged, load
 from mien.training.train import build_optimizer, build_scheduler, perturbed_weights, train
 from tests.support.data_sets import make_folders
@@ -24,69 +25,25 @@ from tests.support.training import TINY_DEIT, metric_lines, small_recipe, with_r
 COUNTS = np.array([20, 3, 3, 9, 9, 6, 6])
 
 
-class Spy(nn.Module):
-    """A teacher with drawn probabilities, and records of what teacher, mixing and student had in each step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[torch.Tensor] = []
-        self.mixed: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.student: list[tuple[torch.Tensor, Heads]] = []
-
-    def forward(self, crops: torch.Tensor) -> torch.Tensor:
-        self.seen.append(crops)
-        return torch.from_numpy(np.random.default_rng(1).normal(size=(len(crops), len(LABELS)))).float()
-
-
-@pytest.fixture
-def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
-    spy, forward = Spy(), FaceNetwork.forward
-
-    def mixing(*arguments: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        spy.mixed.append(mix(*arguments, **options))
-        return spy.mixed[-1]
-
-    def student(network: FaceNetwork, crops: torch.Tensor) -> Heads:
-        heads = forward(network, crops)
-        if network.training:
-            spy.student.append((crops, heads))
-        return heads
-
-    monkeypatch.setattr("mien.training.train.Teachers", lambda *_arguments: spy)
-    monkeypatch.setattr("mien.training.train.mix", mixing)
-    monkeypatch.setattr(FaceNetwork, "forward", student)
-    return spy
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     counts = dict(zip(LABELS, COUNTS.tolist(), strict=True))
     return make_folders(tmp_path / "faces", {"train": counts, "valid": dict.fromkeys(LABELS, 1)})
 
 
-def taught(root: Path, weight: float, **changes: object) -> Recipe:
-    distillation = {"mode": "soft", "weight": weight, "temperature": 2.0, "teachers": [str(artifact_dir(None))]}
-    return small_recipe(root, epochs=1, batch_size=28, distillation=distillation, **changes)
-
-
-def supervised(logits: Array, targets: Array, *, tau: float) -> float:
-    log_probabilities = log_softmax(logits + tau * np.log(COUNTS / COUNTS.sum()), axis=1)
-    return float(-(targets * log_probabilities).sum(axis=1).mean())
-
-
 @pytest.mark.parametrize(("tau", "weight"), [(0.5, 0.25), (1.0, 1.0)])
-def test_loss_has_the_adjustment_and_the_share_of_the_teacher(
-    root: Path, spy: Spy, tmp_path: Path, tau: float, weight: float
-) -> None:
-    run = train(taught(root, weight, loss={"logit_adjustment": tau}), tmp_path / "run")
-    crops, heads = spy.student[0]
-    logits = heads.class_logits.detach().numpy()
-    teacher = Spy()(crops).numpy() / 2
-    divergence = (softmax(teacher, axis=1) * (log_softmax(teacher, axis=1) - log_softmax(logits / 2, axis=1))).sum(1)
-    hard = supervised(logits, spy.mixed[0][1].numpy(), tau=tau)
-    first = metric_lines(run)[0]
-    assert first["supervised"] == pytest.approx(hard, rel=1e-4)
-    assert first["loss"] == pytest.approx((1 - weight) * hard + weight * 4 * divergence.mean(), rel=1e-4)
+def test_loss_has_the_adjustment_and_the_share_of_the_teacher(tau: float, weight: float) -> None:
+    logits, teacher, other = np.random.default_rng(0).normal(size=(3, 28, 7))
+    targets, log_prior = softmax(other, axis=1), np.log(COUNTS / COUNTS.sum())
+    values = {"mode": "soft", "weight": weight, "temperature": 2.0, "teachers": ["runs/teacher"]}
+    recipe = small_recipe(Path("faces"), loss={"logit_adjustment": tau}, distillation=values)
+    heads, *others = map(torch.from_numpy, (logits, targets, teacher))
+    parts = losses(Heads(heads), *others, recipe, log_prior=torch.from_numpy(log_prior))
+    supervised = -(targets * log_softmax(logits + tau * log_prior, axis=1)).sum(axis=1).mean()
+    expected, found = log_softmax(teacher / 2, axis=1), log_softmax(logits / 2, axis=1)
+    divergence = (np.exp(expected) * (expected - found)).sum(axis=1).mean()
+    assert parts["supervised"].item() == pytest.approx(supervised, rel=1e-4)
+    assert parts["loss"].item() == pytest.approx((1 - weight) * supervised + weight * 4 * divergence, rel=1e-4)
 
 
 def test_a_loss_is_a_file_of_its_name_and_another_name_is_rejected(
@@ -100,13 +57,41 @@ def test_a_loss_is_a_file_of_its_name_and_another_name_is_rejected(
         train(small_recipe(root, loss={"name": "focal"}), tmp_path / "other")
 
 
-def test_teacher_and_student_see_the_same_mixed_crops(root: Path, spy: Spy, tmp_path: Path) -> None:
-    train(taught(root, 0.5, mix={"mixup": 0.8, "probability": 1.0}), tmp_path / "run")
-    assert len(spy.seen) == len(spy.student) == len(spy.mixed) == 2
-    for seen, (crops, _), (mixed, targets) in zip(spy.seen, spy.student, spy.mixed, strict=True):
+def test_teacher_and_student_see_the_same_mixed_crops_and_the_loss_the_frequencies(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed, student, taught, priors, forward = [], [], [], [], FaceNetwork.forward  # type: ignore[var-annotated]
+
+    class Teacher(nn.Module):
+        def forward(self, crops: torch.Tensor) -> torch.Tensor:
+            taught.append(crops)
+            return torch.zeros(len(crops), 7)
+
+    def mixing(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        mixed.append(mix(*arguments))
+        return mixed[-1]
+
+    def forwarding(network: FaceNetwork, crops: torch.Tensor) -> Heads:
+        student.extend([crops] if network.training else [])
+        return forward(network, crops)
+
+    def losing(*arguments: Any, log_prior: torch.Tensor) -> dict[str, torch.Tensor]:
+        priors.append(log_prior)
+        return losses(*arguments, log_prior=log_prior)
+
+    monkeypatch.setattr("mien.training.train.Teachers", lambda *_arguments: Teacher())
+    monkeypatch.setattr("mien.training.train.mix", mixing)
+    monkeypatch.setattr("mien.training.train.losses", losing)
+    monkeypatch.setattr(FaceNetwork, "forward", forwarding)
+    values = {"mode": "soft", "teachers": [str(artifact_dir(None))]}
+    recipe = small_recipe(root, epochs=1, batch_size=28, distillation=values, mix={"mixup": 0.8, "probability": 1.0})
+    train(recipe, tmp_path / "run")
+    assert len(student) == len(taught) == len(mixed) == 2
+    for seen, by_teacher, (crops, targets) in zip(student, taught, mixed, strict=True):
         assert torch.equal(seen, crops)
-        assert torch.equal(seen, mixed)
+        assert torch.equal(by_teacher, crops)
         assert not np.isin(targets.numpy(), (0, 1)).all()
+    assert priors[0].numpy() == pytest.approx(np.log(COUNTS / COUNTS.sum()), rel=1e-4)
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
