@@ -39,14 +39,9 @@ def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
             f"{folder}: trained with contract {state['contract_id']}; this build has {contract_id()}. Train it again, "
             f"or check out commit {read_run_info(folder)['commit']}."
         )
-    network = untrained_network(recipe.model, len(state["labels"]))
+    network = FaceNetwork(recipe.model.model_copy(update={"pretrained": False}), len(state["labels"]))
     network.load_state_dict(state["weights"])
     return network.eval(), state
-
-
-def untrained_network(model: ModelConfig, num_classes: int) -> FaceNetwork:
-    """Build the network of a recipe with random weights, to load trained ones."""
-    return FaceNetwork(model.model_copy(update={"pretrained": False}), num_classes)
 
 
 def save_weights(network: nn.Module, folder: Path) -> None:
@@ -70,7 +65,7 @@ def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
         return network, state["head"], tuple(state["labels"])
     manifest, report = load_artifact(folder), read_report(folder)
     model = parse_as(ModelConfig, report["recipe"]["model"], origin=str(folder / REPORT_NAME))
-    network = untrained_network(model, len(manifest.labels))
+    network = FaceNetwork(model.model_copy(update={"pretrained": False}), len(manifest.labels))
     try:
         network.load_state_dict(load_file(folder / WEIGHTS_NAME))
     except RuntimeError as error:
