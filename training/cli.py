@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.logging import RichHandler
 
 from mien.data.atomic import write_atomic
 from mien.data.errors import DatasetError, MienError
@@ -67,14 +66,10 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also 
 @app.callback()
 def _log_to_terminal(context: typer.Context) -> None:
     """Log what commands do that take long, with messages of libraries from a level; others print their results."""
-    if context.invoked_subcommand not in _LOG_LEVELS:
-        return
-    handler: logging.Handler = RichHandler(show_path=False)
-    if not sys.stdout.isatty():  # Lines in files and pipes are not wrapped.
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    logging.basicConfig(level=_LOG_LEVELS[context.invoked_subcommand], handlers=[handler])
-    logging.getLogger("mien").setLevel(logging.INFO)
+    if context.invoked_subcommand in _LOG_LEVELS:
+        level = _LOG_LEVELS[context.invoked_subcommand]
+        logging.basicConfig(level=level, stream=sys.stdout, format="%(asctime)s %(message)s", datefmt="%F %T")
+        logging.getLogger("mien").setLevel(logging.INFO)
 
 
 def _source(data: DataRoot, option: list[str], split: str) -> "DataSource":
