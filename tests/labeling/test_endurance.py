@@ -58,7 +58,7 @@ def test_an_image_or_a_video_on_which_a_stage_fails_is_a_row_and_the_others_are_
     }
 
 
-def test_a_photo_whose_faces_do_not_fit_into_memory_is_a_row_and_the_others_are_labeled(
+def test_a_photo_whose_faces_cannot_be_classified_is_a_row_but_a_model_that_fails_for_every_photo_ends_the_run(
     mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     classify, calls = Labeler.classify, []
@@ -69,17 +69,10 @@ def test_a_photo_whose_faces_do_not_fit_into_memory_is_a_row_and_the_others_are_
             raise MemoryError
         return classify(pipeline, crops)
 
+    with monkeypatch.context() as patched:
+        patched.setattr(Labeler, "classify", Mock(side_effect=RuntimeError("the GPU is gone")))
+        mien.refuses("the GPU is gone", photos)
     monkeypatch.setattr(Labeler, "classify", failing)
     rows = mien.label(photos, exit_code=3)
     assert calls == [5, 1, 1, 1, 1, 1]
     assert [row["reason"] for row in rows] == ["", "", "too_large", "", ""]
-
-
-def test_a_model_that_fails_for_every_photo_ends_the_run(
-    mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(Labeler, "classify", Mock(side_effect=RuntimeError("the GPU is gone")))
-        done = mien.run(photos)
-    assert (done.exit_code, "the GPU is gone" in done.stderr) == (1, True)
-    assert {row["status"] for row in mien.label(photos)} == {"ok"}

@@ -71,39 +71,27 @@ def test_whole_images_are_one_face_each_and_crops_of_a_run_are_labeled_as_the_ru
     assert (whole["face"], float(whole["x"]), float(whole["width"]), whole["notes"]) == ("0", 0, 512, "")
 
 
-@pytest.fixture
-def nested(tmp_path: Path) -> Path:
-    folder = write_photos(tmp_path / "photos", "a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", ".secret/e.jpg")
-    (folder / "link").symlink_to(folder / "deep", target_is_directory=True)
-    (folder / "link.jpg").symlink_to(folder / "a.jpg")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [("--ignore raw --ignore *.PNG", "a.jpg c.jpg link.jpg"), ("", "a.jpg b.PNG c.jpg d.jpg link.jpg")],
-)
-def test_options_select_inputs(mien: Mien, nested: Path, options: str, expected: str) -> None:
-    rows = mien.label(nested, "--write", "csv", *options.split())
-    assert sorted(Path(row["file"]).name for row in rows) == expected.split()
-
-
-def test_folders_and_single_files_can_be_combined(mien: Mien, nested: Path, tmp_path: Path) -> None:
-    def files(*inputs: str | Path, out: str) -> list[str]:
-        rows = mien.label(*inputs, "--write", "csv", "--ignore", "link*", out=tmp_path / out)
-        return [row["file"] for row in rows]
-
+def test_folders_files_and_patterns_select_inputs_and_each_is_labeled_once(mien: Mien, tmp_path: Path) -> None:
+    nested = write_photos(tmp_path / "photos", "a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", ".secret/e.jpg")
+    (deep := nested / "deep", nested / "link")[1].symlink_to(nested / "deep", target_is_directory=True)
+    (nested / "link.jpg").symlink_to(nested / "a.jpg")
     other = write_photos(tmp_path / "other", "f.jpg")
-    assert {"photos/a.jpg", "other/f.jpg"} <= set(files(nested, other, out="folders"))
-    deep = nested / "deep"
-    given = [deep / "c.jpg", nested, f"{deep}/raw/../raw/d.jpg", deep, nested / ".secret/e.jpg"]
-    names = ["e.jpg", "photos/a.jpg", "photos/b.PNG", "photos/deep/c.jpg", "photos/deep/raw/d.jpg"]
-    assert files(*given, out="files") == names, "a file or folder of a given folder is labeled once"
-    pattern = mien.run(f"{nested}/**/*.jpg")
-    assert (pattern.exit_code, "does not exist" in pattern.stderr) == (1, True), "the shell expands patterns"
+    inside = ["photos/a.jpg", "photos/b.PNG", "photos/deep/c.jpg", "photos/deep/raw/d.jpg"]
+    for inputs, names in {
+        (nested,): ["a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", "link.jpg"],
+        (nested, "--ignore", "raw/", "--ignore", "*.PNG"): ["a.jpg", "deep/c.jpg", "link.jpg"],
+        (nested, other, "--ignore", "link*"): ["other/f.jpg", *inside],
+        (
+            *(deep / "c.jpg", nested, f"{deep}/raw/../raw/d.jpg", deep, nested / ".secret/e.jpg"),
+            *("--ignore", "link*"),
+        ): ["e.jpg", *inside],
+    }.items():
+        rows = mien.label(*inputs, "--write", "csv", out=tmp_path / f"out {len(names)} {len(inputs)}")
+        assert [row["file"] for row in rows] == names
+    mien.refuses("does not exist", f"{nested}/**/*.jpg")  # The shell expands patterns.
 
 
-def test_names_are_read_from_a_list_of_lines_quoted_paths_or_nul(
+def test_names_are_read_from_a_list_of_lines_quoted_paths_or_nul_in_utf_8(
     mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(write_photos(tmp_path / "photos", "a.jpg", '"b"'))
@@ -111,7 +99,4 @@ def test_names_are_read_from_a_list_of_lines_quoted_paths_or_nul(
     for given in (b'a.jpg\0"b"\0gone.jpg\0', b'"a.jpg"\r\n""b""\r\n"gone.jpg"'):
         rows = mien.label("--files-from", "-", "--write", "csv", exit_code=3, given=given)
         assert by_file(rows, "status") == {"a.jpg": "ok", '"b"': "ok", "gone.jpg": "error"}
-
-
-def test_a_list_in_utf_16_is_rejected(mien: Mien) -> None:
     mien.refuses("Save the list as UTF-8", "--files-from", "-", given=codecs.BOM_UTF16_LE + "a.jpg".encode("utf-16-le"))

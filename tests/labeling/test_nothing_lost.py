@@ -28,18 +28,27 @@ def names_of(rows: list[dict[str, str]]) -> list[str]:
 # The output folder
 
 
-def test_an_output_folder_with_files_of_others_is_rejected_and_kept(mien: Mien, photos: Path) -> None:
+def test_an_output_folder_with_files_of_others_or_without_its_journal_is_rejected_and_kept(
+    mien: Mien, photos: Path, tmp_path: Path
+) -> None:
     path = mien.out / "annotated" / "mine.jpg"
     path.parent.mkdir(parents=True)
     path.write_text("the only copy")
-    for out in (mien.out, photos):
-        mien.refuses(str(out), photos, out=out)
+    mien.label(photos, "--write", "csv", out=tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved" / ".mien")
+    for out in (mien.out, photos, tmp_path / "moved"):
+        mien.refuses(f"{out} contains files, but no journal", photos, out=out)
         assert not (out / ".mien").exists()
 
 
-def test_own_files_among_the_outputs_are_kept(mien: Mien, photos: Path) -> None:
+def test_own_files_among_the_outputs_are_kept_and_deleted_images_are_written_again(mien: Mien, photos: Path) -> None:
     out = mien.out
-    mien.label(photos, "--write", "csv,annotated,crops")
+    mien.label(photos, "--write", PICTURES)
+    before = tree(out)
+    for folder in ("annotated", "crops"):
+        next((out / folder).iterdir()).unlink()
+    mien.label(photos, "--write", PICTURES)
+    assert tree(out) == before
     own = [out / folder / name for folder in ("annotated", "crops", "notes") for name in ("mine.jpg", "deep/too.txt")]
     for path in own:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +134,7 @@ def test_rows_of_a_folder_that_became_unreadable_are_kept(
     assert (mien.out / "annotated" / "deep" / "d.jpg").exists()
 
 
-def test_a_list_or_expanded_pattern_does_not_label_the_output(
+def test_outputs_of_this_and_of_other_runs_among_the_inputs_are_not_labeled(
     mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(photos)
@@ -133,6 +142,8 @@ def test_a_list_or_expanded_pattern_does_not_label_the_output(
         given = b"".join(bytes(path) + b"\n" for path in Path().rglob("*") if path.is_file())
         assert names_of(mien.label("--files-from", "-", out=Path("out"), given=given)) == NAMES
     assert names_of(mien.label(*NAMES, "out", "--replace", out=Path("out"))) == NAMES, "as the shell expands *"
+    (photos / "out" / "own.jpg").write_bytes((photos / "a.jpg").read_bytes())
+    assert names_of(mien.label(photos, "--write", "csv")) == [*NAMES, "out/own.jpg"]
 
 
 def test_errors_are_tried_again_by_a_rerun_of_a_finished_run_and_do_not_hold_up_an_unfinished_one(
@@ -203,21 +214,6 @@ def test_a_changed_photo_keeps_no_picture_of_what_it_was(mien: Mien, photos: Pat
     assert tree(mien.out) == tree(tmp_path / "fresh")
 
 
-def test_deleted_images_are_written_again(mien: Mien, photos: Path) -> None:
-    mien.label(photos, "--write", "annotated,crops")
-    before = tree(mien.out)
-    for folder in ("annotated", "crops"):
-        next((mien.out / folder).iterdir()).unlink()
-    mien.label(photos, "--write", "annotated,crops")
-    assert tree(mien.out) == before
-
-
-def test_the_results_of_another_run_below_the_input_are_not_labeled(mien: Mien, photos: Path) -> None:
-    mien.label(photos, "--write", "crops", out=photos / "results")
-    (photos / "results" / "own.jpg").write_bytes((photos / "a.jpg").read_bytes())
-    assert names_of(mien.label(photos, "--write", "csv")) == [*NAMES, "results/own.jpg"]
-
-
 # Disks, processes and models
 
 
@@ -270,9 +266,3 @@ def test_another_model_or_setting_is_rejected_and_nothing_changes(mien: Mien, ph
     ):
         mien.refuses(change, photos, *options)
     assert "3 of 3 files already labeled" in mien.run(photos).stderr
-
-
-def test_a_folder_without_its_journal_is_named(mien: Mien, photos: Path) -> None:
-    mien.label(photos, "--write", "csv")
-    shutil.rmtree(mien.out / ".mien")
-    mien.refuses("no journal of `mien label`, the folder .mien", photos)

@@ -32,6 +32,14 @@ def test_the_table_has_its_columns_and_a_row_per_face_or_image_without_one(finis
     assert by_file([row for row in rows if row["face"] == ""], "status") == statuses
     assert sum(row["face"] != "" for row in rows) == 7
     assert {row["file"] for row in rows} == {path.name for path in finished.photos.iterdir()}
+    run = json.loads((finished.out / "run.json").read_text())
+    assert (run["settings"]["model"], run["options"]["annotated_px"], run["inputs"]) == (
+        *("tiny.test", 1600),
+        [str(finished.photos)],
+    )
+    assert {"mien", "python", "onnxruntime", "opencv", "numpy", "pillow"} <= set(run["versions"])
+    assert run["images"] == {"ok": 7, "no_face": 1, "error": 1, "skipped": 1}
+    assert (run["labeled_now"], run["remaining"], run["left"]) == (10, 0, 0)
 
 
 def test_annotated_copies_keep_the_color_profile_of_the_photo(mien: Mien, folder: Path) -> None:

@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from mien.app.labeling.options import DEFAULT_OUTPUTS
-from mien.app.settings import Settings
 from tests.labeling.conftest import ROOT, Mien, labeled, tree
 from tests.support import eventually
-from tests.support.albums import label_folder, write_photos
 
 # The program sends itself SIGTERM when a native module is imported.
 AT_IMPORT = """
@@ -38,56 +35,42 @@ def test_a_signal_while_the_program_is_imported_exits_with_4(mien: Mien, photos:
     assert done.stderr == "mien: stopped by SIGTERM. Rerun the same command to resume.\n"
 
 
-@pytest.fixture(scope="module")
-def whole(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Hashes of the files of a run that is not stopped."""
-    base = tmp_path_factory.mktemp("whole")
-    label_folder(write_photos(base / "photos", count=5), base / "out", settings, *DEFAULT_OUTPUTS)
-    return tree(base / "out")
-
-
-@pytest.mark.parametrize(
-    "function", ["run.open_labeler", "run.scan", "executors.annotate", "report.render_page", "run.write_atomic"]
-)
 def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_ends_in_the_same_files(
-    mien: Mien, photos: Path, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch, function: str
+    mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    function = f"mien.app.labeling.{function}"
-    real = pkgutil.resolve_name(function)
+    mien.label(photos, out=tmp_path / "whole")
+    for name in ("run.open_labeler", "run.scan", "executors.annotate", "report.render_page", "run.write_atomic"):
+        function, out = f"mien.app.labeling.{name}", tmp_path / name
+        real = pkgutil.resolve_name(function)
 
-    def killing(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(function, real)  # A second signal would end the run at once.
-        os.kill(os.getpid(), signal.SIGTERM)
-        return real(*arguments, **options)
+        def killing(*arguments: Any, function: str = function, real: Any = real, **options: Any) -> Any:
+            monkeypatch.setattr(function, real)  # A second signal would end the run at once.
+            os.kill(os.getpid(), signal.SIGTERM)
+            return real(*arguments, **options)
 
-    monkeypatch.setattr(function, killing)
-    stopped = mien.run(photos)
-    assert (stopped.exit_code, "topped by SIGTERM" in stopped.output) == (4, True), stopped.output
-    assert len(mien.label(photos)) == 5
-    assert tree(mien.out) == whole
-
-
-EVERYTHING = "csv,jsonl,annotated,crops,coco,report,episodes"
+        monkeypatch.setattr(function, killing)
+        stopped = mien.run(photos, out=out)
+        assert (stopped.exit_code, "topped by SIGTERM" in stopped.output) == (4, True), stopped.output
+        assert len(mien.label(photos, out=out)) == 5
+        assert tree(out) == tree(tmp_path / "whole"), name
 
 
 @pytest.mark.slow
 def test_a_run_killed_repeatedly_ends_in_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    mien.label(album, "--write", EVERYTHING, out=whole, exit_code=3)
+    whole, broken, everything = (
+        tmp_path / "whole",
+        tmp_path / "broken",
+        "csv,jsonl,annotated,crops,coco,report,episodes",
+    )
+    mien.label(album, "--write", everything, out=whole, exit_code=3)
 
     def kill_when(is_due: Callable[[], object]) -> None:
-        process = mien.start("label", album, "--out", broken, "--write", EVERYTHING)
+        process = mien.start("label", album, "--out", broken, "--write", everything)
         eventually(lambda: is_due() or process.poll())
         process.kill()
         process.communicate()
 
     kill_when(lambda: labeled(broken))
     kill_when((broken / "coco.json").exists)  # Other outputs are still written.
-    mien.label(album, "--write", EVERYTHING, out=broken, exit_code=3)
+    mien.label(album, "--write", everything, out=broken, exit_code=3)
     assert tree(broken) == tree(whole)
-
-
-def test_labeling_with_other_threads_gives_the_same_bytes(mien: Mien, album: Path, labeled_album: Path) -> None:
-    out = album.with_name("three threads")
-    mien.label(album, "--workers", "3", out=out, exit_code=3)
-    assert tree(out) == tree(labeled_album)

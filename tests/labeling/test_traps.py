@@ -1,7 +1,5 @@
 """Traps of real collections: cut and uneven videos, files swapped during a run, formats."""
 
-import importlib.util
-import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -12,7 +10,6 @@ from PIL import Image
 
 from mien.app.labeling.executors import Threads
 from mien.data.contract import decode
-from mien.data.contract.pixels import formats
 from tests.labeling.conftest import Mien
 from tests.support import encoded, sample_photo
 from tests.support.albums import by_file, face_photo, ffmpeg, write_video
@@ -73,21 +70,6 @@ def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
 # Formats
 
 
-def test_heic_without_its_package_says_what_to_install_and_is_retried_once_it_is_there(
-    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pillow_heif = pytest.importorskip("pillow_heif", reason="pillow-heif is not installed: HEIC is not tested")
-    pillow_heif.from_pillow(Image.fromarray(face_photo(224))).save(tmp_path / "a.heic", quality=90)
-    with monkeypatch.context() as missing:
-        missing.setattr(importlib.util, "find_spec", lambda _: None)
-        formats.cache_clear()
-        (row,) = mien.label(tmp_path / "a.heic", exit_code=3)
-    formats.cache_clear()
-    assert "pip install pillow-heif" in row["error"]
-    (row,) = mien.label(tmp_path / "a.heic")
-    assert row["status"] == "ok"
-
-
 def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, folder: Path) -> None:
     for name in ("IMG_0001", "x.jpg_original", "x.mpo"):
         (folder / name).write_bytes(jpeg(1)[:600])
@@ -117,11 +99,3 @@ def test_a_jpeg_without_its_end_is_labeled_as_far_as_it_goes_and_beyond_a_half_i
     labels = [row["label"] for row in rows if row["label"]]
     assert len(labels) == 4
     assert mien("review", mien.out, "--export", tmp_path / "faces", "--all").stdout.startswith("4 faces")
-
-
-def test_the_run_file_says_what_ran(mien: Mien, photos: Path) -> None:
-    mien.label(photos, "--annotated-px", "300")
-    facts = json.loads((mien.out / "run.json").read_text())
-    assert (facts["settings"]["model"], facts["options"]["annotated_px"]) == ("tiny.test", 300)
-    assert {"mien", "python", "onnxruntime", "opencv", "numpy", "pillow"} <= set(facts["versions"])
-    assert (facts["images"], facts["labeled_now"], facts["remaining"]) == ({"ok": 5}, 5, 0)
