@@ -19,7 +19,7 @@ from mien.app.inference.records import Landmarks, flat
 from mien.app.labeling.run import Progress
 from mien.app.labeling.tables import COLUMNS
 from mien.app.video.reader import Video
-from mien.data.contract import LABELS, decode
+from mien.data.contract import LABELS, LANDMARKS, decode
 from tests.labeling.conftest import Labeled, Mien, page_data
 from tests.support import face_of
 from tests.support.albums import by_file, face_photo, rows_of, write_video
@@ -92,15 +92,21 @@ def test_an_annotated_video_has_every_frame_and_a_box_that_moves(mien: Mien, fol
             assert np.flatnonzero(changed.any(axis=0))[0] == pytest.approx(expected, abs=4), before.number
 
 
-def test_coco_boxes_keypoints_and_categories_point_at_each_other(finished: Labeled) -> None:
+def test_coco_has_the_faces_and_images_of_the_table(finished: Labeled) -> None:
     coco = json.loads((finished.out / "coco.json").read_text(encoding="utf-8"))
-    images = {image["id"] for image in coco["images"]}
-    assert len(images) == 5 + 1 + 2
-    assert [category["name"] for category in coco["categories"]] == list(LABELS)
-    assert len(coco["annotations"]) == 7
-    for annotation in coco["annotations"]:
-        assert (annotation["image_id"] in images, len(annotation["keypoints"])) == (True, 15)
-        assert annotation["area"] == pytest.approx(annotation["bbox"][2] * annotation["bbox"][3], abs=0.1)
+    assert {category["id"]: category["name"] for category in coco["categories"]} == dict(enumerate(LABELS, start=1))
+    names = {image["id"]: image["file_name"] for image in coco["images"]}
+    assert list(names) == list(range(1, 5 + 1 + 2 + 1))
+    rows = [row for row in rows_of(finished.out) if row["face"]]
+    for number, (row, annotation) in enumerate(zip(rows, coco["annotations"], strict=True), start=1):
+        x, y, width, height = (float(row[name]) for name in ("x", "y", "width", "height"))
+        points = [value for name in LANDMARKS for value in (float(row[f"{name}_x"]), float(row[f"{name}_y"]), 2)]
+        expected = {"id": number, "image_id": annotation["image_id"], "category_id": LABELS.index(row["label"]) + 1}
+        expected |= {"bbox": [x, y, width, height], "area": pytest.approx(width * height, abs=0.06), "iscrowd": 0}
+        expected |= {"keypoints": points, "num_keypoints": 5, "score": float(row["confidence"])}
+        attributes = {name: float(row[name]) for name in ("uncertainty", "roll", "sharpness")}
+        assert annotation == expected | {"attributes": attributes}
+        assert names[annotation["image_id"]] == row["file"]
 
 
 def test_the_report_escapes_markup_needs_no_network_and_names_no_folder_of_the_user(finished: Labeled) -> None:

@@ -84,10 +84,10 @@ def released() -> Settings:
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A smiling face from second 1 to 3 of 4."""
+    """A smiling face in the first 2 of 4 seconds."""
     face = cv2.resize(decode(sample_photo().read_bytes()), (256, 256))
     empty = cv2.GaussianBlur(face, (0, 0), 60)
-    images = [face if 1 <= number / RATE < 3 else empty for number in range(int(4 * RATE))]
+    images = [face if number < 2 * RATE else empty for number in range(int(4 * RATE))]
     return write_video(tmp_path_factory.mktemp("clips") / "my smile.mp4", images=images, rate=RATE)
 
 
@@ -95,7 +95,7 @@ def test_the_tables_have_the_times_and_the_person_of_the_clip(clip: Path, releas
     label_folder(clip, tmp_path, released, "episodes", "csv", every=1)
     (episode,) = rows_of(tmp_path, "episodes.csv")
     assert (episode["file"], episode["person"], episode["label"]) == ("my smile.mp4", "1", "happiness")
-    assert [float(episode[name]) for name in ("onset_s", "offset_s", "duration_s")] == [1.0, 3.0, 2.0]
+    assert [float(episode[name]) for name in ("onset_s", "offset_s", "duration_s")] == [0.0, 2.0, 2.0]
     faces = [row for row in rows_of(tmp_path) if row["face"]]
     assert {row["person"] for row in faces} == {"1"}
     assert float(episode["peak"]) == pytest.approx(max(float(row["p_happiness"]) for row in faces), abs=1e-5)
