@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -106,29 +107,29 @@ def test_honest_requests_are_answered_beside_hostile_clients(serve: Serve, count
     honest = [_with_key(request, "honest") for request in REQUESTS]
     hostile = [_with_key(request_bytes(case.payload, case.kind, host="localhost"), "hostile") for case in corpus()]
     asset = _with_key(b"GET /static-offline-docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n", "hostile")
-    left, statuses, refused = iter(range(count)), Counter[int](), Counter[int]()
+    unfinished = [hostile[0][:-9], asset * 6, b"\r\n", hostile[1][: len(hostile[1]) // 2]]
+    statuses, refused = Counter[int](), Counter[int]()
 
-    async def sends(requests: list[bytes], counts: Counter[int]) -> None:
+    async def sends(requests: list[bytes], counts: Counter[int], left: Iterator[int]) -> None:
         connection = Connection(*server.address)
         for _ in left:
             counts[await connection.send(chance.choice(requests))] += 1
         connection.close()
 
-    async def dawdles(ended: asyncio.Event) -> None:
-        while not ended.is_set():
-            body = chance.choice([hostile[0][:-9], asset * 6, b"\r\n", hostile[1][: len(hostile[1]) // 2]])
+    async def dawdles() -> None:
+        while True:
             _, writer = await asyncio.open_connection(*server.address)
-            writer.write(body)
+            writer.write(chance.choice(unfinished))
             await asyncio.sleep(chance.choice([0, 0.1, 3]))
             writer.transport.abort()
 
     async def phase(requests: int) -> None:
-        nonlocal left
-        left, ended = iter(range(requests)), asyncio.Event()
-        slow = [asyncio.create_task(dawdles(ended)) for _ in range(20)]
-        await asyncio.gather(*(sends(honest, statuses) for _ in range(3)), *(sends(hostile, refused) for _ in range(3)))
-        ended.set()
-        await asyncio.gather(*slow)
+        left = iter(range(requests))
+        slow = [asyncio.create_task(dawdles()) for _ in range(20)]
+        both = (honest, statuses), (hostile, refused)
+        await asyncio.gather(*(sends(*client, left) for client in both * 3))
+        for task in slow:
+            task.cancel()
 
     asyncio.run(phase(count // 3))
     before_mb = server.memory_mb()

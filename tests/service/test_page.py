@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from urllib.parse import urljoin
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -22,24 +21,20 @@ SCRIPTS = [
 ]
 
 
-def crawl(client: TestClient, *addresses: str) -> dict[str, httpx.Response]:
-    """The responses at these addresses and at those that pages link or load and scripts import."""
-    responses, waiting = dict[str, httpx.Response](), list(addresses)
-    while waiting:
-        if (address := waiting.pop()) not in responses:
-            responses[address] = response = client.get(address)
-            pattern = r'(?:src|href)="([^"#]+)"' if address == "/" else r'from "([^"]+)"'
-            if address == "/" or address.startswith("/page/"):
-                waiting += [urljoin(address, found) for found in re.findall(pattern, response.text)]
-    return responses
-
-
 def test_everything_that_pages_and_scripts_load_is_served_locally_within_the_policy(client: TestClient) -> None:
     assert len(SCRIPTS) > 20
-    for address, response in crawl(client, "/", *SCRIPTS).items():
+    waiting, seen = ["/", *SCRIPTS], set[str]()
+    while waiting:
+        if (address := waiting.pop()) in seen:
+            continue
+        seen.add(address)
+        response = client.get(address)
         assert response.status_code == 200, address
+        if address == "/" or address.startswith("/page/"):
+            pattern = r'(?:src|href)="([^"#]+)"' if address == "/" else r'from "([^"]+)"'
+            waiting += [urljoin(address, found) for found in re.findall(pattern, response.text)]
+        policy = response.headers["content-security-policy"]
         if address == "/":
-            policy = response.headers["content-security-policy"]
             assert policy.startswith("default-src 'none'; script-src 'self' 'sha256-")
             assert "unsafe" not in policy
             assert response.headers["permissions-policy"].startswith("camera=(self)")
@@ -47,8 +42,13 @@ def test_everything_that_pages_and_scripts_load_is_served_locally_within_the_pol
         if address in SCRIPTS:
             assert response.headers["content-type"].startswith("text/javascript")
             assert response.headers["cache-control"] == "no-cache"
+            assert response.headers["cross-origin-embedder-policy"] == "require-corp"
+            assert ("wasm-unsafe-eval" in policy) == ("/local/" in address)
             forbidden = r"https?://|innerHTML|insertAdjacentHTML|document\.write|eval\("
             assert not re.findall(forbidden, response.text), address
+        if address.startswith("/page/page.js?v="):
+            assert "immutable" in response.headers["cache-control"]
+    assert client.get("/page/page.js?v=old").headers["cache-control"] == "no-cache"
 
 
 def test_the_card_of_the_model_is_text_that_every_browser_shows(client: TestClient) -> None:
