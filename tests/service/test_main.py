@@ -12,7 +12,9 @@ from fastapi.testclient import TestClient
 from mien.app import VERSION
 from mien.app.inference import classifier as classifiers
 from mien.app.inference.classifier import CPU, CUDA, Classifier
+from mien.app.inference.labeler import Labeler
 from mien.app.service import api
+from mien.app.service.app import open_labeler
 from mien.app.settings import Settings
 from mien.data.contract import LABELS
 from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, key_hash, post_in_parts, problem
@@ -28,6 +30,7 @@ def send(client: TestClient, **headers: str | bytes) -> int:
 
 def test_health_and_readiness_report_the_running_model(client: TestClient) -> None:
     assert client.get("/health").json() == {"status": "alive", "version": VERSION}
+    assert client.head("/health").status_code == 200
     ready = client.get("/ready").json()
     assert ready["status"] == "ready"
     assert (ready["model"], ready["provider"], ready["detector"]) == ("tiny.test", "CPUExecutionProvider", "drawn")
@@ -68,6 +71,7 @@ def test_the_host_header_is_checked(connect: Connect) -> None:
         ({"host": "127.0.0.2"}, {"localhost": 200, "mien.example": 400}),
         ({"host": EVERYWHERE}, {"mien.example": 200}),
         (named, {"MIEN.example:443": 200, "localhost": 200, "other.example": 400}),
+        (named | {"allowed_hosts": "www.mien.example"}, {"mien.example": 400}),
     ):
         client = connect(**settings)
         assert {host: client.get("/health", headers={"host": host}).status_code for host in statuses} == statuses
@@ -91,13 +95,14 @@ def test_only_pages_of_a_named_origin_read_responses_and_send_headers(connect: C
 
 def test_every_response_has_security_headers_and_a_request_id(client: TestClient) -> None:
     outside = ("/static-offline-docs/%2e%2e%2fcore.py", "/page/../example.jpg", "/page/%2e%2e/example.jpg")
-    for path in ("/health", "/docs", "/v1/models", "/nope", "/page/", *outside):
+    unknown = ("/nope", "/health/", "/page/", *outside)
+    for path in ("/health", "/docs", "/v1/models", *unknown):
         response = client.get(path)
         assert response.headers["x-content-type-options"] == "nosniff"
         assert response.headers["x-frame-options"] == "DENY"
         assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
         assert len(response.headers["x-request-id"]) == 32
-        if path in ("/nope", "/page/", *outside):
+        if path in unknown:
             problem(response, 404, "not-found")
     headers = client.get("/v1/models", headers={"x-request-id": "a b;<script>"}).headers
     assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
@@ -156,8 +161,12 @@ def test_pages_of_other_origins_change_nothing(connect: Connect) -> None:
 
 def test_processes_share_the_cores(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "cores", lambda: 8)
-    threads = [connect(workers=workers).app.state.service.threads for workers in ("auto", 1, 4, 16)]  # type: ignore[attr-defined]
-    assert threads == [8, 8, 2, 1]
+    services = [connect(workers=workers).app.state.service for workers in ("auto", 1, 4, 16)]  # type: ignore[attr-defined]
+    assert [service.threads for service in services] == [8, 8, 2, 1]
+    assert [service._pool._max_workers for service in services] == [8, 8, 2, 1]
+    assert [service.admission._slots._value for service in services] == [32, 32, 8, 8]
+    monkeypatch.setattr(Labeler, "open", lambda settings: settings.threads)
+    assert [open_labeler(Settings(threads=threads)) for threads in (0, 3)] == [1, 3]
 
 
 def test_a_request_that_its_client_gives_up_has_a_line_in_the_log(

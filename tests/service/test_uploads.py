@@ -48,6 +48,7 @@ def json_image(**fields: object) -> dict[str, Any]:
         ({"json": {"images": [], "model": "fast"}}, 422, "no option is named model; options: images"),
         (json_image(url="http://internal/"), 422, "no option is named url; options: name, base64"),
         (option(confidence_threshold=2), 422, "confidence_threshold"),
+        (option(crops=[True, True]), 422, "option crops: given more than once"),
         (option(top_k=2), 422, "no option is named top_k; options: confidence_threshold"),
         ({"files": [("images", PHOTO), ("boxes", (None, "[[]]"))]}, 422, "boxes in application/json"),
         ({"files": {"file": PHOTO}}, 422, "'file'"),
