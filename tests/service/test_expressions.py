@@ -99,6 +99,7 @@ def test_a_request_too_many_is_rejected_immediately_until_there_is_room(
         assert slow.begun.acquire(timeout=10)
         while client.get("/ready").json()["queue_depth"] < 1:
             pass
+        assert client.get("/ready").json()["requests_inside"] == slots + 1
         refused = post(client, PHOTO)
         problem(refused, 503, "queue-full")
         assert int(refused.headers["retry-after"]) >= 1

@@ -55,7 +55,9 @@ def test_the_card_of_the_model_is_text_that_every_browser_shows(client: TestClie
     response = client.get("/page/card.txt")
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
     (model,) = client.get("/v1/models").json()["models"]
-    assert response.content == client.get(f"/v1/models/{model['name']}/card").content
+    for name in (model["name"], "fast"):
+        assert client.get(f"/v1/models/{name}/card").content == response.content
+    assert client.get("/v1/models/other/card").status_code == 404
 
 
 def test_the_page_does_not_replace_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
