@@ -84,20 +84,7 @@ class Faces(list[Face]):
         The photo is read again: keep its file, and do not change the array that was analyzed.
         Raises: OSError, if the file cannot be read; MienError, if it is another image now.
         """
-        return PIL.Image.fromarray(self._annotated(None))
-
-    def _repr_png_(self) -> bytes | None:
-        """Show the annotated photo in a notebook, or the list if the file is gone or has another photo."""
-        try:
-            pixels = self._annotated(_NOTEBOOK_PX)
-        except (OSError, MienError):
-            return None
-        buffer = io.BytesIO()
-        PIL.Image.fromarray(pixels).save(buffer, "PNG")
-        return buffer.getvalue()
-
-    def _annotated(self, long_side_px: int | None) -> Array:
-        from mien.app.inference.drawing import annotate, reduced
+        from mien.app.inference.drawing import annotate
 
         source = Path(self._source).read_bytes() if isinstance(self._source, str) else self._source
         limit = self.width * self.height
@@ -107,8 +94,17 @@ class Faces(list[Face]):
                 f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "
                 "analyzed. Analyze it again."
             )
-        photo = Photo(self.width, self.height, faces=tuple(self))
-        return annotate(pixels if long_side_px is None else reduced(pixels, long_side_px), photo)
+        return PIL.Image.fromarray(annotate(pixels, Photo(self.width, self.height, faces=tuple(self))))
+
+    def _repr_png_(self) -> bytes | None:
+        """Show the annotated photo in a notebook, or the list if the file is gone or has another photo."""
+        try:
+            image = self.draw()
+        except (OSError, MienError):
+            return None
+        image.thumbnail((_NOTEBOOK_PX, _NOTEBOOK_PX))
+        image.save(buffer := io.BytesIO(), "PNG")
+        return buffer.getvalue()
 
 
 class Analyzer:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import CROP_PX, LABELS, Array, UnknownLabel, contract_id, labels_of
+from mien.data.contract import CROP_PX, LABELS, Array, contract_id, labels_of
 from mien.data.errors import MienError
 from mien.data.quality import expected_votes, softmax
 from mien.models.strict import StrictModel
@@ -34,6 +34,7 @@ M = TypeVar("M", bound=StrictModel)
 Prior = Literal["natural", "balanced"]
 Precision = Literal["fp32", "fp16", "int8"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+FileName = Annotated[str, Field(pattern="^[A-Za-z0-9._-]+$")]
 
 
 class ArtifactError(MienError):
@@ -83,7 +84,7 @@ class Manifest(StrictModel):
     """`manifest.json`; see the field descriptions."""
 
     name: str = Field(description="folder name: <arch>.<tag>")
-    labels: tuple[str, ...] = Field(description="ordered classes of the logits")
+    labels: Annotated[tuple[str, ...], AfterValidator(labels_of)] = Field(description="ordered classes of the logits")
     contract_id: str = Field(description="id of the crop and label contract used in training")
     input: GraphInput
     output: GraphOutput
@@ -105,7 +106,7 @@ class Manifest(StrictModel):
     agreement: Agreement | None = Field(None, description="what people would say, if the split has votes")
     commit: str = Field(description="commit of this project that trained it")
     license: str = Field(description="terms of the weights, and of the data they were trained on")
-    files: dict[str, Sha256] = Field(description="every other file of the folder except manifest.json")
+    files: dict[FileName, Sha256] = Field(description="every other file of the folder except manifest.json")
 
     @model_validator(mode="after")
     def _one_per_label(self) -> Self:
@@ -126,8 +127,7 @@ class Manifest(StrictModel):
 
     def probabilities(self, logits: Array, prior: Prior) -> Array:
         """Calibrated probabilities (N, K) float32 of a graph's logits; balanced corrects for rare classes."""
-        calibrated: Array = softmax(logits, self.temperature, self.offsets(prior)).astype(np.float32)
-        return calibrated
+        return np.asarray(softmax(logits, self.temperature, self.offsets(prior)), np.float32)
 
     def votes(self, probabilities: Array, prior: Prior) -> Array:
         """Expected shares of votes (N, K) float32 of calibrated probabilities; (N, 0) without `agreement`."""
@@ -153,7 +153,7 @@ class DetectorManifest(StrictModel):
     kind: Literal["face_detector"]
     graph: GraphFile
     score_threshold: float = Field(gt=0, lt=1, description="minimum score of a face")
-    files: dict[str, Sha256] = Field(description="all other files except manifest.json")
+    files: dict[FileName, Sha256] = Field(description="all other files except manifest.json")
 
 
 def sha256_of(path: Path) -> str:
@@ -225,10 +225,6 @@ def read_manifest(folder: Path) -> Manifest:
             f"artifact {manifest.name}: contract {manifest.contract_id}, this build {contract_id()}. "
             f"Re-export it, or check out commit {manifest.commit}."
         )
-    try:
-        labels_of(manifest.labels)
-    except UnknownLabel as error:
-        raise ArtifactError(f"artifact {manifest.name}: labels: {error}") from error
     return manifest
 
 
@@ -286,8 +282,6 @@ def load_detector(folder: Path) -> DetectorManifest:
 def verify_files(folder: Path, expected: dict[str, str]) -> None:
     """Compare an artifact's files with their sha256. Raises: ArtifactError, naming the file that differs."""
     for name, sha256 in sorted(expected.items()):
-        if Path(name).name != name:
-            raise ArtifactError(f"artifact {folder.name}: file {name!r} is outside of the artifact folder")
         if found := difference(folder / name, sha256):
             raise ArtifactError(f"artifact {folder.name}: {found}: restore it, or export the model again.")
 

@@ -211,7 +211,7 @@ class Session:
 
     inference: Any
     provider: str
-    reopen: Callable[[], Self] | None = None
+    reopen: Callable[[], Self]
 
     def __post_init__(self) -> None:
         _sessions.add(self)
@@ -220,7 +220,7 @@ class Session:
         """Run the graph on named inputs. Raises: ProviderUnavailable, in a process forked from one that uses a GPU."""
         if not self.inference:
             with _opening:
-                if self.provider != CPU or self.reopen is None:
+                if self.provider != CPU:
                     raise ProviderUnavailable(_FORKED)
                 self.inference = self.inference or self.reopen().inference
         results: list[Array] = self.inference.run(outputs, feed)
@@ -305,12 +305,14 @@ def _open(
                 session.run(None, warm_up)
     except Exception as error:  # ONNX Runtime's exceptions share no base class.
         raise ProviderUnavailable(f"device {device}: the model does not run ({error})") from error
-    nodes = _nodes(session)
-    if not nodes.get(provider):
+    nodes = Counter[str]()
+    for part in session.get_provider_graph_assignment_info():
+        nodes[part.ep_name] += len(part.get_nodes())
+    if not nodes[provider]:
         ran = ", ".join(f"{count} on {name}" for name, count in sorted(nodes.items()))
         raise ProviderUnavailable(f"device {device}: runs none of the model's nodes ({ran})")
     reopen = partial(_open, graph, [(CPU, {})], threads, warm_up)
-    return Session(session, max(nodes, key=lambda name: nodes[name]), reopen)
+    return Session(session, nodes.most_common(1)[0][0], reopen)
 
 
 @contextlib.contextmanager
@@ -325,13 +327,6 @@ def _cudnn_messages_hidden() -> Iterator[None]:
         yield
     finally:
         onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
-
-
-def _nodes(session: onnxruntime.InferenceSession) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for part in session.get_provider_graph_assignment_info():
-        counts[part.ep_name] += len(part.get_nodes())
-    return dict(counts)
 
 
 def cuda_unavailable_reason() -> str | None:

@@ -17,6 +17,7 @@ from mien.app.inference.detector import NetworkDetector
 from mien.app.settings import Device, InferenceSettings
 from mien.models.manifest import ArtifactError, DetectorManifest, default_detector_dir, difference, load_detector
 
+DETECTORS: Final = ("builtin", "yunet")
 YUNET_FILE: Final = "face_detection_yunet_2023mar.onnx"
 YUNET_SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
 _COMMIT: Final = "82b38c8f98e7b52aa171400f3e4c722352d0669f"  # The file may move on the main branch.
@@ -29,15 +30,6 @@ _SIZES: Final = (1, 20, 40, 80, 160, 320, 640, 400, 1600, 6400)  # declared batc
 _DIM, _VALUE, _DENOTATION = 0x0A, 0x08, 0x1A  # protobuf tags of a dimension, of its size, and of its comment
 
 
-def create_detector(settings: InferenceSettings, device: Device = "cpu") -> NetworkDetector:
-    """Open the detector named in the settings.
-
-    Raises: DetectorUnavailable, if its file is missing or damaged; ProviderUnavailable.
-    """
-    create, _ = DETECTORS[detector_name(settings)]
-    return create(settings, device)
-
-
 def detector_name(settings: InferenceSettings) -> str:
     """The detector of the settings; `auto` is YuNet if its file exists, otherwise the built-in one.
 
@@ -48,22 +40,46 @@ def detector_name(settings: InferenceSettings) -> str:
     return "builtin" if find_yunet(settings.models_dir) is None else "yunet"
 
 
+def create_detector(settings: InferenceSettings, device: Device = "cpu") -> NetworkDetector:
+    """Open the detector named in the settings.
+
+    Raises: DetectorUnavailable, if its file is missing or damaged; ProviderUnavailable.
+    """
+    graph: Path | bytes
+    name, threshold = detector_name(settings), settings.detection_threshold
+    if name == "builtin":
+        folder, manifest = _verified_builtin()
+        graph, sha256 = folder / manifest.graph.file, manifest.graph.sha256
+        if "detection_threshold" not in settings.model_fields_set:
+            threshold = manifest.score_threshold
+    else:
+        path = find_yunet(settings.models_dir)
+        if path is None:
+            folders = ", ".join(str(folder) for folder in (settings.models_dir, cache_dir()) if folder)
+            raise DetectorUnavailable(
+                f"detector yunet: {YUNET_FILE} not found in {folders or 'a cache: HOME is unset'}. Run `mien models "
+                "pull`, set MIEN_MODELS_DIR to the folder that contains it, or choose MIEN_DETECTOR=builtin."
+            )
+        graph, sha256 = dynamic_graph(path), YUNET_SHA256
+    return NetworkDetector(name, graph, settings, sha256, threshold=threshold, device=device)
+
+
 def detector_source(name: str, settings: InferenceSettings) -> str:
     """Where the verified file of a detector is, or how to get it. Raises: DetectorUnavailable, if it is damaged."""
-    _, source = DETECTORS[name]
-    return source(settings)
-
-
-def _create_yunet(settings: InferenceSettings, device: Device) -> NetworkDetector:
+    if name == "builtin":
+        folder, manifest = _verified_builtin()
+        return f"{manifest.name}, all hashes match; {folder}"
     path = find_yunet(settings.models_dir)
-    if path is None:
-        folders = ", ".join(str(folder) for folder in (settings.models_dir, cache_dir()) if folder)
-        raise DetectorUnavailable(
-            f"detector yunet: {YUNET_FILE} not found in {folders or 'a cache: HOME is unset'}. Run `mien models pull`, "
-            "set MIEN_MODELS_DIR to the folder that contains it, or choose MIEN_DETECTOR=builtin."
-        )
-    threshold = settings.detection_threshold
-    return NetworkDetector("yunet", dynamic_graph(path), settings, YUNET_SHA256, threshold=threshold, device=device)
+    return f"verified file {path}" if path else "not found: run `mien models pull`, or set MIEN_MODELS_DIR"
+
+
+def _verified_builtin() -> tuple[Path, DetectorManifest]:
+    """The folder and the manifest of the released detector. Raises: DetectorUnavailable."""
+    try:
+        folder = default_detector_dir()
+        return folder, load_detector(folder)
+    except ArtifactError as error:
+        raise DetectorUnavailable(f"detector builtin: {error}") from error
 
 
 def dynamic_graph(path: Path) -> bytes:
@@ -79,36 +95,6 @@ def dynamic_graph(path: Path) -> bytes:
         head = bytes([_DIM, 1 + len(varint)])
         model = model.replace(head + bytes([_VALUE]) + varint, head + bytes([_DENOTATION, len(comment)]) + comment)
     return model
-
-
-def _yunet_source(settings: InferenceSettings) -> str:
-    path = find_yunet(settings.models_dir)
-    return f"verified file {path}" if path else "not found: run `mien models pull`, or set MIEN_MODELS_DIR"
-
-
-def _create_builtin(settings: InferenceSettings, device: Device) -> NetworkDetector:
-    folder, manifest = _verified_builtin()
-    is_set = "detection_threshold" in settings.model_fields_set
-    threshold = settings.detection_threshold if is_set else manifest.score_threshold
-    graph = folder / manifest.graph.file
-    return NetworkDetector("builtin", graph, settings, manifest.graph.sha256, threshold=threshold, device=device)
-
-
-def _builtin_source(_settings: InferenceSettings) -> str:
-    folder, manifest = _verified_builtin()
-    return f"{manifest.name}, all hashes match; {folder}"
-
-
-def _verified_builtin() -> tuple[Path, DetectorManifest]:
-    """The folder and the manifest of the released detector. Raises: DetectorUnavailable."""
-    try:
-        folder = default_detector_dir()
-        return folder, load_detector(folder)
-    except ArtifactError as error:
-        raise DetectorUnavailable(f"detector builtin: {error}") from error
-
-
-DETECTORS: Final = {"builtin": (_create_builtin, _builtin_source), "yunet": (_create_yunet, _yunet_source)}
 
 
 def cache_dir() -> Path | None:

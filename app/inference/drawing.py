@@ -23,6 +23,7 @@ _DARK: Final = (20, 20, 20)
 _OVERLAY_PX: Final = 224
 _ALPHA: Final = 0.5
 _MIN_SPREAD: Final = 1e-6  # A smaller one is rounding error.
+_font: Final = lru_cache(maxsize=64)(ImageFont.load_default)
 
 
 def annotate(image: Array, photo: Photo) -> Array:
@@ -125,19 +126,12 @@ def _font_sizes(area: tuple[int, int]) -> list[int]:
     return sorted({max(8, round(largest * share)) for share in (1, 0.85, 0.7, 0.6, 0.5)}, reverse=True)
 
 
-@lru_cache(maxsize=64)
-def _font(size_px: int) -> ImageFont.FreeTypeFont:
-    font = ImageFont.load_default(size_px)
-    assert isinstance(font, ImageFont.FreeTypeFont)  # noqa: S101  # Pillow's wheels include FreeType
-    return font
-
-
 @lru_cache(maxsize=1024)
 def _tag(text: str, color: Color, font_px: int) -> Array:
     """Text on the color of its label, (height, width, 3) uint8 RGB."""
     font = _font(font_px)
-    pad = max(2, round(font.size / 3))
-    size = (round(font.getlength(text)) + 2 * pad, round(font.size * 1.4))
+    pad = max(2, round(font_px / 3))
+    size = (round(font.getlength(text)) + 2 * pad, round(font_px * 1.4))
     tag = Image.new("RGB", size, color)
     ImageDraw.Draw(tag).text((pad, size[1] / 2), text, fill=_DARK, font=font, anchor="lm")
     return np.asarray(tag)

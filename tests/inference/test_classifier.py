@@ -15,7 +15,6 @@ from mien.app.inference import classifier as classifier_module
 from mien.app.inference.classifier import CPU, CPU_BATCH, CUDA, Classifier, Session, has_int8_instructions, open_session
 from mien.app.settings import Settings
 from mien.data.contract import LABELS, Array
-from mien.models.manifest import ArtifactError
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
 
 
@@ -60,7 +59,7 @@ def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu_at_three_si
             sizes.append(len(feed["crops"]))
             return session.run(names, feed)
 
-        return Session(Mock(run=run), CUDA)
+        return Session(Mock(run=run), CUDA, Mock())
 
     monkeypatch.setattr(classifier_module, "open_session", open_as_gpu)
     on_gpu = opened(folder, device="cuda", precision="fp32")
@@ -86,11 +85,6 @@ def test_a_gpu_without_memory_for_a_size_runs_smaller_batches(
     on_gpu = opened(artifact, device="cuda", precision="fp32")
     assert (on_gpu.max_batch, len(on_gpu.classify(random_crops(40)))) == (32, 40)
     assert "at most 32 inputs per inference: device cuda: the model does not run (out of memory)" in caplog.text
-
-
-def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"contract 0123456789ab, this build .* check out commit 0000"):
-        opened(tiny_artifact(tmp_path / "tiny.old", contract_id="0123456789ab"))
 
 
 def test_without_a_gpu_cuda_fails_with_the_reason_and_auto_logs_it_and_uses_the_cpu(

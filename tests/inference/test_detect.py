@@ -108,7 +108,7 @@ class FakeGpu:
             assert self.free.wait(60)
             return session.run(names, feed)
 
-        return Session(Mock(run=run, get_overridable_initializers=session.get_overridable_initializers), CUDA)
+        return Session(Mock(run=run, get_overridable_initializers=session.get_overridable_initializers), CUDA, Mock())
 
 
 def test_images_on_a_gpu_are_padded_to_fixed_sizes_and_threads_share_a_run(

@@ -14,13 +14,8 @@ import pytest
 from mien.app import cpu_count
 from mien.app.cpu_count import cores, cpu_quota
 from mien.app.errors import ProviderUnavailable
-from mien.app.inference import classifier, labeler
-from mien.app.inference.classifier import (
-    CPU,
-    CUDA,
-    cuda_unavailable_reason,
-    open_session,
-)
+from mien.app.inference import labeler
+from mien.app.inference.classifier import CPU, CUDA, cuda_unavailable_reason, open_session
 from mien.app.settings import load_settings
 from mien.data.atomic import write_atomic
 from tests.support import random_crops, tiny_graph
@@ -86,19 +81,25 @@ def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
         open_session(tiny_graph().SerializeToString(), "cpu", threads=1, warm_up={"faces": random_crops(1)})
 
 
+NODES = ((CPU, 3), (CUDA, 2), (CUDA, 2))
+
+
 @pytest.mark.parametrize("device", ["cuda", "auto"])
 def test_a_cuda_session_uses_a_small_arena_and_no_tf32(monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
     machine(monkeypatch)
     monkeypatch.setattr(onnxruntime, "InferenceSession", fake := Mock())
-    monkeypatch.setattr(classifier, "_nodes", lambda _session: {CUDA: 9})
-    session = open_session(tiny_graph().SerializeToString(), device, threads=1, warm_up={"crops": random_crops(1)})
-    assert session.provider == CUDA
+    parts = fake.return_value.get_provider_graph_assignment_info
+    parts.return_value = [Mock(ep_name=name, get_nodes=lambda count=count: [0] * count) for name, count in NODES]
+    assert open_session(b"", device, threads=1, warm_up={}).provider == CUDA
     (name, options), last = fake.call_args.kwargs["providers"]
     assert (name, last[0]) == (CUDA, CPU)
     assert {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}.items() <= options.items()
-    monkeypatch.setattr(classifier, "_nodes", lambda _session: {CPU: 9})
-    with pytest.raises(ProviderUnavailable, match="runs none of the model's nodes"):
-        open_session(b"", "cuda", threads=1, warm_up={})
+    parts.return_value = [Mock(ep_name=CPU, get_nodes=lambda: [0])]
+    if device == "auto":
+        assert open_session(b"", "auto", threads=1, warm_up={}).provider == CPU
+    else:
+        with pytest.raises(ProviderUnavailable, match="runs none of the model's nodes"):
+            open_session(b"", "cuda", threads=1, warm_up={})
 
 
 def test_a_detector_runs_where_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +111,6 @@ def test_a_detector_runs_where_the_model_does(monkeypatch: pytest.MonkeyPatch) -
         assert created.call_args.args[1] == expected
 
 
-SLICES = "0::/user.slice/mien.service\n"
-
-
 def test_cores_are_limited_by_affinity_and_the_quota_of_the_tightest_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +119,11 @@ def test_cores_are_limited_by_affinity_and_the_quota_of_the_tightest_group(
         (
             ("0::/\n", {"cpu.max": "50000 100000\n"}, (0.5, 1)),
             ("0::/\n", {"cpu.max": "max 100000\n"}, (None, 8)),
-            (SLICES, {"user.slice/cpu.max": "150000 100000", "user.slice/mien.service/cpu.max": "4 1"}, (1.5, 2)),
+            (
+                "0::/user.slice/mien.service\n",
+                {"user.slice/cpu.max": "150000 100000", "a/b/cpu.max": "4 1"},
+                (1.5, 2),
+            ),
         )
     ):
         groups = tmp_path / str(number)
