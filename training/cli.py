@@ -222,13 +222,8 @@ def cross_validate(
 @app.command()
 def experiment(
     file: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="File in training/recipes/experiments/.")],
-    seeds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1, by default those of the file.")
-    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1.")] = 1,
     runs: Runs = Path("runs/experiments"),
-    split: Annotated[
-        str | None, typer.Option(help="Split to evaluate on, by default the validation split; test at the very end.")
-    ] = None,
     json_file: Json = None,
     table: Table = None,
 ) -> None:
@@ -236,8 +231,7 @@ def experiment(
     from mien.training.experiment import as_table, recipes_of, run
     from mien.training.metrics import markdown_table, write_results
 
-    recipes = recipes_of(file, runs=runs, seeds=None if seeds is None else range(seeds))
-    results = run(recipes, runs, split=split)
+    results = run(recipes_of(file, runs=runs, seeds=seeds), runs)
     heads, rows = as_table(results)
     print(markdown_table(heads, rows))
     write_results(results, json_file=json_file, table=table, heads=heads, rows=rows)

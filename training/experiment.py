@@ -4,8 +4,8 @@
     mien cross-validate RECIPE [key=value ...] --folds 5 [--group-by person]
 
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
-the rows are evaluated on the validation split of the recipe, or another, such as --split test: mean and standard
-deviation over seeds, 95 % bootstrap intervals over faces, and gains over the first row, paired by face.
+the rows are evaluated on the validation split of the recipe: mean and standard deviation over seeds, 95 % bootstrap
+intervals over faces, and gains over the first row, paired by face.
 
 Cross-validation splits the first training set of a recipe. Each fold has a run folder in runs/cross_validation. The
 weights of the last epoch are evaluated, so nothing is selected on the evaluated faces.
@@ -13,7 +13,6 @@ weights of the last epoch are evaluated, so nothing is selected on the evaluated
 
 import itertools
 import logging
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
@@ -23,9 +22,10 @@ from pydantic import Field, model_validator
 
 from mien.data.contract import Array
 from mien.data.folds import Grouping
+from mien.data.quality import softmax
 from mien.models.strict import StrictModel
 from mien.training import metrics
-from mien.training.config import DataConfig, DataSource, FoldConfig, Recipe, parse_as, read_as
+from mien.training.config import DataConfig, FoldConfig, Recipe, parse_as, read_as
 from mien.training.data import Split, join, read_split
 from mien.training.evaluate import open_model, scores
 from mien.training.metrics import interval, percent
@@ -41,7 +41,6 @@ class Experiment(StrictModel):
     """Rows to compare; the first is the baseline. `{seed}` and `{runs}` in an override are the row's own."""
 
     base: Path = Field(description="recipe to vary, relative to the file of the experiment")
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
     common: Overrides = Field((), description="overrides for every row")
     matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
     rows: dict[str, Overrides] = Field(min_length=2)
@@ -53,68 +52,50 @@ class Experiment(StrictModel):
                 raise ValueError(f"matching: no row matches {pattern!r}")
         return self
 
-    def overrides(self, row: str) -> Overrides:  # the strongest last
-        matching = (change for name, of in self.matching.items() if fnmatchcase(row, name) for change in of)
-        return (*self.common, *matching, *self.rows[row])
 
-
-def recipes_of(path: Path, *, runs: Path, seeds: Iterable[int] | None = None) -> dict[str, list[Recipe]]:
-    """Recipes by row, one per seed, named after the experiment, row and seed. Raises: RecipeError.
-
-    Args:
-        seeds: instead of those of the file.
-    """
+def recipes_of(path: Path, *, runs: Path, seeds: int = 1) -> dict[str, list[Recipe]]:
+    """Recipes by row, one per seed from 0, named after the experiment, row and seed. Raises: RecipeError."""
     experiment = read_as(Experiment, path)
     recipes: dict[str, list[Recipe]] = {}
-    for row, seed in itertools.product(experiment.rows, seeds or experiment.seeds):
-        changes = [of.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for of in experiment.overrides(row)]
+    for row, seed in itertools.product(experiment.rows, range(seeds)):
+        matching = [of for name, of in experiment.matching.items() if fnmatchcase(row, name)]
+        overrides = [change for of in (experiment.common, *matching, experiment.rows[row]) for change in of]
+        changes = [of.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for of in overrides]
         changes += [f"seed={seed}", f"name={path.stem}_{row}_{seed}"]
         recipes.setdefault(row, []).append(read_as(Recipe, path.parent / experiment.base, changes))
     return recipes
 
 
-def _source(recipe: Recipe, split: str | None) -> DataSource:
-    """The validation split, or another split of its set; without validation, of the first training set.
-
-    Raises: RecipeError, if there is neither.
-    """
-    if not split:
-        return recipe.data.held_out
-    source = recipe.data.valid or recipe.data.train[0]
-    return source.model_copy(update={"split": split, "target": "label", "fraction": 1.0, "fold": None})
-
-
-def _evaluate(recipe: Recipe, source: DataSource, folder: Path) -> tuple[Split, Array]:
-    """Train a run, unless it is finished; faces of a split, and its probabilities for them, (N, K)."""
-    model = open_model(train(recipe, folder))
+def _evaluate(recipe: Recipe, runs: Path) -> tuple[Split, Array]:
+    """Train a run, unless it is finished; its validation faces, and their probabilities, (N, K)."""
     data, color = recipe.data, recipe.model.color
+    source = data.held_out  # It raises before the training.
+    model = open_model(train(recipe, runs / recipe.name))
     faces = read_split(source, color=color, cache_dir=data.cache_dir, classes=model.labels, of=model.name)
-    return faces, model.probabilities(model.logits(faces.crops), faces.crops, "natural")
+    return faces, softmax(model.logits(faces.crops))
 
 
-def run(recipes: dict[str, list[Recipe]], runs: Path, *, split: str | None = None) -> list[dict[str, Any]]:
-    """Train all rows in `runs`, and evaluate them on a split, by default the validation split.
+def run(recipes: dict[str, list[Recipe]], runs: Path) -> list[dict[str, Any]]:
+    """Train all rows in `runs`, and evaluate them.
 
     Returns: of each row `row`, `parameters`, and `scores` by seed; means over the seeds, with their intervals:
         `accuracy`, `mean_class_accuracy`, and `gain` of accuracy over the first row, paired by face; None for other
         faces.
     """
-    sources = {recipe.name: _source(recipe, split) for of_seeds in recipes.values() for recipe in of_seeds}
     found, first = list[dict[str, Any]](), None
     for row, of_seeds in recipes.items():
-        evaluated = [_evaluate(recipe, sources[recipe.name], runs / recipe.name) for recipe in of_seeds]
+        evaluated = [_evaluate(recipe, runs) for recipe in of_seeds]
         faces = evaluated[0][0]
         # (N,) share of the seeds with a correct prediction
         correct = np.mean([shares.argmax(axis=1) == faces.labels for _, shares in evaluated], axis=0)
-        first = first or (faces, correct)
-        same = (first[0].index_sha256, first[0].keys) == (faces.index_sha256, faces.keys)
+        first = first or (faces.keys, correct)
         found.append({
             "row": row,
             "parameters": read_run_info(runs / of_seeds[0].name)["parameters"],
             "scores": [scores(faces, shares) for _, shares in evaluated],
             "accuracy": metrics.bootstrap(np.mean, correct)[0],
             "mean_class_accuracy": metrics.bootstrap(_mean_class_accuracy, correct, faces.labels)[0],
-            "gain": metrics.bootstrap(np.mean, correct - first[1])[0] if same else None,
+            "gain": metrics.bootstrap(np.mean, correct - first[1])[0] if faces.keys == first[0] else None,
         })  # fmt: skip
     return found
 
@@ -166,7 +147,7 @@ def cross_validate(recipe: Recipe, *, folds: int, group_by: Grouping, runs: Path
         data = parse_as(DataConfig, dict(recipe.data) | {"train": (rest, *others), "valid": held}, origin=recipe.name)
         changes = {"name": f"{recipe.name}_fold_{index}", "data": data, "select": "last"}
         recipes.append(recipe.model_copy(update=changes))
-    held_out = [_evaluate(fold, fold.data.held_out, runs / fold.name) for fold in recipes]
+    held_out = [_evaluate(fold, runs) for fold in recipes]
     found = scores(join([faces for faces, _ in held_out]), np.concatenate([shares for _, shares in held_out]))
     by_fold = [float((shares.argmax(axis=1) == faces.labels).mean()) for faces, shares in held_out]
     return found | {"accuracy_by_fold": by_fold}

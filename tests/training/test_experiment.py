@@ -39,7 +39,7 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     lines = (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()
     assert [line["row"] for line in csv.DictReader(lines)] == ["deep", "shallow"]
     assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))[1]["scores"]) == 2
-    deep, shallow = run(recipes_of(experiment, seeds=range(2), runs=runs), runs)
+    deep, shallow = run(recipes_of(experiment, seeds=2, runs=runs), runs)
     logged = metric_lines(runs / "depth_shallow_0")[-1]
     assert shallow["scores"][0]["accuracy"].value == pytest.approx(logged["valid_accuracy"])
     assert deep["gain"].value == deep["gain"].high == 0
@@ -101,7 +101,6 @@ def test_overrides_of_a_row_come_last_and_its_teachers_are_of_the_same_seed(tmp_
     write_recipe(tmp_path / "student.yaml", small_recipe(tmp_path / "faces", model=TINY_DEIT))
     values = {
         "base": "student.yaml",
-        "seeds": [0, 1],
         "common": ["batch_size=6"],
         "matching": {
             "*_short": ["epochs=1", "batch_size=4"],
@@ -111,7 +110,7 @@ def test_overrides_of_a_row_come_last_and_its_teachers_are_of_the_same_seed(tmp_
     }
     path, runs = tmp_path / "kinds.yaml", tmp_path / "runs"
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-    rows = recipes_of(path, runs=runs)
+    rows = recipes_of(path, runs=runs, seeds=2)
     assert [(row, of[0].batch_size, of[0].epochs) for row, of in rows.items()] == [
         ("none", 6, 2), ("cnn", 6, 2), ("by_cnn", 6, 2), ("by_cnn_short", 4, 3)
     ]  # fmt: skip
