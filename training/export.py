@@ -294,15 +294,13 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
         confusion = f"{manifest.labels[actual]} labeled {manifest.labels[predicted]}: {share} %"
         limits.append(f"The most frequent confusion is {confusion} of the faces on {kind} {split}, {first['prior']}.")
 
-    def metrics_of(precision: str) -> str:
-        command = f"mien evaluate DIR --data {kind}=ROOT --split {split}"
-        options = valid.get("options", {}).items()
-        command += "".join(f" --option {shlex.quote(f'{name}={_text(of)}')}" for name, of in options)
-        command += "" if precision == "fp32" else f" --precision {precision}"
-        columns = {f"{of['prior']}, {of['faces']:,} faces": of for of in by_precision[precision]}
-        heading = f"{kind}, {split} split, shares in % (95 % interval), by `{command}`:"
-        return f"{heading}\n\n{markdown_table(*scores_table(columns))}"
-
+    options = "".join(
+        f" --option {shlex.quote(f'{name}={_text(of)}')}" for name, of in valid.get("options", {}).items()
+    )
+    tables = {
+        precision: markdown_table(*scores_table({f"{of['prior']}, {of['faces']:,} faces": of for of in scores}))
+        for precision, scores in by_precision.items()
+    }
     template = jinja2.Template(
         Path(__file__).with_name("card.md.jinja").read_text(encoding="utf-8"),
         undefined=jinja2.StrictUndefined,
@@ -313,7 +311,9 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
     text: str = template.render(
         m=manifest,
         report=report,
-        metrics_of=metrics_of,
+        tables=tables,
+        data=f"{kind}, {split} split",
+        command=f"mien evaluate DIR --data {kind}=ROOT --split {split}{options}",
         limitations=" ".join(limits),
         interval=interval,
         percent=percent,
