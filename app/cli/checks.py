@@ -56,7 +56,8 @@ def examine(overrides: dict[str, Any]) -> bool:
     _line("mien", f"{VERSION}, crop contract {contract_id()}")
     _line("python", f"{platform.python_version()} on {platform.platform()}")
     passed = [_check("packages", _packages)]
-    _line("formats", _formats())
+    missing = importlib.util.find_spec("pillow_heif") is None
+    _line("formats", ", ".join(formats()) + ("; HEIC: `pip install pillow-heif`" if missing else ""))
     try:
         settings = load_settings(**overrides)
     except MienError as error:
@@ -74,12 +75,6 @@ def _packages() -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(f"{name} {importlib.metadata.version(name)}")
     return ", ".join(versions)
-
-
-def _formats() -> str:
-    """The image formats that are read, and what others need."""
-    missing = importlib.util.find_spec("pillow_heif") is None
-    return ", ".join(formats()) + ("; HEIC: `pip install pillow-heif`" if missing else "")
 
 
 def _detector(settings: Settings) -> str:

@@ -16,7 +16,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -160,7 +160,8 @@ def scan(options: LabelOptions, names: Mapping[str, str]) -> dict[str, Item]:
     """
     items = dict[str, Item]()
     for item in _from_list(options) if options.files_from is not None else _from_arguments(options, names):
-        if _is_ignored(item.name, options.ignore):
+        # A pattern matches a path, or a part of it, such as one of its folders.
+        if any(fnmatchcase(f"/{item.name}/", f"*/{pattern.rstrip('/')}/*") for pattern in options.ignore):
             continue
         if (other := items.setdefault(item.name, item)).path != item.path:
             paths = f"{other.path!r} and {item.path!r}"
@@ -332,11 +333,6 @@ def _is_hidden(name: str) -> bool:
     return name in _LITTER or name.startswith(".")
 
 
-def _is_ignored(name: str, patterns: Sequence[str]) -> bool:
-    """Return whether a pattern of `--ignore` matches a path, or a part of it, such as one of its folders."""
-    return any(fnmatchcase(f"/{name}/", f"*/{pattern.rstrip('/')}/*") for pattern in patterns)
-
-
 def owned_names(folder: Path) -> set[str]:
     """Names of the entries of a folder that runs of `mien label` have written there."""
     path = folder / STATE_DIR / JOURNAL
@@ -375,16 +371,14 @@ def _identity(path: str) -> str:
     if is_url(path):
         return path.rstrip("/")
     head, tail = os.path.split(_full(path))
-    return os.path.join(_real_folder(head), tail)
+    return os.path.join(_real_path(head), tail)
+
+
+_real_path: Final = lru_cache(maxsize=4096)(os.path.realpath)
 
 
 def _full(path: str) -> str:
     return os.path.abspath(path) if os.pardir not in path.split(os.sep) else os.path.realpath(path)
-
-
-@lru_cache(maxsize=4096)
-def _real_folder(folder: str) -> str:
-    return os.path.realpath(folder)
 
 
 def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:

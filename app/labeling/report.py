@@ -97,13 +97,9 @@ def _least_certain(journal: Journal) -> list[dict[str, Any]]:
     return cards
 
 
-def agreement_text(face: Face) -> str:
-    """Format the agreement of a face: `about 6 of 10 people would say sadness`; empty if the model cannot tell."""
-    return "" if face.agreement is None else f"about {round(10 * face.agreement)} of 10 people would say {face.label}"
-
-
 def card(journal: Journal, image: Result, face: Face, correction: Correction | None, *, thumb: str) -> dict[str, Any]:
     """A face for the page."""
+    agreeing = None if face.agreement is None else round(10 * face.agreement)
     return {
         "file": image.name,
         "frame": image.frame,
@@ -114,7 +110,7 @@ def card(journal: Journal, image: Result, face: Face, correction: Correction | N
         "label": face.label,
         "confidence": round(face.confidence, 4),
         "p": [round(float(share), 4) for share in face.probabilities.values()],
-        "agreement": agreement_text(face),
+        "agreement": "" if agreeing is None else f"about {agreeing} of 10 people would say {face.label}",
         "uncertain": face.uncertain,
         "reasons": face.reasons,
         "decision": None if correction is None else correction.label,

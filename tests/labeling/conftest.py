@@ -26,7 +26,6 @@ from mien.app.cli import app
 from mien.app.errors import LabelingError
 from mien.app.inference.detector_files import create_detector
 from mien.app.labeling.journal import open_journal
-from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.review.server import create_review_app
 from mien.app.labeling.run import Run
 from mien.app.settings import Settings
@@ -124,14 +123,6 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_album(tmp_path_factory.mktemp("albums") / "album", 40)
-
-
-@pytest.fixture(scope="session")
-def labeled_album(settings: Settings, album: Path) -> Path:
-    """The default outputs of the album, labeled on one thread."""
-    out = album.with_name("labeled album")
-    label_folder(album, out, settings, *DEFAULT_OUTPUTS)
-    return out
 
 
 def tree(out: Path) -> dict[str, str]:

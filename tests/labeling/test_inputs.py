@@ -23,8 +23,8 @@ UNREADABLE = {
 READABLE = {f"odd/{name}" for name in (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg")}
 
 
-def test_unreadable_files_are_rows_with_a_reason_and_odd_names_and_links_are_labeled(labeled_album: Path) -> None:
-    rows = {row["file"]: row for row in rows_of(labeled_album)}
+def test_unreadable_files_are_rows_with_a_reason_and_odd_names_and_links_are_labeled(mien: Mien, album: Path) -> None:
+    rows = {row["file"]: row for row in mien.label(album, exit_code=3)}
     assert {name: (rows[name]["status"], rows[name]["reason"]) for name in UNREADABLE} == UNREADABLE
     assert all(rows[name]["error"] and not rows[name]["face"] for name in UNREADABLE)
     assert {rows[name]["status"] for name in READABLE} == {"ok"}

@@ -10,7 +10,7 @@ import pytest
 
 from mien.app.labeling.journal import Result
 from mien.app.labeling.report import PEOPLE, render_strips
-from mien.app.settings import Settings, load_settings
+from mien.app.settings import load_settings
 from mien.data.contract import LABELS, decode
 from tests.labeling.conftest import Mien
 from tests.support import face_of, sample_photo
@@ -21,21 +21,16 @@ RATE = 8.0
 
 def strips(*frames: dict[int, str]) -> str:
     """Strips of a clip of a frame per second, which shows the label of each person."""
+    faces = {label: face_of(dict.fromkeys(LABELS, 0.02) | {label: 0.88}) for label in LABELS}
     images = [
-        Result(
-            "<b>.mp4",
-            b"/",
-            frame=number,
-            time_s=float(number),
-            until_s=number + 1.0,
-            faces=tuple(
-                replace(face_of(dict.fromkeys(LABELS, 0.02) | {label: 0.88}), person=person)
-                for person, label in people.items()
-            ),
-        )
-        for number, people in enumerate(frames)
+        Result("<b>.mp4", b"/", frame=second, time_s=float(second), until_s=second + 1.0)
+        for second in range(len(frames))
     ]
-    return render_strips(SimpleNamespace(videos=lambda: ["<b>.mp4"], frames=lambda _: images, expressions=LABELS))
+    seen = [
+        replace(image, faces=tuple(replace(faces[label], person=person) for person, label in people.items()))
+        for image, people in zip(images, frames, strict=True)
+    ]
+    return render_strips(SimpleNamespace(videos=lambda: ["<b>.mp4"], frames=lambda _: seen, expressions=LABELS))
 
 
 def points_of(area: str) -> list[list[float]]:
@@ -77,32 +72,21 @@ def test_people_keep_their_number_in_a_video_and_every_video_begins_with_person_
         assert len({tuple(people[name, str(frame)]) for frame in range(4)}) == 1, "from left to right"
 
 
-@pytest.fixture(scope="module")
-def released() -> Settings:
-    return load_settings(detector="builtin", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A smiling face in the first 2 of 4 seconds."""
+def test_the_tables_have_the_times_and_the_person_of_a_clip_and_of_its_chosen_part(tmp_path: Path) -> None:
+    """A face smiles in the first 2 of 4 seconds."""
+    released = load_settings(detector="builtin", device="cpu")
     face = cv2.resize(decode(sample_photo().read_bytes()), (256, 256))
     empty = cv2.GaussianBlur(face, (0, 0), 60)
     images = [face if number < 2 * RATE else empty for number in range(int(4 * RATE))]
-    return write_video(tmp_path_factory.mktemp("clips") / "my smile.mp4", images=images, rate=RATE)
-
-
-def test_the_tables_have_the_times_and_the_person_of_the_clip(clip: Path, released: Settings, tmp_path: Path) -> None:
-    label_folder(clip, tmp_path, released, "episodes", "csv", every=1)
-    (episode,) = rows_of(tmp_path, "episodes.csv")
+    clip = write_video(tmp_path / "my smile.mp4", images=images, rate=RATE)
+    whole, part, after = tmp_path / "whole", tmp_path / "part", tmp_path / "after"
+    label_folder(clip, whole, released, "episodes", "csv", every=1)
+    (episode,) = rows_of(whole, "episodes.csv")
     assert (episode["file"], episode["person"], episode["label"]) == ("my smile.mp4", "1", "happiness")
     assert [float(episode[name]) for name in ("onset_s", "offset_s", "duration_s")] == [0.0, 2.0, 2.0]
-    faces = [row for row in rows_of(tmp_path) if row["face"]]
+    faces = [row for row in rows_of(whole) if row["face"]]
     assert {row["person"] for row in faces} == {"1"}
     assert float(episode["peak"]) == pytest.approx(max(float(row["p_happiness"]) for row in faces), abs=1e-5)
-
-
-def test_only_the_chosen_part_of_a_video_is_labeled(clip: Path, tmp_path: Path, released: Settings) -> None:
-    part, after = tmp_path / "part", tmp_path / "after"
     label_folder(clip, part, released, "csv", start=2.5, end=3.25, every=1)
     assert [float(row["time_s"]) for row in rows_of(part)] == [2.5 + number / RATE for number in range(6)]
     label_folder(clip, after, released, "csv", start=60.0)  # The video is shorter.
