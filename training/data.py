@@ -28,8 +28,7 @@ from mien.data.augment import Augment
 from mien.data.contract import CROP_PX, Array, contract_id
 from mien.data.errors import DatasetError
 from mien.data.folds import folds_of
-from mien.data.readers.base import Reader, Sample, index_sha256, open_reader
-from mien.data.split import hold_out
+from mien.data.readers.base import Reader, Sample, hold_out, index_sha256, open_reader
 from mien.models.backbones import Color
 from mien.training.config import DataSource, MixConfig, Recipe, RecipeError
 

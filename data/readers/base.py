@@ -36,7 +36,6 @@ from mien.data.contract import (
 )
 from mien.data.errors import DatasetError
 from mien.data.near_duplicates import near_duplicates, thumbnails
-from mien.data.split import hold_out
 from mien.data.tree import File, files_of, read_file, stamp_of
 
 Point = tuple[float, float]
@@ -331,6 +330,14 @@ def frame(image: Array, sample: Sample) -> Array:
     if sample.landmarks_px is None:
         return fit(image)
     return align(image, np.asarray(sample.landmarks_px, dtype=np.float32))
+
+
+def hold_out(class_of: Mapping[str, str | None], share: float) -> frozenset[str]:
+    """Select a share of the names of each class (rounded down): those with the smallest SHA-256, on every machine."""
+    by_class: dict[str | None, list[str]] = {}
+    for name in sorted(class_of, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        by_class.setdefault(class_of[name], []).append(name)
+    return frozenset(name for names in by_class.values() for name in names[: int(len(names) * share + 1e-9)])
 
 
 def kinds() -> list[str]:

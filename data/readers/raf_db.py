@@ -14,7 +14,7 @@ Kaggle's copy has the aligned images in numbered folders, `DATASET/train/1/train
     mien data check raf_db path/to/archive.zip
 
 The set has no validation split, so one tenth of each train class is held out: the images whose id (`train_00001`) has
-the smallest SHA-256 (`data.split`), in both layouts. The test split is never used for selection.
+the smallest SHA-256, in both layouts. The test split is never used for selection.
 """
 
 from collections.abc import Iterator

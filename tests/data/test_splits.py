@@ -11,8 +11,7 @@ from mien.data.contract import LABELS, decode
 from mien.data.errors import DatasetError
 from mien.data.folds import folds_of
 from mien.data.near_duplicates import near_duplicate_groups, near_duplicates, thumbnails
-from mien.data.readers.base import open_reader
-from mien.data.split import hold_out
+from mien.data.readers.base import hold_out, open_reader
 from tests.support import encoded
 from tests.support.data_sets import draw_face, make_folders, make_muxspace, make_photos, write_csv
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import imageio_ffmpeg
 import numpy as np
 from PIL import Image
 
@@ -138,5 +137,7 @@ def write_video(path: Path, *, frames: int = 0, images: Iterable[Array] = (), ra
 
 def ffmpeg(*arguments: str | Path) -> None:
     """Run FFmpeg's program, which replaces existing files, for videos as cameras, phones and editors make them."""
+    import imageio_ffmpeg  # It takes 0.2 s.
+
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *map(str, arguments)]
     subprocess.run(command, check=True, timeout=60)
