@@ -347,17 +347,18 @@ def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: T
     tab = start_scene(scene, *TWO)
     tab.page.click("#round")
     asked = set()
-    for _ in range(6):
+    for turn in range(6):
         pass_ms(tab, 1000)
         asked.add(tab.page.inner_text("#round-title"))
+        if turn == 5:
+            show(tab, TWO[1], person(60, 300, sadness=0.9))  # who comes last does not play
         for _ in range(2):
             pass_ms(tab, 2000)
     pass_ms(tab, 50)
     assert asked == {f"Show me {label}" for label in LABELS if label != "neutral"}
     assert tab.page.inner_text("#round-title") == "How close you came"
-    lines = tab.page.inner_text("#round-lines")
-    assert "happiness: 90% and 2%" in lines
-    assert "anger: 2% and 90%" in lines
+    lines = tab.page.inner_text("#round-lines").splitlines()
+    assert {"happiness: 90% and 2%", "anger: 2% and 90%"} <= set(lines)
     tab.page.click("#round-close")
     assert tab.page.is_hidden("#round-card")
 
