@@ -67,8 +67,8 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also 
 def _log_to_terminal(context: typer.Context) -> None:
     """Log what commands do that take long, with messages of libraries from a level; others print their results."""
     if context.invoked_subcommand in _LOG_LEVELS:
-        level = _LOG_LEVELS[context.invoked_subcommand]
-        logging.basicConfig(level=level, stream=sys.stdout, format="%(asctime)s %(message)s", datefmt="%F %T")
+        level, date = _LOG_LEVELS[context.invoked_subcommand], "%Y-%m-%d %H:%M:%S"
+        logging.basicConfig(level=level, stream=sys.stdout, format="%(asctime)s %(message)s", datefmt=date)
         logging.getLogger("mien").setLevel(logging.INFO)
 
 
