@@ -165,18 +165,13 @@ def compare(
     table: Table = None,
 ) -> None:
     """Compare two artifacts or runs."""
-    from mien.training.data import in_order, read_split, with_classes
+    from mien.training.data import in_order, read_split
     from mien.training.evaluate import compare, gain_cells, open_model
     from mien.training.metrics import print_table, write_results
 
-    models, faces = (
-        [open_model(artifact_dir(name)) for name in (before, after)],
-        read_split(_source(data, option, split)),
-    )
-    for model in models:
-        with_classes(faces, model.labels, of=model.name)  # both know the classes of all faces
+    models = [open_model(artifact_dir(name)) for name in (before, after)]
     classes = tuple(dict.fromkeys(label for model in models for label in model.labels))
-    faces = with_classes(faces, classes, of="both")
+    faces = read_split(_source(data, option, split), classes=classes, of="the pair of models")
     names = {
         side: f"{model.name}, {prior}" if model.manifest else model.name
         for side, model in zip(("before", "after"), models, strict=True)

@@ -194,19 +194,11 @@ class DistillationConfig(StrictModel):
     temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
 
     @property
-    def trained_heads(self) -> tuple[Head, ...]:
-        """Heads of a distilled network that get a gradient; without a distillation token, it has the class head only.
-
-        Only these can be released.
-        """
-        if not self.mode.startswith("token-") or self.weight == 0:
-            return ("class",)
-        return ("distillation",) if self.weight == 1 else ("class", "distillation", "mean")
-
-    @property
     def head(self) -> Head:
-        """The head that is validated and released: the mean of both, where there are two."""
-        return self.trained_heads[-1]
+        """The head that is validated and released: the mean of both, if both get a gradient."""
+        if not self.mode.startswith("token-") or self.weight == 0:
+            return "class"
+        return "distillation" if self.weight == 1 else "mean"
 
     @model_validator(mode="after")
     def _teacher_fits_mode(self) -> Self:

@@ -84,7 +84,7 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
 
 
 def test_seven_and_eight_classes_are_not_mixed_and_seven_initialize_all_but_the_head(
-    trained: Trained, tmp_path: Path
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = make_folders(tmp_path / "faces", {"": dict.fromkeys(EIGHT_LABELS, 5)})
     data = data_of(root, classes=8, valid_share=0.2)
@@ -92,8 +92,12 @@ def test_seven_and_eight_classes_are_not_mixed_and_seven_initialize_all_but_the_
     with pytest.raises(RecipeError, match=r"train has .*contempt, valid .*neutral\. Set data\.classes"):
         train(mixed, tmp_path / "mixed")
     model = TINY_CNN | {"init_from": str(trained.teacher)}
-    network, state = load_best(train(small_recipe(root, data=data, model=model, epochs=1), tmp_path / "run"))
+    run = train(small_recipe(root, data=data, model=model, epochs=1), tmp_path / "run")
+    network, state = load_best(run)
     assert (state["labels"], len(network.backbone.get_classifier().weight)) == ([*EIGHT_LABELS], 8)
+    options = ["--data", f"folders={root}", "--option", "classes=8", "--option", "valid_share=0.2"]
+    assert main(["compare", str(trained.teacher), str(run), *options]) == 0
+    assert "recall, contempt" in capsys.readouterr().out
 
 
 def test_votes_for_seven_classes_are_votes_for_eight_but_not_the_other_way_round(tmp_path: Path) -> None:
