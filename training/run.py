@@ -293,7 +293,12 @@ def open_run(
             run_info = started | {"resumed": [*started.get("resumed", []), here]}
         if run.step < run.steps:
             run.record(run_info)
-        yield run
+        try:
+            yield run
+        except torch.OutOfMemoryError as error:
+            raise RunError(
+                f"out of memory on {device} at batch_size {recipe.batch_size}. Reduce batch_size or model.img_size."
+            ) from error
 
 
 def _check_recipe(recipe: Recipe, out: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_spawned_worker_gets_the_files_of_cached_crops_and_not_their_pixels(ro
     assert torch.equal(pickle.loads(sent)[0].crops, batches[0].crops)  # noqa: S301 (written above)
 
 
-def test_faces_for_the_teacher_have_no_label_for_samplers_or_in_the_loss(root: Path) -> None:
+def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
     parts = [load(root), load(root, target="teacher")]
     joined = join(parts)
     assert np.bincount(joined.labels + 1).tolist() == [71, 25, 4, 4, 11, 11, 8, 8]

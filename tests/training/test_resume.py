@@ -58,14 +58,14 @@ def test_a_finished_run_is_left_as_it_is_also_with_another_cache(trained: Traine
     assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"} == before
 
 
-def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
+def test_a_run_that_failed_during_validation_validates_that_epoch_after_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces"), select="last")
     recipe = with_runtime(recipe, checkpoint_every_steps=7)
     with monkeypatch.context() as stopped:
-        stopped.setattr("mien.training.train.predict", Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
+        stopped.setattr("mien.training.train.predict", Mock(side_effect=torch.OutOfMemoryError))
+        with pytest.raises(RunError, match="out of memory on cpu at batch_size 8"):
             train(recipe, tmp_path / "run")
     (tmp_path / "run" / ".a1.part.pt").write_bytes(b"half of a checkpoint")
     train(recipe, tmp_path / "run")
