@@ -32,8 +32,12 @@ def out(trained: Trained, tmp_path: Path) -> Path:
 
 
 def test_a_run_of_another_recipe_or_with_a_damaged_file_is_rejected(trained: Trained, out: Path) -> None:
-    with pytest.raises(RunError, match=r"another recipe \(seed 0, now 3, loss.label_smoothing 0\.0, now 0\.1\)"):
-        train(trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1}), out)
+    recipe = trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1})
+    for removed in (None, LAST):
+        (out / str(removed)).unlink(missing_ok=True)
+        with pytest.raises(RunError, match=r"another recipe \(seed 0, now 3, loss.label_smoothing 0\.0, now 0\.1\)"):
+            train(recipe, out)
+    (out / LAST).touch()
     (out / RUN_INFO).write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match=f"{RUN_INFO} is damaged"):
         train(trained.teacher_recipe(), out)
