@@ -276,7 +276,7 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     parts = [read_split(source, color=recipe.model.color, cache_dir=data.cache_dir) for source in data.sources]
     faces, valid = join(parts[:count]), None if data.valid is None else parts[-1]
     if valid is not None:
-        _check(parts[:count], valid, recipe)
+        _check_held_out(parts[:count], valid, recipe)
     classes = faces.classes
     if valid is not None and valid.classes != classes:
         raise RecipeError(
@@ -303,7 +303,7 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     return faces, valid, run_info
 
 
-def _check(parts: list[Split], valid: Split, recipe: Recipe) -> None:
+def _check_held_out(parts: list[Split], valid: Split, recipe: Recipe) -> None:
     """Raises: RecipeError, if faces of validation are also in train; logs copies of them in another set."""
     held_out, keys = recipe.data.held_out, set(valid.keys)
     for source, part in zip(recipe.data.train, parts, strict=True):
