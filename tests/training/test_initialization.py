@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> Path:
     return untrained_run(tmp_path, PLAIN_DEIT)
 
 
-def test_weights_are_copied_and_positions_resized_to_tokens_and_grid(run: Path) -> None:
+def test_weights_are_copied_and_positions_resized_to_tokens_and_grid(run: Path, tmp_path: Path) -> None:
     weights = load(run / BEST)["weights"]
     same = initialized(run, PLAIN_DEIT)
     assert all(torch.equal(same[name], value) for name, value in weights.items())
@@ -55,6 +55,10 @@ def test_weights_are_copied_and_positions_resized_to_tokens_and_grid(run: Path) 
     torch.testing.assert_close(distilled[POSITIONS][:, :1], weights[POSITIONS][:, :1])
     larger = initialized(run, PLAIN_DEIT | {"img_size": 112})
     assert larger[POSITIONS].shape == (1, 197, 32)
+    (tmp_path / "distilled").mkdir()
+    two_tokens = untrained_run(tmp_path / "distilled", PLAIN_DEIT | {"name": DEIT})
+    positions = load(two_tokens / BEST)["weights"][POSITIONS]
+    torch.testing.assert_close(initialized(two_tokens, PLAIN_DEIT)[POSITIONS][:, 1:], positions[:, 2:])
 
 
 def test_a_network_with_fewer_blocks_gets_every_second_one_of_a_deeper_network(tmp_path: Path) -> None:
