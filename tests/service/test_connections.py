@@ -42,7 +42,7 @@ def test_a_request_that_is_refused_before_its_body_closes_the_connection(common:
         assert b"connection: close" in response
         assert b"100 continue" not in response
     whole = common.post(PHOTO)
-    assert (whole.status_code, whole.headers.get("connection")) == (200, None)
+    assert (whole.status_code, whole.headers.get("connection"), whole.headers.get("server")) == (200, None, None)
 
 
 def test_open_connections_get_their_responses_after_sigterm(serve: Serve) -> None:
@@ -96,12 +96,12 @@ def test_a_canary_image_is_not_stored_anywhere(common: Server) -> None:
 
 
 def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(common: Server) -> None:
-    common.get("/nope?key=secret")
+    common.get("/nope?key=secret", headers={"x-forwarded-for": "10.6.6.6"})
     for path, origin in ((b"/v1/stream?key=secret", b"http://localhost"), (b"/v1/stream", b"http://[::1")):
         response = common.send(UPGRADE.replace(b"/v1/stream", path) + b"Origin: %s\r\n\r\n" % origin)
         assert b"application/problem+json" in response
     log = common.log.read_text()
-    assert '"GET /nope" 404' in log
+    assert '127.0.0.1 - "GET /nope" 404' in log, "the address of a client that could be a proxy's"
     assert '"WebSocket /v1/stream" 422' in log
     assert "secret" not in log
     assert "Traceback" not in log

@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.service import api
+from mien.app.service.metrics import JsonLines
 from mien.data.contract import decode
 from tests.support import encoded, gradient_image
 from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, post_in_parts, problem, upright_face
@@ -130,7 +131,8 @@ def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytes
     assert "secret" not in response.text
     problem(response, 500, "internal-error")
     assert response.headers["x-request-id"] == "case-7"
-    assert "secret detail" in caplog.text, "the log has it"
+    line = json.loads(JsonLines().format(caplog.records[-1]))
+    assert (line["level"], "secret detail" in line["exception"]) == ("error", True), "the log has it"
 
 
 def test_notes_tell_what_may_be_missing_in_an_image(connect: Connect) -> None:

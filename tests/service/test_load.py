@@ -66,9 +66,12 @@ def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_
 
     assert len(workers()) == 2
     for _ in range(12):  # each on its own connection, so that both processes get some
-        assert server.post(PHOTOS[0]).status_code == 200
+        response = server.post(PHOTOS[0])
+        assert response.status_code == 200
     assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
-    assert all(json.loads(line)["level"] == "info" for line in server.log.read_text().splitlines())
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert response.headers["x-request-id"] in {line["request_id"] for line in lines}
     assert max(map(cpu_s, workers())) < 1, "a start imports nothing, which would take more than a second"
 
     def shown() -> set[str]:

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from mien.app.errors import StartupError
 from mien.app.service import page
-from mien.app.service.page import browser_pipeline
+from mien.app.service.page import BrowserPipeline, browser_pipeline
 from mien.app.settings import Settings
 from mien.models.manifest import ArtifactError, artifact_dir
 from tests.support import ROOT, tiny_artifact
@@ -66,6 +66,18 @@ def test_the_page_does_not_replace_another_one(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(StartupError, match=r"index\.html would be replaced"):
         page.write_page(tmp_path, Settings())
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+
+
+def test_the_graph_is_served_under_its_name_and_facts_cannot_end_their_script(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = artifact_dir(None) / "photo.int8.onnx"
+    monkeypatch.setattr(page, "has_runtime", lambda: True)
+    monkeypatch.setattr(page, "browser_pipeline", lambda *_: BrowserPipeline({"graph": {"version": "abc"}}, graph))
+    response = client.get("/page/models/photo.int8.onnx?v=abc")
+    assert (response.content, "immutable" in response.headers["cache-control"]) == (graph.read_bytes(), True)
+    assert client.get("/page/models/other.onnx").status_code == 404
+    assert "</script><b>" not in page.index_html({"name": "</script><b>"})
 
 
 def test_settings_of_the_service_become_inputs_of_the_graph() -> None:

@@ -66,10 +66,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 def test_options_of_the_command_line_override_the_environment(
     started: list[Settings], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    environment |= {"MIEN_MIN_FACE_PX": "20", "MIEN_PORT": "1"}
+    environment |= {
+        "MIEN_MIN_FACE_PX": "20",
+        "MIEN_PORT": "1",
+        "MIEN_ALLOWED_HOSTS": "a.example, ",
+        "MIEN_DATA_DIR": "x",
+    }
     serve(port=0, workers=2, model=str(tmp_path))
     (chosen,) = started
     assert (chosen.port, chosen.workers, chosen.model, chosen.min_face_px) == (0, 2, str(tmp_path), 20)
+    assert chosen.allowed_hosts == ("a.example",)
 
 
 def test_there_is_one_process_per_two_cores_with_enough_memory_and_one_on_a_gpu(
@@ -92,7 +98,7 @@ def test_the_page_is_served_locally_and_a_used_port_is_avoided(started: list[Set
         start.serve_page(busy, browser=False)
         with pytest.raises(SettingsError, match=f"127.0.0.1, port {port}: .*Choose another port"):
             start.serve_page(Settings(port=port), browser=False)
-    assert [settings.host for settings in started] == ["127.0.0.1"]
+    assert [(settings.host, settings.workers) for settings in started] == [("127.0.0.1", 1)]
 
 
 def test_every_host_is_ipv4_and_ipv6() -> None:

@@ -12,9 +12,10 @@ from tests.support.app import PHOTO as FRAME
 from tests.support.app import Connect, SlowDetector, key_hash, post, problem
 
 
-def rejection(client: TestClient, **options: object) -> httpx.Response:
+def rejection(client: TestClient, query: str = "", **options: object) -> httpx.Response:
     """The response to a stream that is rejected before it opens."""
-    with pytest.raises(WebSocketDenialResponse) as rejected, client.websocket_connect("/v1/stream", **options):
+    address = f"/v1/stream{query}"
+    with pytest.raises(WebSocketDenialResponse) as rejected, client.websocket_connect(address, **options):
         pass
     return rejected.value
 
@@ -75,10 +76,12 @@ def test_a_stream_requires_a_page_of_the_service_or_a_named_one_and_a_key(connec
     client, key = connect(cors_origins="https://friend.example", api_key_sha256=key_hash("k")), {"x-api-key": "k"}
     problem(rejection(client), 401, "unauthorized")
     problem(rejection(client, headers=key | {"origin": "https://evil.example"}), 403, "foreign-origin")
-    for origin in ("http://localhost", "https://friend.example"):
-        with client.websocket_connect("/v1/stream", headers=key | {"origin": origin}) as socket:
+    query = "?confidence_threshold="
+    problem(rejection(client, f"{query}0&confidence_threshold=1", headers=key), 422, "invalid-request")
+    for origin, threshold in (("http://localhost", 0), ("https://friend.example", 1)):
+        with client.websocket_connect(f"/v1/stream{query}{threshold}", headers=key | {"origin": origin}) as socket:
             socket.send_bytes(FRAME)
-            assert len(socket.receive_json()["faces"]) == 1
+            assert [face["uncertain"] for face in socket.receive_json()["faces"]] == [threshold == 1]
 
 
 def test_a_stream_without_an_upgrade_is_told_so(client: TestClient) -> None:
