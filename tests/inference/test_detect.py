@@ -54,13 +54,6 @@ def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: NetworkDetect
     assert same.landmarks_px / times == pytest.approx(face.landmarks_px, abs=0.1 * side)
 
 
-def test_a_face_that_fills_the_image_is_found(detector: NetworkDetector, photo: Array) -> None:
-    x, y, width, height = (round(value) for value in the_face(detector, photo).box)
-    for side in (48, 1500):
-        close_up = cv2.resize(photo[y : y + height, x : x + width], (side, side), interpolation=cv2.INTER_AREA)
-        assert min([*the_face(detector, close_up).box][2:]) > 0.7 * side
-
-
 @pytest.mark.parametrize("code", ROTATIONS)
 def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: NetworkDetector, photo: Array, code: int) -> None:
     before, after = (roll_degrees(the_face(detector, one).landmarks_px) for one in (photo, cv2.rotate(photo, code)))

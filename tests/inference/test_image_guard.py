@@ -1,15 +1,16 @@
 """Image guard: rejection of images that are costly to decode, and the pixel limit of all threads."""
 
+import struct
 import sys
 import threading
 import tracemalloc
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
 
 from mien.app.inference import guard
-from mien.app.inference.guard import MAX_SCANS, PixelBudget
+from mien.app.inference.guard import MAX_RATIONALS, MAX_SCANS, PixelBudget
 from mien.app.inference.labeler import decode_image
 from mien.app.settings import InferenceSettings
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage, decode
@@ -30,27 +31,34 @@ def pixels(payload: bytes) -> int:
     return size.width * size.height
 
 
-def test_a_large_black_image_is_rejected_and_a_small_one_is_not() -> None:
+def test_a_large_black_image_is_rejected_and_formats_that_take_more_memory_have_a_lower_limit() -> None:
     with pytest.raises(ImageTooLarge, match="3000x2000"):
         check(encoded(np.zeros((2000, 3000, 3), np.uint8)))
     assert pixels(encoded(np.zeros((1000, 2000, 3), np.uint8))) == 2_000_000
     noise = np.random.default_rng(0).integers(0, 256, (2000, 3000, 3), dtype=np.uint8)
     assert pixels(encoded(noise, "JPEG", quality=30)) == 6_000_000, "with enough bytes per pixel"
-
-
-def test_formats_that_take_more_memory_have_a_lower_limit() -> None:
     image = gradient_image(500, 400)
     assert check(encoded(image), max_pixels=200_000).format == "PNG"
     with pytest.raises(ImageTooLarge, match="WEBP image of 500x400 px: the limit is 150,000 pixels"):
         check(encoded(image, "WEBP"), max_pixels=200_000)
 
 
-@pytest.mark.parametrize("kind", ["PPM", "JPEG2000"])
-def test_formats_that_take_seconds_for_few_bytes_are_not_accepted_from_senders(kind: str) -> None:
-    payload = encoded(gradient_image(50, 40), kind)
-    assert decode(payload).shape == (40, 50, 3)
-    with pytest.raises(UnsupportedImage, match=r"format \(JPEG, PNG, WEBP, BMP, GIF, TIFF, [AVIFHE, ]*\)$"):
-        check(payload)
+def test_formats_that_take_seconds_for_few_bytes_are_not_accepted_from_senders() -> None:
+    for kind in ("PPM", "JPEG2000"):
+        payload = encoded(gradient_image(50, 40), kind)
+        assert decode(payload).shape == (40, 50, 3)
+        with pytest.raises(UnsupportedImage, match=r"format \(JPEG, PNG, WEBP, BMP, GIF, TIFF, [AVIFHE, ]*\)$"):
+            check(payload)
+
+
+def test_a_tiff_of_either_order_and_size_has_a_limit_of_values() -> None:
+    for order, name in (("<", b"II"), (">", b"MM")):
+        for count in (MAX_RATIONALS, MAX_RATIONALS + 1):
+            classic = name + struct.pack(order + "HIHHHII", 42, 8, 1, 282, 5, count, 0)
+            big = name + struct.pack(order + "HHHQQHHQQ", 43, 8, 0, 16, 1, 282, 10, count, 0)
+            for payload in (classic, big):
+                with pytest.raises(DecodeError, match="TIFF with a tag") if count > MAX_RATIONALS else nullcontext():
+                    guard.check_header(payload)
 
 
 def test_a_jpeg_with_too_many_scans_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,13 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.detector import COMPARED_PX, Detection, find_faces, plausible
+from mien.app.inference.detector import COMPARED_PX, Detection, _is_part, find_faces, plausible
 from mien.app.inference.records import Box
 from mien.app.settings import Settings
 from mien.data.contract import Array, roll_degrees
 
 SETTINGS = Settings(detect_rotated=True)
+EYES_APART = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
 # A drawn "face" is a red square; the upper half of an upright one is blue.
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -50,11 +51,16 @@ class MarkFinder:
         return [x, y, width, height, *landmarks, score]
 
 
-def test_one_upright_face_takes_one_pass() -> None:
-    network = MarkFinder()
-    faces = find_faces(photo(1280, 960, (300, 200, 400)), network, SETTINGS)
-    assert network.sizes == [(640, 480)]
-    assert tuple(faces[0].box) == pytest.approx((300, 200, 400, 400), abs=4)
+def test_one_upright_face_takes_one_pass_as_do_small_images() -> None:
+    for size, square, searched in (
+        ((1280, 960), (300, 200, 400), (640, 480)),
+        ((100, 100), (30, 20, 30), (144, 144)),
+        ((160, 160), (30, 20, 30), (160, 160)),
+    ):
+        network = MarkFinder()
+        (face,) = find_faces(photo(*size, square), network, SETTINGS)
+        assert network.sizes == [searched]
+        assert tuple(face.box) == pytest.approx((*square, square[2]), abs=4)
 
 
 @pytest.mark.parametrize(("side", "last"), [(1200, 480), (640, 480), (320, 240)])
@@ -71,19 +77,18 @@ def test_an_image_in_which_nothing_is_found_is_searched_once_more_at_another_siz
     assert marks.sizes.count((last, last)) == 1
 
 
-@pytest.mark.parametrize("side", [100, 160])
-def test_a_small_image_is_searched_once(side: int) -> None:
-    network = MarkFinder()
-    (face,) = find_faces(photo(side, side, (30, 20, 30)), network, SETTINGS)
-    assert len(network.sizes) == 1
-    assert face.box.width == pytest.approx(30, abs=2)
-
-
 def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:
     network = MarkFinder()
     (face,) = find_faces(photo(3200, 2400, (1000, 1000, 60)), network, SETTINGS)
     assert tuple(face.box) == pytest.approx((1000, 1000, 60, 60), abs=4)
     assert (1600, 1200) in network.sizes
+
+
+def test_a_face_that_fills_the_image_is_found_by_the_smallest_pass() -> None:
+    network = MarkFinder()
+    (face,) = find_faces(photo(640, 640, (40, 30, 560)), network, SETTINGS)
+    assert tuple(face.box) == pytest.approx((40, 30, 560, 560), abs=8)
+    assert network.sizes == [(640, 640), (160, 160)]
 
 
 def test_every_small_face_of_a_wide_image_is_found_once_in_tiles() -> None:
@@ -109,6 +114,10 @@ def test_a_part_of_a_large_face_is_no_face_in_a_tile_but_one_beside_it_is() -> N
         cv2.rectangle(image, (x, y), (x + 29, y + 29), RED, -1)
     found = find_faces(image, MarkFinder(), SETTINGS.model_copy(update={"detection_tiles": "always"}))
     assert [(round(face.box.x, -2), round(face.box.y, -2)) for face in found] == [(1000, 800), (300, 1500), (1500, 300)]
+    large = Detection(Box(0, 0, 100, 100), EYES_APART, 0.9)
+    for x, y, is_part in ((93, 50, True), (95, 50, False), (50, 93, True), (50, 95, False), (-7, 50, False)):
+        assert _is_part(Detection(Box(x, y, 12, 12), EYES_APART, 0.8), large) is is_part
+        assert not _is_part(Detection(Box(x, y, 12, 12), EYES_APART, 0.9), large)
 
 
 def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down() -> None:
@@ -134,9 +143,6 @@ def test_an_image_of_an_unusual_size_is_enlarged_and_has_no_face(shape: tuple[in
     network = MarkFinder()
     assert find_faces(np.full((*shape, 3), 90, np.uint8), network, SETTINGS) == []
     assert min(min(size) for size in network.sizes) >= 60, "never smaller than the network can see"
-
-
-EYES_APART = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
 
 
 def test_what_cannot_be_in_this_image_is_not_a_face() -> None:
