@@ -143,7 +143,7 @@ def scores(
         "accuracy": metrics.share(predicted == labels),
         "mean_class_accuracy": metrics.mean_class_interval(counts),
         "macro_f1": metrics.bootstrap(
-            lambda *of: metrics.macro_f1(metrics.confusion(*of, len(faces.classes))), predicted, labels
+            lambda of, actual: metrics.macro_f1(metrics.confusion(of, actual, len(faces.classes))), predicted, labels
         )[0],
         "nll": metrics.mean(metrics.negative_log_likelihood(calibrated, labels)),
         "brier": metrics.mean(metrics.brier(calibrated, labels)),
