@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,16 +13,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from mien.app.cli import app
-from mien.app.inference.classifier import Classifier
-from mien.app.inference.labeler import Labeler
-from mien.app.live import Frame, SourceUnavailable, label_frames, newest, read_frames
-from mien.app.settings import Settings
+from mien.app.live import Frame, SourceUnavailable, newest, read_frames
 from mien.data.contract import decode
 from tests.support import gradient_image, sample_photo
 from tests.support.albums import write_video
-from tests.support.app import classifier, upright_face
 
-__all__ = ["classifier"]
 FPS = 10.0
 
 
@@ -32,16 +26,7 @@ def command(artifact: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["webcam", *arguments, *chosen])
 
 
-def test_people_keep_their_number_from_line_to_line(classifier: Classifier) -> None:
-    faces = [[upright_face(100.0 + 4 * number, 120.0)] for number in range(5)]
-    labeler = Labeler(Mock(**{"detect.side_effect": [*faces, []]}), classifier, Settings(device="cpu"))
-    frames = (Frame(number / FPS, gradient_image()) for number in range(6))
-    lines = list(label_frames(labeler, frames))
-    assert [line["time_s"] for line in lines] == [number / FPS for number in range(6)]
-    assert [[face["person"] for face in line["faces"]] for line in lines] == [[1]] * 5 + [[]]
-
-
-def test_the_command_prints_a_line_per_frame_of_a_file_in_order_whatever_its_name(
+def test_the_command_prints_a_line_per_frame_of_a_file_whose_people_keep_their_number_whatever_its_name(
     tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -53,7 +38,7 @@ def test_the_command_prints_a_line_per_frame_of_a_file_in_order_whatever_its_nam
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["time_s"] for line in lines] == [0.0, 0.1, 0.2, 0.3]
     assert {(line["height"], line["width"]) for line in lines} == {picture.shape[:2]}
-    assert [len(line["faces"]) for line in lines] == [1] * 4
+    assert [[face["person"] for face in line["faces"]] for line in lines] == [[1]] * 4
 
 
 def test_the_first_frame_after_a_cut_says_so(tmp_path: Path) -> None:
