@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import torch
 
 from mien.data.augment import Augment, AugmentConfig
 
@@ -43,6 +44,7 @@ def test_equal_seeds_give_equal_crops_in_any_order() -> None:
     crop = np.random.default_rng(0).integers(0, 256, (112, 112, 3), np.uint8)
     augment = Augment(AugmentConfig(rand_augment=9))
     first = [augment(crop, seed=seed) for seed in range(8)]
+    torch.manual_seed(1)
     again = [augment(crop, seed=seed) for seed in reversed(range(8))]
     np.testing.assert_array_equal(first, again[::-1])
     assert len({result.tobytes() for result in first}) == 8

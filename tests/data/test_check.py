@@ -62,8 +62,9 @@ def test_missing_unreadable_and_repeated_images_are_counted_and_named(whole: Pat
 
 def test_copies_of_an_image_with_another_label_are_a_problem_of_an_own_set(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": dict.fromkeys(LABELS, 3)})
-    for target in ("happiness/copy.png", "anger/copy.png"):
-        shutil.copy(root / "happiness" / "000.png", root / target)
+    shutil.copy(root / "happiness" / "000.png", root / "happiness" / "copy.png")
+    assert _problems(open_reader("folders", root)) == []
+    shutil.copy(root / "happiness" / "000.png", root / "anger" / "copy.png")
     (problem,) = _problems(open_reader("folders", root))
     assert "2 images have the same pixels as another image of all, 2 of them with another label" in problem
 

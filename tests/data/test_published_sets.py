@@ -196,7 +196,7 @@ def test_photos_are_aligned_by_the_table_that_labeling_writes_and_unusable_faces
         ("000.png#000", None), ("001.png#000", None)
     ]  # fmt: skip
     assert reader.left_out("train") == elsewhere | {"score below 0.8": 1}
-    assert open_reader("photos", tmp_path, min_face_px=100).left_out("train") == elsewhere | {"smaller than 100 px": 3}
+    assert open_reader("photos", tmp_path, min_face_px=85).left_out("train") == elsewhere | {"smaller than 85 px": 3}
     sample, photo = reader.samples("train")[0], decode((tmp_path / "000.png").read_bytes())
     assert np.array_equal(reader.crop(sample), align(photo, np.asarray(sample.landmarks_px, dtype=np.float32)))
 

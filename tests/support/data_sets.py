@@ -235,7 +235,7 @@ def make_photos(root: Path) -> Path:
     for number in range(4):
         photo, landmarks = _in_photo("neutral", number, 80, 40, 20, cv2.BORDER_CONSTANT)
         write_image(root / f"{number:03}.png", photo)
-        rows.append((f"{number:03}.png", 0, 40, 20, 80, 80, 0.95, *landmarks.round(1).ravel()))
+        rows.append((f"{number:03}.png", 0, 40, 20, 80, 90, 0.95, *landmarks.round(1).ravel()))
     write_csv(root / "labels.csv", rows)
     return root
 
