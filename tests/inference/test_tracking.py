@@ -33,6 +33,12 @@ def test_a_person_who_returns_within_ten_seconds_keeps_the_number_wherever_that_
     assert numbers(tracker, [(9.2 + at / 4, ()) for at in range(45)] + [(20.6, (seen(2, 100),))])[-1] == [4]
 
 
+def test_a_person_who_walks_and_is_gone_for_two_seconds_is_expected_a_second_farther() -> None:
+    walk = [(frame / 15, (labeled_face((100 + 10 * frame, 100, 80, 80)),)) for frame in range(16)]
+    back = labeled_face((400, 100, 80, 80))
+    assert numbers(Tracker(threshold=0.3), [*walk, (2.0, ()), (2.9, (back,))])[-1] == [1]
+
+
 def test_a_stall_or_pause_hands_no_number_to_somebody_else() -> None:
     before, after = (seen(1, 100), seen(2, 200)), (seen(2, 110, frame=1), seen(1, 190, frame=1))
     for pause_s in (0.6, 60.0):

@@ -116,7 +116,7 @@ def test_hdr_is_toned_down_to_the_picture_that_it_was_made_from(tmp_path: Path, 
 
 def test_a_sample_stands_until_the_next_one_a_cut_or_the_end(tmp_path: Path) -> None:
     path = bytes(clip(tmp_path / "a.mp4", seconds=4.56))
-    for per_second, end_s, ends in ((0.25, None, [4.0, 4.56]), (2.0, 1.2, [0.52, 1.0, 1.2])):
+    for per_second, end_s, ends in ((0.25, None, [4.0, 4.56]), (0.25, 9.0, [4.0, 4.56]), (2.0, 1.2, [0.52, 1.0, 1.2])):
         found = list(samples(path, per_second=per_second, end_s=end_s))
         assert [sample.until_s for sample in found] == pytest.approx(ends, abs=0.005)
     dark, bright = (np.full((64, 64, 3), level, np.uint8) for level in (20, 220))
