@@ -50,6 +50,10 @@ test("a face that turns out to be a known person has that one's number and never
     numbers.push(tracker.update(faces, at).map(({ track }) => track).join());
   }
   assert.deepEqual([...new Set(numbers)], ["1,2", "", "2"]);
+  const cosine = (facts.tracking.other_face + facts.tracking.same_face) / 2; // of a head that turns in one place
+  const turned = faceAt(1000, { descriptor: [cosine, 0, Math.sqrt(1 - cosine ** 2)] });
+  const still = new Tracker();
+  assert.deepEqual([faceAt(1000, { descriptor: other }), turned].map((face, frame) => still.update([face], 100 * frame)[0]?.track), [1, 1]);
 });
 
 test("near the threshold, a label stays uncertain or certain for a second", () => {

@@ -95,6 +95,10 @@ def test_boxes_follow_the_face_and_the_mirror_and_labels_the_threshold(scene: Ta
         for value, label in ((10, "neutral 60%"), (70, "neutral? 60%")):
             tab.page.locator("#threshold").fill(str(value))
             pass_until(tab, f"document.querySelector('.face-label').textContent === '{label}'")
+        tab.page.evaluate("document.getElementById('pause').click()")
+        for mirrored in (False, True):
+            tab.page.set_checked("#mirror", mirrored)
+            assert tab.page.evaluate(DRAWN_AT) == pytest.approx(1 - center if mirrored else center, abs=0.08), "paused"
         tab.page.click("#settings")
 
 
@@ -188,6 +192,7 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
         tab.wait_until_ready()
         start(page)
         assert page.evaluate(USED) == second, "after a reload"
+        assert "camera" not in page.url, "an address that is shared names no camera"
         page.evaluate(UNPLUG)
         page.wait_for_selector("#stage[data-state=lost]", timeout=WAIT_MS)
         start(page, "missing")

@@ -1,7 +1,7 @@
 """Photos in a real browser: selected, dropped and pasted; labeled and drawn as REST returns them."""
 
 import base64
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from playwright.sync_api import Route
 
 from mien.data.contract import decode
 from tests.e2e.browser.conftest import Open
+from tests.e2e.browser.scenes import person
 from tests.e2e.browser.test_live import HURRY
 from tests.support import ROOT, encoded
 from tests.support.browser import Tab
@@ -113,13 +114,17 @@ def test_photos_are_turned_as_their_exif_data_say(open_tab: Open) -> None:
         assert np.abs(shown - decode(payload).astype(int)).mean() < 4, orientation
 
 
-def test_photos_are_labeled_by_a_service_that_restarts_meanwhile(open_tab: Open) -> None:
-    answers = chain([Route.abort] * 3, repeat(Route.continue_))
+def test_a_service_that_restarts_is_asked_again_and_a_group_has_three_chips_at_most(open_tab: Open) -> None:
+    labels = ("happiness", "happiness", "anger", "fear", "sadness")
+    faces = [person(90 * number, 60, 60, **{label: 0.9}) for number, label in enumerate(labels)]
+    group = {"images": [{"index": 0, "width": 512, "height": 512, "faces": faces}]}
+    answers = chain([Route.abort] * 3, [lambda route: route.fulfill(json=group)])
     tab = open_tab("/#photos", script=HURRY)
     tab.page.route("**/v1/expressions*", lambda route: next(answers)(route))  # noqa: PLW0108 - Playwright marks it
     tab.page.set_input_files("#files", ASTRONAUT)
     wait_until_done(tab, 1)
-    assert "happiness" in tab.page.inner_text(".tile .labels")
+    chips = tab.page.locator(".tile .labels > *").all_inner_texts()
+    assert chips == ["happiness \u00d7 2", "anger \u00d7 1", "2 others"]
     tab.ignore_errors("ERR_FAILED")
 
 
