@@ -107,12 +107,13 @@ def test_another_folder_is_rejected_and_is_added_or_replaces(mien: Mien, photos:
 
 
 def test_a_folder_that_became_empty_is_rejected_and_photos_that_left_are_counted(mien: Mien, photos: Path) -> None:
-    write_photos(photos, "deep/d.jpg")
+    write_photos(photos, "deep/d.jpg", "deep/er/e.jpg")
     mien.label(photos, "--write", PICTURES)
-    (photos / "a.jpg").unlink()
-    assert "1 file of the earlier run is gone" in mien.run(photos, "--write", PICTURES).stdout
-    (photos / "deep" / "d.jpg").rename(photos.parent / "d.jpg")
-    mien.refuses(f"No files found in {photos / 'deep'}", photos, "--write", PICTURES)
+    for name in ("a.jpg", "deep/d.jpg"):  # A folder below still has a file.
+        (photos / name).unlink()
+    assert "2 files of the earlier run are gone" in mien.run(photos, "--write", PICTURES).stdout
+    (photos / "deep" / "er" / "e.jpg").unlink()
+    mien.refuses(f"No files found in {photos / 'deep' / 'er'}", photos, "--write", PICTURES)
     assert names_of(mien.label(photos, "--replace", "--write", PICTURES)) == ["b.jpg", "c.jpg"]
 
 
