@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,5 @@ def test_a_machine_without_the_output_folder_or_with_another_precision_is_report
         label_on_worker(setup, facts | {"precision": "int8"}, task)
     with pytest.raises(LabelingError, match="cannot find the output folder"):
         label_on_worker(setup, facts, task)
+    (missing,) = label_on_worker(replace(setup, pictures=frozenset()), facts, task)
+    assert missing.reason == "not_found", "tables alone need no shared output folder"
