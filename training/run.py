@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import pickle
+import platform
 import subprocess
 import time
 import zipfile
@@ -115,7 +116,7 @@ class Run:
         self._sums: dict[str, Tensor] = {}  # The losses of this epoch are added here.
         self._diverged = torch.full((), -1, device=device)  # first step whose loss or gradient is not finite
         self._loaded: Iterator[Any] | None = None
-        self._started = self._printed = time.perf_counter()
+        self._started, self._printed = time.perf_counter(), -math.inf
         self._first, self._waited_s = 0, 0.0
 
     def epochs(self) -> range:
@@ -350,7 +351,8 @@ def _environment(device: torch.device) -> dict[str, Any]:
     return {
         "started": datetime.now(UTC).isoformat(),
         "commit": commit or "unknown",
-        "libraries": {name: version(name) for name in ("torch", "timm", "albumentations", "numpy")},
+        "python": platform.python_version(),
+        "libraries": {name: version(name) for name in ("torch", "timm", "albumentations", "numpy", "opencv-python")},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
     }
 
