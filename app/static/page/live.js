@@ -231,7 +231,7 @@ export class Live {
     for (const observer of this.observers) observer.drawn?.(now);
     if (!freshness) this.stage.root.style.removeProperty("--tint");
     const waiting = freshness ? "" : `Waiting for the ${this.isLocal ? "labels" : "service"}`;
-    const empty = now - this.seenAt > NOBODY_MS ? "No face in view" : "";
+    const empty = !scene.people.length && now - this.seenAt > NOBODY_MS ? "No face in view" : "";
     this.stage.badge(this.stream.message || this.source.trouble || this.problem || waiting || empty);
   }
 

@@ -409,7 +409,9 @@ def test_on_a_slow_link_the_frame_that_was_labeled_is_shown(scene: Tab) -> None:
     assert not tab.page.evaluate(shows_frame), "the video, with boxes over it"
     tab.page.evaluate("() => { window.delay = 1200; }")
     pass_until(tab, shows_frame)
-    for _ in range(8):
+    for step in range(16):
+        if step == 8:
+            tab.page.evaluate("() => { window.delay = 4000; }")
         pass_ms(tab, 400)
         assert tab.page.evaluate(shows_frame)
         assert tab.page.is_hidden("#badge"), "a slow result is not an old one"
