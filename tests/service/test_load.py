@@ -122,9 +122,11 @@ def test_honest_requests_are_answered_beside_hostile_clients(serve: Serve, count
     async def dawdles() -> None:
         while True:
             _, writer = await asyncio.open_connection(*server.address)
-            writer.write(chance.choice(unfinished))
-            await asyncio.sleep(chance.choice([0, 0.1, 3]))
-            writer.transport.abort()
+            try:
+                writer.write(chance.choice(unfinished))
+                await asyncio.sleep(chance.choice([0, 0.1, 3]))
+            finally:
+                writer.transport.abort()
 
     async def phase(requests: int) -> None:
         left = iter(range(requests))
