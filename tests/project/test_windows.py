@@ -1,89 +1,15 @@
-"""Serving without what Windows lacks: modules, signals and functions of POSIX are removed before Mien is imported.
-
-Real Windows runs the smoke test of `.github/workflows/ci.yml`.
-"""
+"""Names and locks of files on Windows, where `.github/workflows/ci.yml` labels and serves."""
 
 import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
-from benchmarks.serving import free_port
 from mien.app.labeling import copies, inputs, report
 from mien.app.labeling.options import LabelOptions
 from mien.data import atomic
-from tests.support import ROOT, output_of, sample_photo
-from tests.support.albums import rows_of
-
-# The standard library and packages are imported first: on Linux, they may use what is removed.
-SCRIPT = """
-import asyncio, ctypes, os, signal, socket, sys
-import cv2, fastapi, filelock, multiprocessing.popen_spawn_posix, numpy, onnxruntime, PIL.Image, platformdirs
-import prometheus_client, pydantic_settings, rich.console, rich.progress, sqlite3, subprocess, tempfile, typer, uvicorn
-import uvicorn.supervisors, webbrowser
-
-for module in "fcntl resource pwd grp termios tty pty uvloop syslog".split():
-    sys.modules[module] = None
-kept = {"SIGINT", "SIGTERM", "SIGABRT", "SIGFPE", "SIGILL", "SIGSEGV", "SIG_DFL", "SIG_IGN"}
-for name in [name for name in dir(signal) if name.startswith("SIG") and name.isupper() and name not in kept]:
-    delattr(signal, name)
-for name in ("fork forkpty getuid geteuid getgid getpgid killpg setsid uname nice sync sched_getaffinity statvfs chown "
-             "mkfifo O_NONBLOCK O_DIRECTORY O_NOFOLLOW sysconf").split():
-    delattr(os, name)
-for name in "SO_REUSEPORT SO_PEERCRED TCP_USER_TIMEOUT MSG_DONTWAIT".split():
-    delattr(socket, name)
-
-def no_signal_handler(*arguments):
-    raise NotImplementedError  # of every event loop on Windows
-
-asyncio.AbstractEventLoop.add_signal_handler = no_signal_handler
-asyncio.SelectorEventLoop.add_signal_handler = no_signal_handler
-filelock.FileLock = filelock.SoftFileLock
-
-import contextlib, importlib, json, pkgutil, threading, time, urllib.request
-import mien.analyzer, mien.app
-for module in pkgutil.walk_packages(mien.app.__path__, "mien.app."):
-    importlib.import_module(module.name)
-from mien.app.cli import main
-from mien.app.service import start as service
-from mien.app.settings import load_settings
-
-_, port, photo, *command = sys.argv
-sys.argv = ["mien", *command]
-with contextlib.suppress(SystemExit):
-    main()
-signal.signal(signal.SIGINT, signal.default_int_handler)  # the command's would end the service
-
-def ask_and_stop():
-    address = f"http://127.0.0.1:{port}/v1/expressions"
-    request = urllib.request.Request(address, open(photo, "rb").read(), {"Content-Type": "image/jpeg"})
-    for _ in range(600):
-        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=20) as response:
-            print("served", json.load(response)["images"][0]["faces"][0]["label"], flush=True)
-            break
-        time.sleep(0.1)
-    signal.raise_signal(signal.SIGINT)
-
-threading.Thread(target=ask_and_stop, daemon=True).start()
-service.run(load_settings(port=int(port), device="cpu", workers=1))
-print("stopped", flush=True)
-"""
-
-
-def test_a_folder_is_labeled_and_the_service_responds_and_stops_without_posix_and_utf8(tmp_path: Path) -> None:
-    (photos := tmp_path / "写真").mkdir()
-    (photos / "笑顔.jpg").write_bytes(sample_photo().read_bytes())
-    arguments = [str(free_port()), str(sample_photo()), "label", str(photos), "--out", str(photos / "結果")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "cp1252"}  # a code page of Windows
-    stdout = output_of(sys.executable, "-c", SCRIPT, *arguments, cwd=tmp_path, env=environment)
-    (row,) = rows_of(photos / "結果")
-    assert row["file"] == "笑顔.jpg"
-    assert (photos / "結果" / "annotated" / "笑顔.jpg").stat().st_size > 0
-    assert "served happiness" in stdout
-    assert "stopped" in stdout
 
 
 @pytest.mark.parametrize("name", ["con.jpg", "nul.tar.png", "12:30.jpg", "..\\..\\up.jpg"])

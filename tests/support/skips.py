@@ -16,7 +16,7 @@ EXPECTED: Final = re.compile(
     r"|fp16 needs a GPU|no GPU to test|this machine has a GPU"
     r"|(?!npm|node|moto)[\w.-]+ is not installed: "  # the notebook and the generator of clients
     r"|this example needs (?!curl|node)|could not import 'dlib'|uv is not installed"
-    r"|a small disk needs the right to mount|building an image needs root|not a git checkout"
+    r"|a small disk needs the right to mount|not a git checkout"
     r"|.* has no make_\w+ that draws"
 )
 
