@@ -12,7 +12,7 @@ from PIL import Image
 from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode
 from mien.data.contract import pixels as module
 from mien.data.contract.pixels import MAX_PIXELS, Probe, open_image, probe
-from tests.support import encoded
+from tests.support import encoded, gradient_image
 from tests.support.hostile import png, png_chunk
 
 FORMATS: dict[str, dict[str, Any]] = {name: {} for name in ("PNG", "TIFF", "BMP", "PPM", "JPEG2000", "GIF")}
@@ -37,11 +37,6 @@ def four_colors() -> Array:
     image[:20, :30], image[:20, 30:] = (250, 10, 10), (10, 240, 10)
     image[20:, :30], image[20:, 30:] = (10, 10, 250), (240, 230, 20)
     return image
-
-
-def ramp() -> Array:
-    y, x = np.mgrid[0:64, 0:96]
-    return np.stack([x * 2.6, y * 4.0, (x + y) * 1.5], axis=2).clip(0, 255).astype(np.uint8)
 
 
 def exif_chunk(orientation: int) -> bytes:
@@ -108,7 +103,7 @@ def test_sixteen_bits_and_floats_from_zero_to_one_become_the_nearest_level(
 
 
 def test_a_phones_jpeg_with_a_second_image_is_a_jpeg() -> None:
-    photo = Image.fromarray(ramp()).resize((1200, 800))
+    photo = Image.fromarray(gradient_image(1200, 800))
     payload = encoded(photo, "MPO", save_all=True, append_images=[photo.resize((60, 40))])
     assert probed(payload).format == "JPEG"
     assert decode(payload, reduce_to_px=300).shape == (200, 300, 3)
@@ -160,9 +155,9 @@ def test_other_formats_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_is_read_and_its_pixels_are_limited(kind: str) -> None:
-    payload = encoded(ramp(), kind, **FORMATS[kind])
+    payload = encoded(gradient_image(96, 64), kind, **FORMATS[kind])
     pixels = decode(payload, max_pixels=64 * 96)
-    assert _worst(pixels, ramp()) <= LOSS.get(kind, 0)
+    assert _worst(pixels, gradient_image(96, 64)) <= LOSS.get(kind, 0)
     assert not pixels.flags.writeable, "a copy may be drawn on"
     for read in (decode, probed):
         with pytest.raises(ImageTooLarge, match="96x64"):

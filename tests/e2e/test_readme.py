@@ -9,7 +9,7 @@ import pytest
 
 from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir
-from tests.support import ROOT, code_blocks, output_of
+from tests.support import ROOT, code_blocks, environment_of, output_of
 from tests.support.serving import serving
 
 SERVED_AT = "127.0.0.1:8000"
@@ -41,8 +41,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def new_user(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment variables of a new user, with the detector file if the tests have it."""
-    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "MIEN_MODELS_DIR") if name in os.environ}
-    return kept | {"HOME": str(tmp_path_factory.mktemp("home")), "LANG": "C.UTF-8", "MIEN_DEVICE": "cpu"}
+    environment = environment_of(device="cpu", models_dir=os.environ.get("MIEN_MODELS_DIR"))
+    return environment | {"HOME": str(tmp_path_factory.mktemp("home")), "LANG": "C.UTF-8"}
 
 
 def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> str:

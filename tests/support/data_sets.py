@@ -28,7 +28,7 @@ _EXPRESSIONS = {
 }
 # The numbers and columns of the published sets, not those of the readers.
 _NUMBERS = {"surprise": 1, "fear": 2, "disgust": 3, "happiness": 4, "sadness": 5, "anger": 6, "neutral": 7}  # RAF-DB
-_AFFECTNET = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
+AFFECTNET = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
 COLUMNS = ("neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF")
 _PERSONS_VIEW = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")  # muxspace's names of the landmarks
 SIX_PER_CLASS = dict.fromkeys(LABELS, 6)
@@ -101,15 +101,6 @@ def make_all_different(root: Path) -> None:
     for seed, path in enumerate(sorted(images)):
         coarse = np.random.default_rng(seed).integers(0, 256, (12, 12), dtype=np.uint8)
         write_image(path, cv2.cvtColor(cv2.resize(coarse, (48, 48)), cv2.COLOR_GRAY2RGB))
-
-
-def copy_brighter(source: Path, target: Path) -> None:
-    """Write a near-duplicate: less contrast, brighter, and a corner painted over."""
-    pixels = cv2.imread(str(source))
-    assert pixels is not None
-    changed = np.clip(pixels.astype(np.float32) * 0.8 + 20, 0, 255).astype(np.uint8)
-    changed[:4, :4] = 128
-    write_image(target, changed[:, :, ::-1])
 
 
 def _in_photo(label: str, seed: int, size_px: int, left: int, top: int, border: int) -> tuple[Array, Array]:
@@ -195,17 +186,18 @@ def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = N
 
 
 def make_affectnet(root: Path, *, folders: bool = False) -> Path:
-    """Write AffectNet's layout, with contempt and an image without a face; or its class folders. Returns `root`."""
+    """Write AffectNet's layout, with contempt and unlabeled images; or its class folders. Returns `root`."""
     for part, folder, count in (("training", "train", 20), ("validation", "val", 2)):
         rows: list[tuple[object, ...]] = [("subDirectory_filePath", "facial_landmarks", "expression")]
-        for number, label in enumerate(_AFFECTNET):
+        for number, label in enumerate(AFFECTNET):
             for index in range(count):
                 photo, landmarks = _in_photo(label, 100 * number + index, 100, 30, 20, cv2.BORDER_CONSTANT)
                 name = f"{part[:5]}{number}{index:03}.jpg"
                 write_image(root / (f"{folder}/{number}" if folders else "Manually_Annotated_Images/1") / name, photo)
                 rows.append((f"1/{name}", landmarks_68(landmarks), number))
         if not folders:
-            write_csv(root / f"{part}.csv", [*rows, (f"1/{part}_none.jpg", landmarks_68(np.zeros((5, 2))), 10)])
+            rows += [(f"1/{part}_{number}.jpg", landmarks_68(np.zeros((5, 2))), number) for number in (8, 9, 10)]
+            write_csv(root / f"{part}.csv", rows)
     return root
 
 
