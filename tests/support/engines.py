@@ -21,13 +21,6 @@ from tests.support import eventually
 
 # A function that runs a JavaScript expression in the page, and returns its value; promises are awaited.
 Script = Callable[[str], Any]
-_FIREFOX_SETTINGS = {
-    "media.autoplay.default": 0,
-    "media.navigator.permission.disabled": True,
-    "media.navigator.streams.fake": True,
-    "remote.active-protocols": 1,
-    "remote.prefs.recommended": True,
-}
 
 
 def _json(expression: str) -> str:
@@ -54,8 +47,7 @@ def firefox(folder: Path, url: str) -> Iterator[Script]:
     program = shutil.which("firefox-esr") or shutil.which("firefox")
     if program is None:
         pytest.skip("Firefox is not installed: `apt-get install firefox-esr`")
-    lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in _FIREFOX_SETTINGS.items()]
-    (folder / "user.js").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "user.js").write_text('user_pref("media.autoplay.default", 0);', encoding="utf-8")
     port, numbers = free_port(), itertools.count(1)
     errors: list[str] = []
 

@@ -5,9 +5,12 @@ page's clock. That clock stands still, and `pass_ms` sets it forward, so that no
 """
 
 import json
+from dataclasses import replace
 from typing import Any
 
-from mien.data.contract import LABELS
+from mien.app.inference.records import FACES, Landmarks
+from tests.support import labeled_face
+from tests.support.app import upright_face
 from tests.support.browser import WAIT_MS, Tab
 
 SCENE = """
@@ -79,21 +82,9 @@ window.pass = async (ms) => {
 
 def person(x: float, y: float, side: float = 120, **shares: float) -> dict[str, Any]:
     """A face of the stream with the given probabilities; the rest is spread evenly."""
-    rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
-    probabilities = {label: shares.get(label, rest) for label in LABELS}
-    label = max(probabilities, key=lambda name: probabilities[name])
-    points = {"left_eye": (0.3, 0.4), "right_eye": (0.7, 0.4), "nose": (0.5, 0.6)}
-    points |= {"left_mouth": (0.35, 0.8), "right_mouth": (0.65, 0.8)}
-    return {
-        "detection_score": 0.95,
-        "box": {"x": x, "y": y, "width": side, "height": side},
-        "landmarks": {name: {"x": x + side * dx, "y": y + side * dy} for name, (dx, dy) in points.items()},
-        "label": label,
-        "confidence": probabilities[label],
-        "uncertain": False,
-        "reasons": [],
-        "probabilities": probabilities,
-    }
+    found = upright_face(x + side / 2, y + side / 2, side)
+    face = replace(labeled_face((x, y, side, side), **shares), landmarks=Landmarks.of(found.landmarks_px))
+    return dict(FACES.dump_python([face], mode="json")[0])
 
 
 TWO = (person(60, 100, happiness=0.9), person(400, 100, anger=0.9))
