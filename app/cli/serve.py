@@ -1,11 +1,13 @@
 """Commands `mien serve`, the HTTP service, and `mien page`, its page as static files."""
 
+import logging.config
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mien.app.cli.shared import DetectorName, Model, OnDevice, PriorName
+from mien.app.cli.shared import FAILED, DetectorName, Model, OnDevice, PriorName
 from mien.app.labeling.options import parse_folder
 
 
@@ -19,14 +21,23 @@ def serve(
     prior: PriorName = None,
 ) -> None:
     """Serve the HTTP API, POST /v1/expressions, and its documentation at /docs."""
+    from mien.app.service.metrics import log_config
     from mien.app.service.start import run
     from mien.app.settings import load_settings
+    from mien.data.errors import MienError
 
     options = {
         "host": host, "port": port, "workers": workers, "model": model, "device": device, "detector": detector,
         "prior": prior,
     }  # fmt: skip
-    run(load_settings(**options))
+    try:
+        run(load_settings(**options))
+    except (MienError, OSError) as error:
+        if os.environ.get("MIEN_LOG_FORMAT") != "json":
+            raise
+        logging.config.dictConfig(log_config("json"))
+        logging.getLogger(__name__).critical("%s", error)
+        raise typer.Exit(FAILED) from None
 
 
 def page(

@@ -53,7 +53,8 @@ def run(settings: Settings, *, any_port: bool = False, opened: Callable[[int], o
     workers = settings.workers or _workers(labeler)
     with listen(settings, any_port=any_port) as listener, suppress(KeyboardInterrupt):
         host, port = listener.getsockname()[:2]
-        _log.info("address: http://%s:%d, detector: %s", host, port, labeler.detector.name)
+        shown = f"[{host}]" if ":" in host else host
+        _log.info("address: http://%s:%d, detector: %s", shown, port, labeler.detector.name)
         if opened is not None:
             opened(port)
         if workers == 1:
@@ -134,16 +135,18 @@ def _run_workers(settings: Settings, listener: socket.socket) -> None:
 
 def listen(settings: Settings, *, any_port: bool = False) -> socket.socket:
     """A socket at the address of the settings; `any_port`: another one if theirs is in use. Raises: SettingsError."""
-    everywhere = settings.host == "*"
-    is_ipv6 = ":" in settings.host or (everywhere and socket.has_dualstack_ipv6())
-    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+    host, port = settings.host, settings.port
     try:
-        address = ("" if everywhere else settings.host, settings.port)
-        return socket.create_server(address, family=family, dualstack_ipv6=everywhere and is_ipv6)
+        if host == "*" and socket.has_dualstack_ipv6():
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        name = None if host == "*" else host
+        addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = min(addresses)  # IPv4 is first.
+        return socket.create_server(address[:2], family=family)
     except OSError as error:
         if any_port:
             return listen(settings.model_copy(update={"port": 0}))
-        raise SettingsError(f"{settings.host}, port {settings.port}: {error.strerror}. Choose another port") from error
+        raise SettingsError(f"{host}, port {port}: {error.strerror}. Choose another address or port") from error
 
 
 def serve_page(settings: Settings, *, browser: bool) -> None:

@@ -211,7 +211,7 @@ async def read_uploads(
 
 
 def _check_head(headers: Headers, max_bytes: int) -> None:
-    if encoding := headers.get("content-encoding"):
+    if (encoding := headers.get("content-encoding", "").strip().lower()) not in ("", "identity"):
         raise UnsupportedContent(f"Content-Encoding {encoding[:40]}: send the body without compression")
     length = headers.get("content-length", "0")
     if len(length) > _MAX_LENGTH_DIGITS or int(length) > max_bytes:  # servers accept digits only

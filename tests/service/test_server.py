@@ -1,5 +1,6 @@
 """The start of the server: settings and what prevents it, ports, and the environment of worker processes."""
 
+import json
 import os
 import socket
 import subprocess
@@ -78,6 +79,14 @@ def test_options_of_the_command_line_override_the_environment(
     assert chosen.allowed_hosts == ("a.example",)
 
 
+def test_an_error_before_the_start_is_a_json_line_if_the_log_is(environment: dict[str, str]) -> None:
+    environment |= {"MIEN_LOG_FORMAT": "json", "MIEN_NOPE": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mien", "serve"]
+    done = subprocess.run(command, env=environment, timeout=60, check=False, capture_output=True, text=True)
+    line = json.loads(done.stderr)
+    assert (done.returncode, line["level"], line["message"][:9]) == (1, "critical", "MIEN_NOPE")
+
+
 def test_there_is_one_process_per_two_cores_with_enough_memory_and_one_on_a_gpu(
     started: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,15 +105,21 @@ def test_the_page_is_served_locally_and_a_used_port_is_avoided(started: list[Set
         busy = Settings().model_copy(update={"port": port, "host": "0.0.0.0"})  # noqa: S104
         busy.model_fields_set.discard("port")
         start.serve_page(busy, browser=False)
-        with pytest.raises(SettingsError, match=f"127.0.0.1, port {port}: .*Choose another port"):
+        with pytest.raises(SettingsError, match=f"127.0.0.1, port {port}: .*Choose another address or port"):
             start.serve_page(Settings(port=port), browser=False)
     assert [(settings.host, settings.workers) for settings in started] == [("127.0.0.1", 1)]
 
 
-def test_every_host_is_ipv4_and_ipv6() -> None:
+def test_every_host_is_ipv4_and_ipv6_and_a_name_may_have_either(monkeypatch: pytest.MonkeyPatch) -> None:
     with start.listen(Settings(host="*", port=0)) as listener:
         for host in ("127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])):
             socket.create_connection((host, listener.getsockname()[1]), timeout=5).close()
+    six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))
+    four = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
+    for found, address in (([six], "::1"), ([six, four], "127.0.0.1")):
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found)
+        with start.listen(Settings(host="mien.example", port=0)) as listener:
+            assert listener.getsockname()[0] == address
 
 
 def test_workers_that_cannot_start_end_the_service() -> None:

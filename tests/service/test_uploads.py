@@ -61,6 +61,10 @@ def test_a_request_that_cannot_be_understood_is_rejected_by_what_is_wrong(
     assert detail in problem(client.post("/v1/expressions", **request_), status, kind)
 
 
+def test_a_body_may_say_that_it_is_not_compressed(client: TestClient) -> None:
+    assert client.post("/v1/expressions", **raw(PHOTO, "image/jpeg", **{"content-encoding": "Identity"})).is_success
+
+
 def test_a_request_above_a_limit_is_rejected(connect: Connect) -> None:
     problem(post(connect(max_pixels=70_000), PHOTO), 413, "too_large")
     client, image = connect(max_images=2), {"base64": ""}
