@@ -94,11 +94,11 @@ def _execute(
     journal: Journal, setup: Setup, executor: Executor | None, run: Run, report: "Progress", check: Callable[[], object]
 ) -> None:
     """Find the inputs, label them, and write the outputs."""
-    options, began = setup.options, time.perf_counter()
+    options, began, resumes = setup.options, time.perf_counter(), bool(journal.facts)
     outputs = options.outputs or list(DEFAULT_OUTPUTS)
     run["left"] = _find(journal, options, run, outputs)
     total, done = journal.progress()
-    if done:
+    if resumes and done:
         report.say(f"Resuming: {done:,} of {counted(total, 'file')} already labeled.")
     if executor is None:
         executor = local_executor(setup, journal.facts, *_work(journal, options.limit))

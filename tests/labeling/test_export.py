@@ -35,6 +35,9 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
 def test_an_export_needs_a_new_or_empty_folder_and_is_whole_or_absent(
     page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(LabelingError, match=r"no face of .* is reviewed\. Run mien review .*, or add --all"):
+        write_export(own.out, tmp_path / "none", everything=False)
+    assert not (tmp_path / "none").exists()
     decide(page, "0.jpg", "anger")
     disk, link, mine = tmp_path / "disk", tmp_path / "link", tmp_path / "mine.txt"
     disk.mkdir()

@@ -24,6 +24,7 @@ READABLE = {f"odd/{name}" for name in (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jp
 
 
 def test_unreadable_files_are_rows_with_a_reason_and_odd_names_and_links_are_labeled(mien: Mien, album: Path) -> None:
+    assert "already labeled" not in mien.run(album, "--limit", 1).stderr
     rows = {row["file"]: row for row in mien.label(album, exit_code=3)}
     assert {name: (rows[name]["status"], rows[name]["reason"]) for name in UNREADABLE} == UNREADABLE
     assert all(rows[name]["error"] and not rows[name]["face"] for name in UNREADABLE)

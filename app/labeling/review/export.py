@@ -44,6 +44,8 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
         raise LabelingError(f"{target} is not an empty folder. Choose a new one, or delete it.")
     with closing(open_journal(out)) as journal:
         written = _Written({id(correction): correction for correction in journal.corrections})
+        if not (everything or written.unmatched):
+            raise LabelingError(f"no face of {out} is reviewed. Run mien review {quoted(out)}, or add --all.")
         try:
             target.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=target.resolve().parent, prefix=f".{target.name}-") as work:
