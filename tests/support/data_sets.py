@@ -196,7 +196,8 @@ def make_affectnet(root: Path, *, folders: bool = False) -> Path:
                 write_image(root / (f"{folder}/{number}" if folders else "Manually_Annotated_Images/1") / name, photo)
                 rows.append((f"1/{name}", landmarks_68(landmarks), number))
         if not folders:
-            rows += [(f"1/{part}_{number}.jpg", landmarks_68(np.zeros((5, 2))), number) for number in (8, 9, 10)]
+            points = landmarks_68(np.zeros((5, 2)))
+            rows += [(f"1/{part}_{place}.jpg", points, number) for place, number in enumerate((8, 9, 9, 10, 10, 10))]
             write_csv(root / f"{part}.csv", rows)
     return root
 
