@@ -34,23 +34,6 @@ from tests.support.training import (
 from tests.training.conftest import Trained
 
 
-def test_random_choices_resume_with_the_same_losses(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", valid=1)
-    optim = {"learning_rate": 3e-3, "warmup_epochs": 0.2, "ema_decay": 0.5, "layer_decay": 0.8}
-    model = TINY_DEIT | {"drop_rate": 0.2}  # Dropout and stochastic depth draw random numbers in each step.
-    recipe = small_recipe(root, model=model, mix={"mixup": 0.8, "cutmix": 1.0}, optim=optim)
-    expected = losses(train(recipe, tmp_path / "whole"))
-    with stopped_after(5):
-        train(recipe, tmp_path / "run")
-    assert losses(train(recipe, tmp_path / "run")) == pytest.approx(expected, rel=1e-5)
-    names = ("train_loss", "valid_negative_log_likelihood")  # of the epoch that was stopped, and of the average
-    whole, resumed = (
-        [line[name] for line in metric_lines(tmp_path / run) for name in names if name in line]
-        for run in ("whole", "run")
-    )
-    assert resumed == pytest.approx(whole, rel=1e-5)
-
-
 def test_the_average_of_the_first_steps_is_not_the_initial_weights(tmp_path: Path) -> None:
     optim = {"learning_rate": 3e-3, "warmup_epochs": 0, "ema_decay": 0.999}
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), model=PLAIN_DEIT, optim=optim)
@@ -103,7 +86,7 @@ def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face() -> None:
 # fp32 on one thread of an x86-64 CPU
 GOLDEN = {
     "cnn": [1.785, 2.111, 1.955, 1.847, 1.929, 1.796, 2.015, 1.731, 1.742, 1.820, 1.720, 1.500, 1.535, 1.606],
-    "deit": [1.856, 1.902, 1.584, 1.593, 1.359, 1.292, 1.466, 1.460, 1.336, 1.506, 1.388, 1.189, 1.188, 1.185],
+    "deit": [1.907, 1.964, 1.525, 1.667, 1.282, 1.206, 1.507, 1.696, 1.407, 1.743, 1.544, 1.188, 1.260, 1.232],
 }  # fmt: skip
 
 
@@ -111,8 +94,9 @@ def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces")
     cnn = train(small_recipe(root, loss={"label_smoothing": 0.1}), tmp_path / "cnn")
     assert list(losses(cnn).values()) == pytest.approx(GOLDEN["cnn"], abs=2e-3)
-    distillation = {"mode": "hard", "teachers": [str(cnn)]}
-    deit = small_recipe(root, model=TINY_DEIT, distillation=distillation)
+    distillation = {"mode": "hard", "teachers": [str(cnn)], "weight": 0.5}
+    mixed = {"mix": {"mixup": 0.8}, "loss": {"logit_adjustment": 1.0}}  # The teacher sees the mixed crops.
+    deit = small_recipe(root, model=TINY_DEIT, distillation=distillation, **mixed)
     assert list(losses(train(deit, tmp_path / "deit")).values()) == pytest.approx(GOLDEN["deit"], abs=2e-3)
 
 

@@ -15,7 +15,7 @@ from mien.training.run import LAST
 from tests.support import ROOT, environment_of
 from tests.support.data_sets import make_raf_db
 from tests.support.serving import serving
-from tests.support.training import losses
+from tests.support.training import losses, metric_lines
 
 RECIPES = ROOT / "training" / "recipes"
 TRAIN = dict.fromkeys(LABELS, 14) | {"happiness": 30}
@@ -24,6 +24,7 @@ SMALL = [
     "epochs=2", "batch_size=16", "runtime.device=cpu", "runtime.precision=fp32", "runtime.workers=0",
     "runtime.threads=1", "runtime.log_every_steps=1", "runtime.checkpoint_every_steps=2", "model.pretrained=false",
     "optim.warmup_epochs=0.2", "augment.color_jitter=0.3",
+    "model.drop_rate=0.2", "mix.mixup=0.8", "mix.cutmix=1.0",
 ]  # fmt: skip
 TINY_CNN = ["model.name=test_resnet", "model.img_size=28"]
 TINY_DEIT = ["model.img_size=56", "model.options={embed_dim: 16, depth: 2, num_heads: 2, patch_px: 8}"]
@@ -56,7 +57,11 @@ def test_teacher_student_test_split_release_service_and_labeling(
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     mien(*student)
-    assert losses(Path("runs/whole")) == losses(Path("runs/rafdb_deit"))
+    whole, resumed = Path("runs/whole"), Path("runs/rafdb_deit")
+    assert losses(whole) == losses(resumed)
+    for name in ("train_loss", "valid_negative_log_likelihood"):  # of the epoch that was stopped, and of the average
+        values = [[line[name] for line in metric_lines(run) if name in line] for run in (whole, resumed)]
+        assert values[0] == values[1]
     capsys.readouterr()
     mien("evaluate", "runs/whole", "runs/rafdb_deit", "--data", data, "--split", "test", "--json", "test.json")
     printed = capsys.readouterr().out
