@@ -43,7 +43,7 @@ def train(recipe: Recipe, out: Path) -> Path:
     Raises: RecipeError, RunError, TrainingDiverged; DatasetError, for missing or damaged data.
     """
     optim, teachers = recipe.optim, recipe.distillation.teachers
-    supervised_loss(recipe.loss.name)  # A wrong name is an error before minutes of reading data.
+    check_names(recipe)
     device, dtype = choose_device(recipe.runtime)
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
     torch.manual_seed(recipe.seed)
@@ -96,6 +96,14 @@ def train(recipe: Recipe, out: Path) -> Path:
     if recipe.select != "last":
         logger.info("best: epoch %d, validation %s %.4f", run.best_epoch + 1, recipe.select, abs(run.best_score))
     return out
+
+
+def check_names(recipe: Recipe) -> None:
+    """Check that a loss and folders with weights exist, before minutes of reading data. Raises: RecipeError."""
+    supervised_loss(recipe.loss.name)
+    for folder in (*recipe.distillation.teachers, recipe.model.init_from):
+        if folder is not None and not folder.exists():
+            raise RecipeError(f"{folder}: not found. A relative path starts at the current folder, {Path.cwd()}")
 
 
 def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.dtype]:

@@ -44,7 +44,7 @@ def test_loss_has_the_adjustment_and_the_share_of_the_teacher(tau: float, weight
     assert parts["loss"].item() == pytest.approx((1 - weight) * supervised + weight * 4 * divergence, rel=1e-4)
 
 
-def test_a_loss_is_a_file_of_its_name_and_another_name_is_rejected(
+def test_a_loss_is_a_file_of_its_name_and_wrong_names_are_rejected_before_data_are_read(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "halved.py").write_text("def loss(logits, targets, config):\n    return logits.sum() * 0 + 0.5\n")
@@ -53,6 +53,9 @@ def test_a_loss_is_a_file_of_its_name_and_another_name_is_rejected(
     assert {line["loss"] for line in metric_lines(run) if "loss" in line} == {0.5}
     with pytest.raises(RecipeError, match=r"loss\.name 'focal': expected one of cross_entropy, halved"):
         train(small_recipe(root, loss={"name": "focal"}), tmp_path / "other")
+    untaught = small_recipe(tmp_path / "no data", distillation={"mode": "soft", "teachers": ["nobody"]})
+    with pytest.raises(RecipeError, match=r"nobody: not found"):
+        train(untaught, tmp_path / "other")
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
