@@ -151,6 +151,12 @@ class ModelConfig(BackboneConfig):
         own = ("pretrained", "frozen", "init_from")
         return {key: value for key, value in started.items() if key not in own} | values
 
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if self.pretrained and self.init_from is not None:
+            raise ValueError("pretrained and init_from both set the initial weights: choose one")
+        return self
+
 
 class OptimConfig(StrictModel):
     """Optimizer, cosine schedule with warm-up, and moving average of the weights for validation and export."""

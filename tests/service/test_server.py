@@ -61,6 +61,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
         monkeypatch.setattr(start, name, lambda settings, *_: started.append(settings))
     monkeypatch.setattr(start.logging.config, "dictConfig", lambda _: None)
     monkeypatch.setattr(start.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(start.webbrowser, "open", Mock(side_effect=AssertionError("a browser was opened")))
     return started
 
 
