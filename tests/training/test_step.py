@@ -12,8 +12,10 @@ from torch import nn
 import mien.training.losses
 from mien.data.contract import LABELS
 from mien.models.backbones import Heads
+from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
+from mien.training.data import mix
 from mien.training.losses import losses
 from mien.training.run import LAST, TrainingDiverged, load
 from mien.training.train import build_optimizer, build_scheduler, perturbed_weights, train
@@ -56,6 +58,43 @@ def test_a_loss_is_a_file_of_its_name_and_wrong_names_are_rejected_before_data_a
     untaught = small_recipe(tmp_path / "no data", distillation={"mode": "soft", "teachers": ["nobody"]})
     with pytest.raises(RecipeError, match=r"nobody: not found"):
         train(untaught, tmp_path / "other")
+
+
+def test_teacher_and_student_see_the_same_mixed_crops_and_the_loss_the_frequencies(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed, student, taught, priors, forward = [], [], [], [], FaceNetwork.forward  # type: ignore[var-annotated]
+
+    class Teacher(nn.Module):
+        def forward(self, crops: torch.Tensor) -> torch.Tensor:
+            taught.append(crops)
+            return torch.zeros(len(crops), 7)
+
+    def mixing(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        mixed.append(mix(*arguments))
+        return mixed[-1]
+
+    def forwarding(network: FaceNetwork, crops: torch.Tensor) -> Heads:
+        student.extend([crops] if network.training else [])
+        return forward(network, crops)
+
+    def losing(*arguments: Any, log_prior: torch.Tensor) -> dict[str, torch.Tensor]:
+        priors.append(log_prior)
+        return losses(*arguments, log_prior=log_prior)
+
+    monkeypatch.setattr("mien.training.train.Teachers", lambda *_arguments: Teacher())
+    monkeypatch.setattr("mien.training.train.mix", mixing)
+    monkeypatch.setattr("mien.training.train.losses", losing)
+    monkeypatch.setattr(FaceNetwork, "forward", forwarding)
+    values = {"mode": "soft", "teachers": [str(artifact_dir(None))]}
+    recipe = small_recipe(root, epochs=1, batch_size=28, distillation=values, mix={"mixup": 0.8, "probability": 1.0})
+    train(recipe, tmp_path / "run")
+    assert len(student) == len(taught) == len(mixed) == 2
+    for seen, by_teacher, (crops, targets) in zip(student, taught, mixed, strict=True):
+        assert torch.equal(seen, crops)
+        assert torch.equal(by_teacher, crops)
+        assert not np.isin(targets.numpy(), (0, 1)).all()
+    assert priors[0].numpy() == pytest.approx(np.log(COUNTS / COUNTS.sum()), rel=1e-4)
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
