@@ -147,7 +147,7 @@ class ModelConfig(BackboneConfig):
             recipe = yaml.safe_load(file.read_text(encoding="utf-8"))
             started: dict[str, Any] = recipe.get("recipe", recipe)["model"]
         except (OSError, KeyError, yaml.YAMLError) as error:
-            raise ValueError(f"init_from {folder}: has no single network; set family and name") from error
+            raise ValueError(f"init_from {folder}: not the folder of a run or an artifact") from error
         own = ("pretrained", "frozen", "init_from")
         return {key: value for key, value in started.items() if key not in own} | values
 

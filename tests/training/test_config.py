@@ -53,6 +53,7 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"data": shared(0.5, 0.2, 0.2)}, "a sum below 1, and a source without one that has the rest"),
         ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),
         ({"model": {"family": "timm", "name": "resnet18", "pretrained": True, "init_from": "runs/t"}}, "choose one"),
+        ({"model": {"init_from": "nowhere"}}, "nowhere: not the folder of a run or an artifact"),
         ({"epoch": 3}, "did you mean 'epochs'"),
         ({"lr": 3e-4}, "did you mean 'optim.learning_rate'"),
         ({"optim": {"lr": 3e-4}}, r"'optim\.lr': did you mean 'optim\.learning_rate'"),
