@@ -183,6 +183,8 @@ def roots(options: LabelOptions, prefixes: Mapping[str, str]) -> dict[str, str]:
 
     Inputs in `prefixes` keep theirs. Raises: LabelingError.
     """
+    if options.files_from not in (None, "-") and not os.path.lexists(str(options.files_from)):
+        raise LabelingError(f"--files-from {printable(str(options.files_from))} does not exist.")
     paths: dict[str, str] = {}
     for path in options.inputs:
         if not (is_url(path) or os.path.lexists(path)):

@@ -96,6 +96,8 @@ def test_names_are_read_from_a_list_of_lines_quoted_paths_or_nul_in_utf_8(
     mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(write_photos(tmp_path / "photos", "a.jpg", '"b"'))
+    mien.refuses("--files-from none.txt does not exist", "--files-from", "none.txt")
+    assert not mien.out.exists()
     # Quotes belong to a name between NUL; "Copy as path" of Windows adds them.
     for given in (b'a.jpg\0"b"\0gone.jpg\0', b'"a.jpg"\r\n""b""\r\n"gone.jpg"'):
         rows = mien.label("--files-from", "-", "--write", "csv", exit_code=3, given=given)
