@@ -123,12 +123,14 @@ def _take_blocks(source: nn.Module, network: nn.Module) -> None:
         if isinstance(own, nn.Sequential) and isinstance(other, nn.Sequential) and len(own) < len(other):
             # Each run of blocks of one kind loses some; of a stem, these are the blocks between two convolutions.
             parts, there = ([list(part) for _, part in groupby(layers, type)] for layers in (own, other))
-            kept = [
-                blocks[(index + 1) * len(blocks) // len(part) - 1]
-                for part, blocks in zip(parts, there, strict=False)
-                for index in range(len(part))
-            ]
-            source.set_submodule(name, nn.Sequential(*kept))
+            pairs = list(zip(parts, there, strict=False))
+            if len(parts) == len(there) and all(len(part) <= len(blocks) for part, blocks in pairs):
+                kept = [
+                    blocks[(index + 1) * len(blocks) // len(part) - 1]
+                    for part, blocks in pairs
+                    for index in range(len(part))
+                ]
+                source.set_submodule(name, nn.Sequential(*kept))
 
 
 def _resized(positions: Tensor, own: Tensor, transformer: Any) -> Tensor:

@@ -73,6 +73,9 @@ def test_a_network_with_fewer_blocks_gets_every_second_one_of_a_deeper_network(t
         for part, source in taken.items():
             if name.startswith(f"backbone.{part}."):
                 assert torch.equal(value, weights[name.replace(part, source, 1)]), name
+    other = TINY_DEIT | {"options": options | {"depth": 4, "stem_blocks": [3, 0, 0]}}
+    with pytest.raises(RunError, match="do not match the network"):  # fewer layers, but more in one place
+        initialized(run, other)
 
 
 def test_a_head_for_other_classes_keeps_the_rows_of_the_classes_that_both_have(run: Path) -> None:
