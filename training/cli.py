@@ -89,10 +89,11 @@ def train(
 ) -> None:
     """Train one network from a recipe."""
     from mien.training import config
-    from mien.training.train import train
 
     read = config.read_as(config.Recipe, recipe, overrides)
     read = config.with_all_faces(read) if every_face else read
+    from mien.training.train import train  # It takes seconds, and a mistyped key none.
+
     train(read, out or Path("runs") / read.name)
 
 
@@ -201,10 +202,12 @@ def cross_validate(
     table: Table = None,
 ) -> None:
     """Cross-validate a recipe."""
-    from mien.training import config, experiment
-    from mien.training.metrics import percent, print_table, scores_table, write_results
+    from mien.training import config
 
     read = config.read_as(config.Recipe, recipe, overrides)
+    from mien.training import experiment
+    from mien.training.metrics import percent, print_table, scores_table, write_results
+
     found = experiment.cross_validate(read, folds=folds, group_by=group_by, runs=runs)
     heads, rows = scores_table({f"{found['faces']:,} faces": found})
     print_table(heads, rows, title=f"{read.name}, {folds} folds")

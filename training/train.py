@@ -129,8 +129,11 @@ def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.dtype]:
 
 
 def _multiplies_faster_in_bf16() -> bool:
-    """Whether this processor multiplies matrices faster in bf16 than in fp32, as those with AMX or AVX512-BF16."""
-    matrices = (torch.ones(1024, 1024, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    """Whether this processor multiplies matrices faster in bf16 than in fp32, as those with AMX or AVX512-BF16.
+
+    The matrices are small: others emulate bf16, and take 10 s for four products of a thousand rows.
+    """
+    matrices = (torch.ones(256, 256, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
     bf16_s, fp32_s = (min(timeit.repeat(partial(torch.mm, matrix, matrix), number=1, repeat=4)) for matrix in matrices)
     return bf16_s < fp32_s
 

@@ -4,6 +4,7 @@ import math
 import shutil
 from functools import partial
 from pathlib import Path
+from time import process_time
 
 import pytest
 import torch
@@ -102,6 +103,9 @@ def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
 
 def test_the_automatic_precision_is_bf16_where_the_device_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mien.training.train.set_fused_attn", lambda _enabled: None)
+    started = process_time()
+    choose_device(RuntimeConfig(device="cpu", threads=1))
+    assert process_time() - started < 3  # s, also where bf16 is emulated
     for device, computes_bf16, expected in (
         ("cuda", True, torch.bfloat16),
         ("cuda", False, torch.float16),
