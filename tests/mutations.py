@@ -5,19 +5,15 @@
     python -m tests.mutations --only app/service  # of files that begin so; several with commas
 
 A mutant changes one comparison, operator, condition, argument, number or truth value of the core, or leaves a call out.
-It is applied to a temporary copy of the checkout, and survives if all tests that execute its statement pass; a run
-without mutants records which these are. A survivor is equivalent, needs a test, or shows code that nobody needs. The
-exit code is 1 if one survives.
+It is applied to a temporary copy of the checkout, and survives if all tests that call its function pass; a run without
+mutants records which these are. A survivor is equivalent, needs a test, or shows code that nobody needs. The exit code
+is 1 if one survives.
 """
 
 import argparse
 import ast
 import builtins
-import compileall
-import importlib
-import multiprocessing
 import os
-import py_compile
 import random
 import re
 import shutil
@@ -30,9 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,7 +52,7 @@ CORE: Final = {
     "app/labeling/tables.py": ("tests/labeling",),
     "app/service": ("tests/service",),
 }
-_EXECUTED: Final = "_executed"  # name of the record in marked files
+_EXECUTED: Final = "_executed"  # name of the record in traced files
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _SWAPPED: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -76,20 +70,19 @@ _NO_ARGUMENTS = {
 _NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "node_modules", "artifacts", "out", "site", "dist"
 )
-_PRELOADED = "albumentations cv2 fastapi httpx hypothesis onnx onnxruntime pytest timm torch typer"
-_NO_WARNING = "-Wignore::pytest.PytestAssertRewriteWarning"  # of plugins imported before
+_NO_WARNING = "-Wignore::pytest.PytestAssertRewriteWarning"  # of this file, which records in all processes
 _TRACE = "MUTATIONS_TRACE"  # variable with the file to which traced processes append
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A part of a file, by offsets of its text; what replaces it; its statement, or nothing outside of functions."""
+    """A part of a file, by offsets of its text; what replaces it; its function, or nothing outside of functions."""
 
     file: str
     start: int
     end: int
     new: str
-    statement: str
+    function: str
     tests: tuple[str, ...]
 
     def text_in(self, text: str) -> str:
@@ -110,31 +103,26 @@ def mutants_of(file: str, tests: tuple[str, ...]) -> list[Mutant]:
     for node, field, line in _expressions(ast.parse(text), 0):
         first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         start, end = len(raw[:first].decode()), len(raw[:last].decode())
-        statement = f"{file}:{line}" if line else ""
-        found += [Mutant(file, start, end, f"({ast.unparse(new)})", statement, tests) for new in _changed(node, field)]
+        function = f"{file}:{line}" if line else ""
+        found += [Mutant(file, start, end, f"({ast.unparse(new)})", function, tests) for new in _changed(node, field)]
     return found
 
 
-def marked(file: str, text: str) -> str:
-    """The text of a file whose functions look up each statement in the record before they execute it."""
+def traced(file: str, text: str) -> str:
+    """The text of a file whose functions look themselves up in the record."""
     tree = ast.parse(text)
-    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTION)]
-    for node in {node: None for function in functions for node in ast.walk(function)}:
-        for name in ("body", "orelse", "finalbody"):
-            statements = getattr(node, name, None)
-            if isinstance(statements, list):
-                docstring = [statements.pop(0)] if isinstance(node, _FUNCTION) and ast.get_docstring(node) else []
-                marks = [ast.parse(f"{_EXECUTED}['{file}:{statement.lineno}']").body[0] for statement in statements]
-                pairs = zip(marks, statements, strict=True)
-                setattr(node, name, [*docstring, *(part for pair in pairs for part in pair)])
+    for node in ast.walk(tree):
+        if isinstance(node, _FUNCTION):
+            after_docstring = int(ast.get_docstring(node) is not None)
+            node.body.insert(after_docstring, ast.parse(f"{_EXECUTED}['{file}:{node.lineno}']").body[0])
     # processes that do not record have none
     default = "__import__('collections').defaultdict(int)"
     tree.body.insert(1, ast.parse(f"{_EXECUTED} = getattr(__import__('builtins'), '{_EXECUTED}', {default})").body[0])
     return ast.unparse(tree)
 
 
-def _expressions(node: ast.AST, line: int, inside: bool = False) -> Iterator[tuple[Any, str, int]]:
-    """Expressions that are behavior, each with its field in its parent and the line of its statement in a function."""
+def _expressions(node: ast.AST, line: int) -> Iterator[tuple[Any, str, int]]:
+    """Expressions that are behavior, each with its field in its parent and the line of its function."""
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or name in {"annotation", "returns", "decorator_list"}:
@@ -143,15 +131,14 @@ def _expressions(node: ast.AST, line: int, inside: bool = False) -> Iterator[tup
                 continue
             if isinstance(child, ast.keyword) and child.arg in _NO_ARGUMENTS:
                 continue
-            is_executed = inside or (isinstance(node, _FUNCTION) and name == "body")
+            called = node.lineno if isinstance(node, _FUNCTION) and name == "body" else line
             if isinstance(child, ast.stmt):
-                line = child.lineno if is_executed else 0
                 is_simple = not any(isinstance(part, ast.stmt) for part in ast.walk(child) if part is not child)
                 if is_simple and _NO_BEHAVIOR.search(ast.unparse(child)):
                     continue
             if isinstance(child, ast.expr):
-                yield child, f"{type(node).__name__}.{name}", line
-            yield from _expressions(child, line, is_executed)
+                yield child, f"{type(node).__name__}.{name}", called
+            yield from _expressions(child, called)
 
 
 def _changed(node: Any, field: str) -> list[ast.expr]:  # noqa: PLR0911
@@ -194,7 +181,7 @@ def all_mutants(only: Sequence[str] = ("",)) -> list[Mutant]:
 
 @contextmanager
 def copied_tree() -> Iterator[Path]:
-    """A copy of the checkout, in which the released models are links and all later imports and processes are."""
+    """A copy of the checkout, in which the released models are links."""
     with tempfile.TemporaryDirectory(prefix="mutations-", ignore_cleanup_errors=True) as folder:
         tree = Path(folder).resolve() / "tree"
         shutil.copytree(ROOT, tree, symlinks=True, ignore=_NOT_COPIED)
@@ -202,102 +189,88 @@ def copied_tree() -> Iterator[Path]:
         # of its own, because runs record their commit
         for command in ("init -q", "add .", "-c user.name=tests -c user.email=tests@localhost commit -qm copy"):
             subprocess.run(["git", *command.split()], cwd=tree, check=True)
-        # the time of a compiled file would not tell it from its mutation
-        compileall.compile_dir(tree, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
-        sys.dont_write_bytecode = True
-        os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-        sys.path = [str(tree), *(path for path in sys.path if path and Path(path).resolve() != ROOT)]
-        for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
-            del sys.modules[name]
-        os.chdir(tree)
         yield tree
 
 
 class Record(dict[str, None]):
-    """Statements that this process has executed in this phase of a test; a new one is appended to a file.
+    """Functions that this process has called in this phase of a test; a new one is appended to a file.
 
-    A look-up of a known statement calls no function, as some tests count calls.
+    A look-up of a known function calls none, as some tests count calls.
     """
-
-    __hash__ = object.__hash__  # type: ignore[assignment]  # of a plugin of pytest
 
     def __init__(self) -> None:
         self.file = os.open(os.environ[_TRACE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        vars(builtins)[_EXECUTED] = self
 
-    def __missing__(self, statement: str) -> None:
-        self[statement] = None
-        os.write(self.file, f"{statement}\t{os.environ.get('PYTEST_CURRENT_TEST', '')}\n".encode())
+    def __missing__(self, function: str) -> None:
+        self[function] = None
+        os.write(self.file, f"{function}\t{os.environ.get('PYTEST_CURRENT_TEST', '')}\n".encode())
 
-    def pytest_runtest_setup(self) -> None:
-        self.clear()
 
-    pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+def pytest_runtest_setup() -> None:
+    """In the traced run, each phase of a test begins with an empty record."""
+    getattr(builtins, _EXECUTED).clear()
+
+
+pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
 
 class Trace:
-    """Seconds of each test that passes without a mutant, and the tests that execute each statement of the core."""
+    """Seconds of each test that passes without a mutant, and the tests that call each function of the core."""
 
     def __init__(self, tree: Path, tests: Sequence[str], files: Iterable[str]) -> None:
-        file, site = tree.with_name("trace"), tree.with_name("site")
+        calls, site = tree.with_name("calls"), tree.with_name("site")
         site.mkdir()
-        (site / "sitecustomize.py").write_text("from tests.mutations import Record; Record()\n", encoding="utf-8")
-        os.environ |= {_TRACE: str(file), "PYTHONPATH": f"{tree}{os.pathsep}{site}"}
-        texts = {name: (tree / name).read_text(encoding="utf-8") for name in files}
-        for name, text in texts.items():
-            (tree / name).write_text(marked(name, text), encoding="utf-8")
-        output = run_tests(tree, *tests, "-vv", "--durations=0", "--durations-min=0", timeout_s=7200, is_traced=True)[1]
-        for name, text in texts.items():
-            (tree / name).write_text(text, encoding="utf-8")
-        os.environ["PYTHONPATH"] = str(tree)
+        start = f"import builtins\nfrom tests.mutations import Record\nbuiltins.{_EXECUTED} = Record()\n"
+        (site / "sitecustomize.py").write_text(start, encoding="utf-8")
+        texts = {tree / name: (tree / name).read_text(encoding="utf-8") for name in files}
+        for path, text in texts.items():
+            path.write_text(traced(str(path.relative_to(tree)), text), encoding="utf-8")
+        options = ["-ptests.mutations", "-vv", "--durations=0", "--durations-min=0"]
+        environment = {_TRACE: str(calls), "PYTHONPATH": f"{tree}{os.pathsep}{site}"}
+        output = run_tests(tree, *options, *tests, timeout_s=7200, **environment)[1]
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
         self.seconds = dict.fromkeys(re.findall(r"^(tests/\S+::.+?) PASSED", output, re.MULTILINE), 0.0)
         for seconds, test in re.findall(r"^([\d.]+)s (?:setup|call|teardown) +(tests/.+)", output, re.MULTILINE):
             if test in self.seconds:
                 self.seconds[test] += float(seconds)
         self.failing = re.findall(r"^(?:FAILED|ERROR) (tests/\S+)", output, re.MULTILINE)
-        self.by_statement: dict[str, set[str]] = defaultdict(set)
-        for line in file.read_text(encoding="utf-8").splitlines():
-            statement, _, test_and_phase = line.partition("\t")
+        self.by_function: dict[str, set[str]] = defaultdict(set)
+        for line in calls.read_text(encoding="utf-8").splitlines():
+            function, _, test_and_phase = line.partition("\t")
             test, _, phase = test_and_phase.rpartition(" ")
             # other tests may use what this one set up
-            self.by_statement[statement].add(test if phase == "(call)" else test.partition("::")[0])
+            self.by_function[function].add(test if phase == "(call)" else test.partition("::")[0])
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """Tests that execute a mutant, those of the quickest file first."""
-        tests = self.by_statement[mutant.statement] if mutant.statement else {""}
-        chosen = tests - {""} or (tests and set(mutant.tests))
-        by_file: defaultdict[str, list[str]] = defaultdict(list)
-        for test in self.seconds:
+        """Tests that call the function of a mutant, those of the quickest file first."""
+        callers = self.by_function[mutant.function] if mutant.function else {""}
+        chosen = callers - {""} or (callers and set(mutant.tests))
+        file_s, tests = defaultdict[str, float](float), list[str]()
+        for test, seconds in self.seconds.items():
             file = test.partition("::")[0]
-            if chosen & {test, file, file.rpartition("/")[0]}:
-                by_file[file].append(test)
-        by_time = sorted(by_file.values(), key=lambda tests: sum(self.seconds[test] for test in tests))
-        return list(chain.from_iterable(by_time))
+            file_s[file] += seconds
+            tests += [test] if chosen & {test, file, file.rpartition("/")[0]} else []
+        return sorted(tests, key=lambda test: file_s[test.partition("::")[0]])
 
 
-def run_tests(tree: Path, *arguments: str, timeout_s: float, is_traced: bool = False) -> tuple[int | None, str]:
-    """Run tests in a fork of this process, which has imported the large libraries. Returns exit status and output."""
-    output = tree.with_name("output")
-    process = multiprocessing.get_context("fork").Process(target=_pytest, args=(output, arguments, is_traced))
-    process.start()
-    process.join(timeout_s)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid or 0, signal.SIGKILL)  # and servers that a failed test leaves
-    process.join()
-    return process.exitcode, output.read_text(encoding="utf-8", errors="replace")
-
-
-def _pytest(output: Path, arguments: Sequence[str], is_traced: bool) -> None:
-    import pytest
-
-    os.setsid()
-    with output.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    sys.modules["__main__"] = ModuleType("__main__")  # which workers of tests would import
-    plugins = [Record()] if is_traced else []
-    fixed = ["-q", "-rfE", "--tb=no", "-pno:cacheprovider", _NO_WARNING, f"--basetemp={output.with_name('tests')}"]
-    sys.exit(pytest.main([*fixed, *arguments], plugins=plugins))
+def run_tests(tree: Path, *arguments: str, timeout_s: float, **environment: str) -> tuple[int, str]:
+    """Run tests of a tree. Returns the exit status and the output."""
+    output, fixed = tree.with_name("output"), ["-q", "-rfE", "--tb=no", "-pno:cacheprovider", _NO_WARNING]
+    command = [sys.executable, "-m", "pytest", *fixed, f"--basetemp={tree.with_name('tests')}", *arguments]
+    # the time of a compiled file would not tell it from its mutation
+    environment = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"} | environment
+    with (
+        output.open("w") as file,
+        subprocess.Popen(
+            command, cwd=tree, env=os.environ | environment, stdout=file, stderr=file, start_new_session=True
+        ) as process,
+    ):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_s)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # and servers that a failed test leaves
+    return process.returncode, output.read_text(encoding="utf-8", errors="replace")
 
 
 def killed_by(tree: Path, mutant: Mutant, tests: Sequence[str], timeout_s: float) -> str:
@@ -324,16 +297,14 @@ def main() -> int:
     drawn = random.Random(options.seed).sample(mutants, min(options.draw, len(mutants)))  # noqa: S311 (no secret)
     survivors = 0
     with copied_tree() as tree:
-        for name in _PRELOADED.split():
-            importlib.import_module(name)
         tests = sorted({test for mutant in drawn for test in mutant.tests})
-        traced = Trace(tree, tests, {mutant.file for mutant in drawn})
-        for test in traced.failing:
+        trace = Trace(tree, tests, {mutant.file for mutant in drawn})
+        for test in trace.failing:
             print(f"fails without a mutant: {test}", flush=True)
         for mutant in drawn:
             text = (tree / mutant.file).read_text(encoding="utf-8")
-            tests = traced.tests_of(mutant)
-            limit_s = 120 + 5 * sum(traced.seconds[test] for test in tests)
+            tests = trace.tests_of(mutant)
+            limit_s = 120 + 5 * sum(trace.seconds[test] for test in tests)
             failure = killed_by(tree, mutant, tests, limit_s) if tests else ""
             survivors += not failure
             outcome = f"killed    {mutant.described(text)}  by {failure}"
