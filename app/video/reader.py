@@ -234,9 +234,9 @@ def expected_samples(
 ) -> int:
     """Approximate number of samples, from the header of a file; 0 if unknown."""
     try:
-        with Video(path) as video:
+        with _open_file(path) as video:
             seconds, rate = video.duration_s or 0.0, video.fps
-    except VideoError:
+    except (VideoError, EmptyImage, OSError):  # A pipe that replaced the file is empty; FFmpeg would wait for it.
         return 0
     seconds = max(0.0, min(seconds, end_s or seconds) - start_s)
     return round(seconds * min(per_second, rate) if per_second else seconds * rate / every)
