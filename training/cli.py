@@ -102,7 +102,7 @@ def evaluate(
     model: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...", help="Artifact or run folder, or the name of a model; several: mean over these."
+            metavar="MODEL...", help="Artifact or run folder, or the name of a model; several: also their mean."
         ),
     ],
     data: Data,
@@ -118,39 +118,38 @@ def evaluate(
     corruptions: Annotated[bool, typer.Option("--corruptions", help="Also measure corrupted faces.")] = False,
     faces: Annotated[int | None, typer.Option(min=1, help="Random faces to corrupt, by default all.")] = None,
 ) -> None:
-    """Evaluate a released artifact or a run; of several runs, such as seeds, print the first lines only."""
-    if not corruptions and faces:
+    """Evaluate a released artifact or a run, or several, such as seeds, without their calibration."""
+    if faces and not corruptions:
         raise typer.BadParameter("--faces is an option of --corruptions")
+    if (predictions or corruptions) and len(model) > 1:
+        raise typer.BadParameter("--predictions and --corruptions are of one model")
     from mien.training.data import read_split
-    from mien.training.evaluate import headline, open_model, predictions_table, scores_of_model
-    from mien.training.metrics import interval, print_table, scores_table, write_results
+    from mien.training.evaluate import open_model, predictions_table, scores_of_model
+    from mien.training.metrics import print_table, scores_table, write_results, write_table
 
     models = [open_model(artifact_dir(name), precision) for name in model]
-    first = models[0]
+    first, *others = models
     read = read_split(_source(data, option, split), classes=first.labels, of=first.name)
-    if others := [other.name for other in models if other.labels != first.labels]:
-        raise DatasetError(f"{', '.join(others)}: other classes than {first.name}")
+    if different := [other.name for other in others if other.labels != first.labels]:
+        raise DatasetError(f"{', '.join(different)}: other classes than {first.name}")
     logits = [each.logits(read.crops) for each in models]
     scores = [scores_of_model(each, read, of_model) for each, of_model in zip(models, logits, strict=True)]
-    found = headline(models, read, [by_prior[0] for by_prior in scores])
-    results: dict[str, Any] = {"headline": found}
-    if len(models) > 1:
-        results |= {"models": [each.name for each in models]}
-        columns = [map(interval, figures) for figures in found.values()]
-        heads, rows = ["model", *found], [[*row] for row in zip(results["models"], *columns, strict=True)]
-    else:
-        results |= {"model": first.name, "labels": first.labels, "scores": scores[0]}
-        heads, rows = scores_table({f"{of['prior']}, {of['faces']:,} faces": of for of in scores[0]})
-        title = f"{first.name} on {read.kind} {read.name}"
-        print_table(heads, rows, title=title)
-        if predictions:
-            of_faces = predictions_table(read, first.probabilities(logits[0], read.crops, first.priors[-1]))
-            write_results(None, json_file=None, table=predictions, heads=of_faces[0], rows=of_faces[1])
-        if corruptions:
-            from mien.training import robustness
+    titles = [each.name for each in models] if others else first.priors
+    columns = [of_model[0] for of_model in scores] if others else scores[0]
+    heads, rows = scores_table(titles, columns, mean=bool(others))
+    print_table(heads, rows, title=read.title if others else f"{first.name} on {read.title}")
+    results: dict[str, Any] = {
+        "labels": first.labels,
+        "scores": [{"model": each.name} | of for each, of_model in zip(models, scores, strict=True) for of in of_model],
+        "warnings": [warning for each in models if (warning := each.warn(read))],
+    }
+    if predictions:
+        prior = first.priors[-1]
+        write_table(predictions, *predictions_table(read, first.probabilities(logits[0], read.crops, prior)))
+    if corruptions:
+        from mien.training import robustness
 
-            results["corruptions"] = robustness.measure(first, read.sample(faces or len(read)), title=title)
-        results |= {"warning": warning} if (warning := first.warn(read)) else {}
+        results["corruptions"] = robustness.measure(first, read.sample(faces or len(read)))
     write_results(results, json_file=json_file, table=table, heads=heads, rows=rows)
 
 
@@ -167,25 +166,24 @@ def compare(
 ) -> None:
     """Compare two artifacts or runs."""
     from mien.training.data import in_order, read_split
-    from mien.training.evaluate import compare, gain_cells, open_model
-    from mien.training.metrics import print_table, write_results
+    from mien.training.evaluate import gains, open_model, scores
+    from mien.training.metrics import MIN_FACES, print_table, scores_table, write_results
 
     models = [open_model(artifact_dir(name)) for name in (before, after)]
     classes = tuple(dict.fromkeys(label for model in models for label in model.labels))
     faces = read_split(_source(data, option, split), classes=classes, of="the pair of models")
-    names = {
-        side: f"{model.name}, {prior}" if model.manifest else model.name
-        for side, model in zip(("before", "after"), models, strict=True)
-    }
-    print("\n".join(f"{side}: {name}" for side, name in names.items()))
     sides = [
         in_order(model.probabilities(model.logits(faces.crops), faces.crops, prior), model.labels, classes)
         for model in models
     ]
-    gains = compare(sides[0], sides[1], faces.labels, classes)
-    heads, rows = ("metric", "before", "after", "gain (95 % interval)"), [gain_cells(gain) for gain in gains]
-    print_table(heads, rows, title=faces.title)
-    results = names | {"faces": len(faces), "gains": gains}
+    columns: list[dict[str, Any]] = []
+    for side, model, probabilities in zip(("before", "after"), models, sides, strict=True):
+        columns.append(scores(faces, probabilities, prior=prior if model.manifest else "natural"))
+        print(f"{side}: {model.name}, {columns[-1]['prior']}")
+    columns.append(gains(*sides, faces.labels, classes))
+    heads, rows = scores_table(("before", "after", "gain"), columns)
+    print_table(heads, rows, title=f"{faces.title}; gains of {MIN_FACES} faces or more, paired by face")
+    results = {"before": models[0].name, "after": models[1].name, "scores": columns[:2], "gains": columns[2]}
     write_results(results, json_file=json_file, table=table, heads=heads, rows=rows)
     for model in models:
         model.warn(faces)
@@ -209,7 +207,7 @@ def cross_validate(
     from mien.training.metrics import percent, print_table, scores_table, write_results
 
     found = experiment.cross_validate(read, folds=folds, group_by=group_by, runs=runs)
-    heads, rows = scores_table({f"{found['faces']:,} faces": found})
+    heads, rows = scores_table([f"{found['faces']:,} faces"], [found])
     print_table(heads, rows, title=f"{read.name}, {folds} folds")
     by_fold = [percent(share, 2) for share in found["accuracy_by_fold"]]
     print(f"accuracy by fold, %: {', '.join(by_fold)}")

@@ -1,4 +1,4 @@
-"""How good a model is on some faces: `open_model`, `scores`, and `compare`, paired by face.
+"""How good a model is on some faces: `open_model`, `scores`, and `gains`, paired by face.
 
     mien evaluate models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
     mien compare models/artifacts/BEFORE runs/AFTER --data folders=sets/folders --split valid [--prior natural]
@@ -9,7 +9,7 @@ classes, and softened by the quality of the crops. A run has none of these. Inte
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,11 @@ from mien.models.manifest import MANIFEST_NAME, Manifest, Precision, Prior, load
 from mien.models.network import Head, select_head
 from mien.training import metrics
 from mien.training.data import Split
-from mien.training.metrics import interval, percent
 from mien.training.run import read_run_info
 from mien.training.weights import load_best
 
 _BATCH: Final = 128
 _CPU: Final = torch.device("cpu")
-NLL: Final = "negative log likelihood"
 PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
 
 
@@ -172,12 +170,12 @@ def scores_of_model(
     return found
 
 
-def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...] = LABELS) -> list[dict[str, Any]]:
-    """Compare negative log likelihood, accuracy, mean class accuracy, and recall of each class that occurs.
+def gains(before: Array, after: Array, labels: Array, classes: tuple[str, ...] = LABELS) -> dict[str, Any]:
+    """Gains of a model over another one, paired by face, under the names of `scores`; a gain of nll is negative.
 
     Args:
-        before, after: (N, K) probabilities. A negative gain of the negative log likelihood is an improvement.
-    Returns: `name`, `before`, `after` and `gain` of each metric; the gain is paired by face, and None for fewer than
+        before, after: (N, K) probabilities.
+    Returns: intervals of nll, accuracy, mean class accuracy and recalls, except those of fewer than
         `metrics.MIN_FACES` faces.
     """
     present = np.unique(labels)
@@ -189,44 +187,20 @@ def compare(before: Array, after: Array, labels: Array, classes: tuple[str, ...]
         return np.array([np.trace(counts) / len(labels), np.nanmean(recalls), *recalls])
 
     losses = [metrics.negative_log_likelihood(side, labels) for side in (before, after)]
-    predictions = [probabilities.argmax(axis=1) for probabilities in (before, after)]
-    sides = [
-        [float(loss.mean()), *shares(predicted, labels).tolist()]
-        for loss, predicted in zip(losses, predictions, strict=True)
-    ]
-    paired = metrics.bootstrap(lambda b, a, actual: shares(a, actual) - shares(b, actual), *predictions, labels)
-    sizes = [len(labels), len(labels), *np.bincount(labels, minlength=len(classes))[present].tolist()]
-    known = [gain if size >= metrics.MIN_FACES else None for gain, size in zip(paired, sizes, strict=True)]
-    gains = [metrics.mean(losses[1] - losses[0]), *known]
-    names = [NLL, "accuracy", "mean class accuracy", *(f"recall, {classes[index]}" for index in present)]
-    return [
-        dict(zip(("name", "before", "after", "gain"), row, strict=True))
-        for row in zip(names, *sides, gains, strict=True)
-    ]
-
-
-def gain_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Cells of the table for a row of `compare`."""
-    name, before, after, gain = row.values()
-    if name == NLL:
-        return (name, f"{before:.3f}", f"{after:.3f}", interval(gain, 3, sign="+", scale=1))
-    few = f"{percent(after - before, 2, sign='+')} (too few faces for an interval)"
-    return (name, percent(before, 2), percent(after, 2), interval(gain, sign="+") if gain else few)
-
-
-def headline(models: Sequence[Model], faces: Split, natural: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Print and return what papers report: plain argmax on all faces, over several runs with mean and deviation."""
-    names = ", ".join(model.name for model in models)
-    print(f"{names}\n{faces.title}, argmax of the logits, 95 % interval over faces:")
-    found = {name: [scores[name] for scores in natural] for name in ("accuracy", "mean_class_accuracy")}
-    for name, figures in found.items():
-        values = [figure.value for figure in figures]
-        each = "; ".join(f"{interval(figure)} %" for figure in figures)
-        if len(values) > 1:
-            deviation = percent(float(np.std(values, ddof=1)), 2)
-            each += f"; mean {percent(float(np.mean(values)), 2)} %, standard deviation {deviation}"
-        print(f"  {name.replace('_', ' ')} {each}")
-    return found
+    accuracy, mean_class_accuracy, *recalls = metrics.bootstrap(
+        lambda before, after, actual: shares(after, actual) - shares(before, actual),
+        before.argmax(axis=1), after.argmax(axis=1), labels,
+    )  # fmt: skip
+    found: dict[str, Any] = {"nll": metrics.mean(losses[1] - losses[0])}
+    if len(labels) >= metrics.MIN_FACES:
+        found |= {"accuracy": accuracy, "mean_class_accuracy": mean_class_accuracy}
+    counts = np.bincount(labels)[present]
+    recall = {
+        classes[index]: gain
+        for index, gain, count in zip(present, recalls, counts, strict=True)
+        if count >= metrics.MIN_FACES
+    }
+    return found | {"recall": recall}
 
 
 def predictions_table(faces: Split, probabilities: Array) -> tuple[list[str], list[list[str]]]:

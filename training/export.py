@@ -28,7 +28,7 @@ import numpy as np
 from pydantic_core import to_jsonable_python
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import contract_id
+from mien.data.contract import Array, contract_id
 from mien.data.readers.base import reader_of
 from mien.models.manifest import (
     ARTIFACTS_DIR,
@@ -113,7 +113,7 @@ def export(
             manifest, report = fit(staging, manifest, record, valid, read_voted(source, valid.classes), tau=tau)
         else:
             manifest, report = _calibrated_by(calibrated_by, manifest, record)
-        finish(staging, write_photo_graphs(staging, manifest, canvases(valid.crops)), report)
+        finish(staging, manifest, report, canvases(valid.crops))
     return final
 
 
@@ -127,13 +127,6 @@ def _calibrated_by(folder: Path, manifest: Manifest, report: dict[str, Any]) -> 
     scores = {"fp32": measured["scores"]["fp32"]}
     about = {"scores": scores, "agreement": measured["agreement"], "calibrated_by": other.name}
     return manifest.model_copy(update=changes), report | about
-
-
-def valid_source(report: Mapping[str, Any]) -> DataSource:
-    """The validation split of an artifact's recipe. Raises: ExportError, without one."""
-    if report["recipe"]["data"]["valid"] is None:
-        raise ExportError(f"trained on all faces, and calibrated by {report['calibrated_by']}: nothing to fit it on")
-    return DataSource.model_validate(report["recipe"]["data"]["valid"])
 
 
 def _read_unchanged(source: DataSource, trained_with: Mapping[str, str], labels: tuple[str, ...]) -> Split:
@@ -216,13 +209,14 @@ def refit(folder: Path, *, tau: float | None = None, photos: Path | None = None)
     license_ = license_of(report["learned_from"], report["weight_terms"])
     manifest = manifest.model_copy(update={"license": license_})
     if photos:
-        compared = photos_in(photos)
-    else:
-        source = valid_source(report)
-        valid = _read_unchanged(source, report["data"], manifest.labels)
-        manifest, report = fit(folder, manifest, report, valid, read_voted(source, manifest.labels), tau=tau)
-        compared = canvases(valid.crops)
-    finish(folder, write_photo_graphs(folder, manifest, compared), report)
+        finish(folder, manifest, report, photos_in(photos))
+        return
+    if (recorded_source := report["recipe"]["data"]["valid"]) is None:
+        raise ExportError(f"trained on all faces, and calibrated by {report['calibrated_by']}: nothing to fit it on")
+    source = DataSource.model_validate(recorded_source)
+    valid = _read_unchanged(source, report["data"], manifest.labels)
+    manifest, report = fit(folder, manifest, report, valid, read_voted(source, manifest.labels), tau=tau)
+    finish(folder, manifest, report, canvases(valid.crops))
 
 
 def fit(
@@ -270,9 +264,9 @@ def fit(
     return fitted, measured
 
 
-def finish(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> None:
-    """Write report, card and manifest."""
-    report = to_jsonable_python(report)
+def finish(folder: Path, manifest: Manifest, report: Mapping[str, Any], photos: Iterable[Array]) -> None:
+    """Write photo graphs, compared on photos, report, card and manifest. Raises: ExportError; ArtifactError."""
+    manifest, report = write_photo_graphs(folder, manifest, photos), to_jsonable_python(report)
     write_atomic(folder / REPORT_NAME, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     write_atomic(folder / CARD_NAME, card(manifest, report))
     written = {name: sha256_of(folder / name) for name in (REPORT_NAME, CARD_NAME)}
@@ -298,7 +292,7 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
         f" --option {shlex.quote(f'{name}={_text(of)}')}" for name, of in valid.get("options", {}).items()
     )
     tables = {
-        precision: markdown_table(*scores_table({f"{of['prior']}, {of['faces']:,} faces": of for of in scores}))
+        precision: markdown_table(*scores_table([f"{of['prior']}, {of['faces']:,} faces" for of in scores], scores))
         for precision, scores in by_precision.items()
     }
     template = jinja2.Template(

@@ -190,21 +190,36 @@ _ROWS: Final = {
 _NOT_SHARES: Final = ("nll", "brier", "kl_to_votes")
 
 
-def scores_table(columns: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of some `evaluate.scores`: metrics with their 95 % intervals, shares in percent."""
-    rows = {title: [_cell(scores.get(name), name) for scores in columns.values()] for name, title in _ROWS.items()}
-    labels = dict.fromkeys(label for scores in columns.values() for label in scores["recall"])
-    for label in labels:
-        rows[f"recall, {label}"] = [_cell(scores["recall"].get(label)) for scores in columns.values()]
-    return ["metric", *columns], [[title, *cells] for title, cells in rows.items() if any(cells)]
+def scores_table(
+    titles: Sequence[str], scores: Sequence[Mapping[str, Any]], *, mean: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of some `evaluate.scores`: metrics with their 95 % intervals, shares in percent.
+
+    Args:
+        titles: of the columns; one that is `gain` shows signs.
+        mean: whether to add the mean and the standard deviation of the columns.
+    """
+    labels = dict.fromkeys(label for of in scores for label in of["recall"])
+    figures = {title: (name, [of.get(name) for of in scores]) for name, title in _ROWS.items()}
+    figures |= {f"recall, {label}": ("recall", [of["recall"].get(label) for of in scores]) for label in labels}
+    rows = []
+    for title, (name, row) in figures.items():
+        if any(figure is not None for figure in row):
+            signs = ("+" if column == "gain" else "" for column in titles)
+            rows.append([title, *(_cell(figure, name, sign) for figure, sign in zip(row, signs, strict=True))])
+            if mean:
+                values = [getattr(figure, "value", figure) for figure in row]
+                rows[-1].append(" ± ".join(_cell(float(of), name) for of in (np.mean(values), np.std(values, ddof=1))))
+    return ["metric", *titles, *(["mean ± standard deviation"] if mean else [])], rows
 
 
-def _cell(figure: Any, name: str = "") -> str:
+def _cell(figure: Any, name: str, sign: str = "") -> str:
+    scale, digits = (1, 3) if name in _NOT_SHARES else (100, 2)
     if figure is None:
         return ""
     if isinstance(figure, float):
-        return percent(figure, 2)
-    return interval(figure, 3, scale=1) if name in _NOT_SHARES else interval(figure)
+        return f"{scale * figure:.{digits}f}"
+    return interval(figure, digits, sign=sign, scale=scale)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
@@ -221,6 +236,13 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def write_table(file: Path, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table as .csv or .md."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heads, *rows])
+    write_atomic(file, text.getvalue() if file.suffix == ".csv" else markdown_table(heads, rows) + "\n")
+
+
 def write_results(
     results: object, *, json_file: Path | None, table: Path | None = None, heads: Sequence[str] = (), rows: Any = ()
 ) -> None:
@@ -228,7 +250,4 @@ def write_results(
     if json_file:
         write_atomic(json_file, json.dumps(results, indent=2, default=to_jsonable_python) + "\n")
     if table:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([heads, *rows])
-        is_csv = table.suffix == ".csv"
-        write_atomic(table, text.getvalue() if is_csv else markdown_table(heads, rows) + "\n")
+        write_table(table, heads, rows)

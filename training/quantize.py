@@ -20,10 +20,10 @@ from mien.data.readers.base import open_reader
 from mien.models.manifest import GraphFile, load_artifact, read_report, sha256_of
 from mien.training.config import DataSource
 from mien.training.data import read_split
-from mien.training.evaluate import compare, gain_cells, open_released, scores_of_model
+from mien.training.evaluate import open_released, scores_of_model
 from mien.training.export import finish
-from mien.training.graphs import ExportError, canvases, write_photo_graphs
-from mien.training.metrics import percent, print_table
+from mien.training.graphs import ExportError, canvases
+from mien.training.metrics import percent, print_table, scores_table
 
 GRAPH_NAME: Final = "model.int8.onnx"
 CALIBRATION_FACES: Final = 512
@@ -108,19 +108,16 @@ def run(artifact: Path, kind: str, root: Path) -> None:
     manifest = manifest.model_copy(update={"graphs": {**manifest.graphs, "int8": entry}})
     models = [open_released(artifact, manifest, precision) for precision in ("fp32", "int8")]
     logits = [model.logits(faces.crops) for model in models]
-    fp32, int8 = (models[0].probabilities(rows, faces.crops, "balanced") for rows in logits)
-    changes = compare(fp32, int8, faces.labels, faces.classes)
-    heads = ("metric", "fp32", "int8", "change (95 % interval)")
-    print_table(heads, map(gain_cells, changes), title=f"{manifest.name} on {faces.title}")
-    same = float((fp32.argmax(axis=1) == int8.argmax(axis=1)).mean())
-    print(f"same label as fp32: {percent(same, 2)} %")
-    if same < MIN_SAME or changes[0]["gain"].value > MAX_NLL_RISE:
+    fp32, int8 = (scores_of_model(model, faces, rows) for model, rows in zip(models, logits, strict=True))
+    print_table(*scores_table(("fp32", "int8"), (fp32[-1], int8[-1])), title=f"{manifest.name} on {faces.title}")
+    before, after = (manifest.probabilities(rows, "balanced").argmax(axis=1) for rows in logits)
+    same, rise = float((before == after).mean()), int8[-1]["nll"].value - fp32[-1]["nll"].value
+    print(f"same label as fp32: {percent(same, 2)} %, negative log likelihood: {rise:+.3f}")
+    if same < MIN_SAME or rise > MAX_NLL_RISE:
         graph.unlink()
         raise ExportError(
             f"{manifest.name}: the int8 graph is not released: expected at least {MIN_SAME:.0%} of the labels of fp32, "
             f"and a negative log likelihood that rises by at most {MAX_NLL_RISE}"
         )
-    manifest = write_photo_graphs(artifact, manifest, canvases(faces.crops))
-    scores = report["scores"] | {"int8": scores_of_model(models[1], faces, logits[1])}
-    finish(artifact, manifest, report | {"scores": scores})
+    finish(artifact, manifest, report | {"scores": report["scores"] | {"int8": int8}}, canvases(faces.crops))
     print(f"wrote {graph}")

@@ -66,7 +66,7 @@ def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Arra
     return corrupted
 
 
-def measure(model: Model, faces: Split, *, title: str) -> list[dict[str, Any]]:
+def measure(model: Model, faces: Split) -> list[dict[str, Any]]:
     """Print and return the scores of the original faces, with strength 0, and of each corruption at each strength.
 
     They are of the served probabilities.
@@ -84,5 +84,5 @@ def measure(model: Model, faces: Split, *, title: str) -> list[dict[str, Any]]:
         for row in rows
     ]
     heads = ("corruption", "strength", "accuracy", "mean class accuracy", "ECE")
-    print_table(heads, cells, title=f"{title}, {prior}, {len(faces):,} faces")
+    print_table(heads, cells, title=f"{model.name} on {faces.title}, {prior}")
     return rows

@@ -18,7 +18,7 @@ from mien.models.manifest import artifact_dir, load_artifact, scores_of
 from mien.training.cli import main
 from mien.training.config import Recipe, RecipeError, read_as
 from mien.training.data import with_classes
-from mien.training.evaluate import compare, open_model
+from mien.training.evaluate import open_model
 from mien.training.train import train
 from mien.training.weights import load_best
 from tests.support import ROOT, encoded
@@ -79,8 +79,8 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     assert len(faces) == 14
     models = [open_model(folder) for folder in (released, run)]
     sides = [model.probabilities(model.logits(faces.crops), faces.crops, "natural") for model in models]
-    gains = {row["name"]: row["after"] - row["before"] for row in compare(sides[0], sides[1], faces.labels)}
-    assert gains["accuracy"] > 0.1
+    before, after = ((side.argmax(axis=1) == faces.labels).mean() for side in sides)
+    assert after - before > 0.1
 
 
 def test_seven_and_eight_classes_are_not_mixed_and_seven_initialize_all_but_the_head(

@@ -66,17 +66,18 @@ def test_gains_are_paired_by_face() -> None:
     before, after = labels.copy(), labels.copy()
     before[:10] = after[:5] = 1
     sides = [0.8 * np.eye(2)[classes] + 0.1 for classes in (before, after)]
-    found = {row["name"]: row for row in evaluate.compare(sides[0], sides[1], labels)}
-    loss, gain = (found[name]["gain"] for name in ("negative log likelihood", "accuracy"))
+    found = evaluate.gains(sides[0], sides[1], labels)
+    loss, gain = found["nll"], found["accuracy"]
     assert loss.value == pytest.approx(-0.05 * np.log(0.9 / 0.1))
     assert loss.low < loss.value < loss.high < 0
-    assert (found["accuracy"]["before"], found["accuracy"]["after"]) == (0.9, 0.95)
-    assert gain.value == pytest.approx(0.05)
+    assert gain.value == pytest.approx(found["mean_class_accuracy"].value) == pytest.approx(0.05)
     assert 0 <= gain.low < gain.high < 0.12
-    assert found["recall, surprise"]["gain"].value == pytest.approx(0.1)
-    few = {row["name"]: row for row in evaluate.compare(sides[0][30:], sides[1][30:], labels[30:])}
-    assert few["accuracy"]["gain"] is not None
-    assert evaluate.gain_cells(few["recall, surprise"])[-1] == "+0.00 (too few faces for an interval)"
+    assert {label: recall.value for label, recall in found["recall"].items()} == pytest.approx(
+        {"surprise": 0.1, "fear": 0}
+    )
+    few = evaluate.gains(sides[0][21:], sides[1][21:], labels[21:])
+    assert (*few, *few["recall"]) == ("nll", "accuracy", "mean_class_accuracy", "recall", "fear"), "29 are surprised"
+    assert [*evaluate.gains(sides[0][71:], sides[1][71:], labels[71:])] == ["nll", "recall"]
 
 
 def test_an_artifact_equals_itself_and_is_compared_with_its_prior(
@@ -85,7 +86,7 @@ def test_an_artifact_equals_itself_and_is_compared_with_its_prior(
     artifact, data = str(artifact_dir(None)), ["--data", f"folders={trained.faces}"]
     assert main(["compare", artifact, "fast", *data]) == 0
     shown = capsys.readouterr().out
-    assert "+0.00 (too few faces for an interval)" in shown
+    assert "+0.000 (+0.000 to +0.000)" in shown
     faces = valid_faces(trained.faces)
     model = open_model(Path(artifact))
     natural, balanced = (

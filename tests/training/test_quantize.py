@@ -47,7 +47,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
         capsys.readouterr()
         assert main(command) == status
     rises = {prior: nll_rise(artifact, faces, prior) for prior in PRIORS}
-    assert f" {rises['balanced']:+.3f} (" in capsys.readouterr().out
+    assert f" {rises['balanced']:+.3f}\n" in capsys.readouterr().out
     assert abs(rises["balanced"] - rises["natural"]) > 0.002
     manifest = load_artifact(artifact)
     assert {entry["faces"] for entry in scores_of(artifact, "int8")} == {len(valid_faces(faces))}

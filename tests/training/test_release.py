@@ -146,7 +146,7 @@ def test_license_card_and_pointer_are_rewritten_without_data_and_with_the_same_m
 ) -> None:
     copied.with_name("folders").unlink()
     before, command = load_artifact(copied), ["export", str(copied), "--photos", str(ROOT / "samples/photos")]
-    finish(copied, before.model_copy(update={"license": "old words"}), read_report(copied))
+    finish(copied, before.model_copy(update={"license": "old words"}), read_report(copied), [])
     assert "old words" in (copied / "card.md").read_text(encoding="utf-8")
     assert main([*command, "--default", "--artifacts", str(copied.parent)]) == 0
     assert (copied.parent / "DEFAULT").read_text(encoding="utf-8").strip() == copied.name
