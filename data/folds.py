@@ -22,7 +22,7 @@ def folds_of(reader: Reader, samples: Sequence[Sample], *, folds: int, group_by:
 
     Args:
         samples: samples of one split.
-        group_by: what must stay in one fold; `photo` is the attribute of this name, or the part of a key before `#`.
+        group_by: what must stay in one fold; `photo` is the attribute of this name, or the file.
     Raises: DatasetError, if the set does not support the grouping, or a fold would have no groups.
     """
     from sklearn.model_selection import StratifiedGroupKFold  # of training, which alone needs folds
@@ -43,7 +43,7 @@ def _groups(reader: Reader, samples: Sequence[Sample], group_by: Grouping) -> li
     if group_by == "none":
         return [sample.key for sample in samples]
     if group_by == "photo":
-        return [sample.attributes.get("photo") or sample.key.split("#")[0] for sample in samples]
+        return [sample.attributes.get("photo") or reader.path_of(sample) for sample in samples]
     if group_by == "near_duplicates":
         numbers = near_duplicate_groups(reader.thumbnails(samples))
         return [samples[int(number)].key for number in numbers]

@@ -199,7 +199,7 @@ def read_split(
     if source.target != "teacher":
         samples = [sample for sample in samples if sample.label in reader.labels]
     if source.fraction < 1:
-        kept = hold_out({sample.key: sample.label for sample in samples}, source.fraction)
+        kept = hold_out(samples, source.fraction)
         samples = [sample for sample in samples if sample.key in kept]
     if source.fold is not None:
         fold = source.fold

@@ -45,7 +45,7 @@ def _data(context: typer.Context) -> None:
 
     from mien.app.inference.detector_files import create_detector
     from mien.app.settings import load_settings
-    from mien.data import command
+    from mien.data import check
 
     detector = cache(lambda: create_detector(load_settings(threads=1)))
 
@@ -56,7 +56,7 @@ def _data(context: typer.Context) -> None:
         widths = [face.box.width for face in detector().detect(searched)]
         return float(max(widths, default=0.0) / min(searched.shape[:2]))
 
-    command.main(context.args, face_share=face_share)
+    check.main(context.args, face_share=face_share)
 
 
 def _command(name: str) -> Callable[[typer.Context], None]:

@@ -10,16 +10,15 @@ The test split was never published, and papers report results on the official va
 here, and `valid` is a twentieth of each training class, held out by the SHA-256 of its path.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
+from itertools import chain
 from typing import ClassVar, Final
 
 import numpy as np
 
-from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
-from mien.data.readers.base import HoldingOutOptions, Point, Reader, Sample
+from mien.data.contract import EIGHT_LABELS, parse_label
+from mien.data.readers.base import Point, Reader, Sample, held_out, held_out_counts
 
 EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
 _BY_NUMBER: Final = dict(enumerate((*EXPRESSIONS, "none", "uncertain", "no face")))
@@ -51,38 +50,26 @@ class AffectNet(Reader):
     )
 
     known_labels: ClassVar = EIGHT_LABELS
-    published: ClassVar = {"train": _TRAIN, "test": dict.fromkeys(EXPRESSIONS, 500)}
-    Options = HoldingOutOptions
+    published: ClassVar = {**held_out_counts(_TRAIN, VALID_SHARE), "test": dict.fromkeys(EXPRESSIONS, 500)}
 
-    def __init__(self, root: Path | str, options: HoldingOutOptions) -> None:
-        super().__init__(root, options)
+    def read(self) -> list[Sample]:
         tables = {split: table for split, name in _CSV.items() if (table := self.find(name)) is not None}
         self._from_csv = bool(tables)
-        for sample in self._listed(tables) if tables else self._in_folders():
-            self._by_split[sample.split].append(sample)
-        if not self.splits():
-            raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
-        if options.hold_out_valid:
-            self._hold_out("valid", VALID_SHARE)
+        if tables:
+            self.files |= {"/".join(name.split("/")[-2:]): file for name, file in self.files.items()}
+            samples = [*chain(*(self.rows(table, partial(_sample, split)) for split, table in tables.items()))]
+        else:
+            samples = [Sample(key, split, _label_of(folder)) for key, split, folder in self.class_folders(_FOLDERS)]
+        return held_out(samples, "valid", VALID_SHARE)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the paper's counts; {} for class folders, which are partial copies."""
         return super().expected_counts() if self._from_csv else {}
 
-    def _listed(self, tables: Mapping[str, str]) -> Iterator[Sample]:
-        self._path_by_key = {"/".join(name.split("/")[-2:]): name for name in self.files}
-        for split, table in tables.items():
-            yield from self.rows(table, partial(_sample, split))
 
-    def _in_folders(self) -> Iterator[Sample]:
-        for sample, folder in self.class_folders(_FOLDERS):
-            try:
-                is_number = folder.isdecimal() and int(folder) < len(EXPRESSIONS)
-                label = EXPRESSIONS[int(folder)] if is_number else parse_label(folder, EIGHT_LABELS)
-            except UnknownLabel as error:
-                names = ", ".join(EXPRESSIONS)
-                raise self.error(f"{sample.key}: class folder {folder!r}, expected 0 to 7 or one of {names}") from error
-            yield replace(sample, label=label)
+def _label_of(folder: str) -> str:
+    is_number = folder.isdecimal() and int(folder) < len(EXPRESSIONS)
+    return EXPRESSIONS[int(folder)] if is_number else parse_label(folder, EIGHT_LABELS)
 
 
 def _sample(split: str, row: dict[str, str]) -> Sample:

@@ -47,9 +47,9 @@ class Sample:
     """One labeled face image.
 
     Attributes:
-        key: stable id: the path of the file inside the data set.
+        key: stable id: the path of the file inside the data set, and `#` with a number for one of several faces.
         split: train, valid or test.
-        label: the hard label, one of the reader's `labels`; None if the set has none.
+        label: the hard label; None if the set has none.
         distribution: share of the votes per label, in the order of the reader's `labels`, summing to 1.
         landmarks_px: five points in pixels of the image, in the order of `data.contract.align`.
         attributes: `person` and `photo`, if the set tells them.
@@ -92,18 +92,12 @@ class ReaderOptions(BaseModel):
     exclude_near_duplicates_of: Names = ()  # splits; images of the others that resemble one of these are left out
 
 
-class HoldingOutOptions(ReaderOptions):
-    """Options of a reader of a set without a validation split."""
-
-    hold_out_valid: bool = True  # false keeps all of train in train; there is no valid split then
-
-
 class Reader:
     """Base class of readers.
 
     A subclass defines `kind`, `title`, `where_to_get` (how to obtain the set), `terms` (its license) and `limits` (what
-    cannot be learned from it), and its options in a pydantic model, `Options`. It lists its samples in `__init__` in
-    `_by_split`, or later in `_read_split`. Threads can share an instance.
+    cannot be learned from it), its options in a pydantic model, `Options`, and its samples in `read`. Threads can share
+    an instance.
     """
 
     kind: ClassVar[str]
@@ -116,64 +110,57 @@ class Reader:
     Options: ClassVar[type[ReaderOptions]] = ReaderOptions
 
     def __init__(self, root: Path | str, options: ReaderOptions) -> None:
-        """List the files below `root`: folder of the data set, its zip, or a folder with one zip.
+        """List the files below `root`: folder of the data set, its zip, or a folder with one zip; and their samples.
 
-        Samples with a label that is not among the option `classes` are left out.
         Raises: DatasetError.
         """
-        self.root, self.options = Path(root), options
-        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
-        self._held_out: dict[str, float] = {}  # share of each class of train, by split
-        self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by split: images by reason
-        self._samples: dict[str, tuple[Sample, ...]] = {}
-        self._prefix = ""  # of the keys' files
-        self._path_by_key: dict[str, str] = {}  # of files that are elsewhere
+        self.root = Path(root)
+        self.options: Any = options  # an instance of `Options`
         self.notes: list[str] = []  # how the files were read, for `data.check`
         self.cache_dir: Path | None = None  # of what takes long to compute
+        self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by split: images by reason
+        self._samples: dict[str, tuple[Sample, ...]] = {}
         try:
             self.labels = labels_of(options.classes)
             self.files: dict[str, File] = files_of(self.root)
-        except UnknownLabel as error:
-            raise DatasetError(f"{self.kind}: {error}") from error
-        except DatasetError as error:
+        except (UnknownLabel, DatasetError) as error:
             raise self.error(str(error)) from error
         known = self.known_labels
         if known is not None and (unknown := [label for label in self.labels if label not in known]):
             raise DatasetError(f"{self.kind}: classes {', '.join(unknown)}: expected some of {', '.join(known)}")
+        self._images: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
+        try:
+            for sample in sorted(self.read(), key=attrgetter("key")):
+                self._images[sample.split].append(sample)
+        except UnknownLabel as error:
+            raise self.error(str(error)) from error
+        if not self.splits():
+            raise self.error(f"nothing in {self.root} has the layout that data/README.md describes")
 
-    def _hold_out(self, split: str, share: float, name_of: Callable[[Sample], str] = attrgetter("key")) -> bool:
-        """Move a share of each class of train to another split, chosen by the hashes of names; False if none is."""
-        chosen = hold_out({name_of(sample): sample.label for sample in self._by_split["train"]}, share)
-        pool, self._by_split["train"] = self._by_split["train"], []
-        for sample in pool:
-            to = split if name_of(sample) in chosen else "train"
-            self._by_split[to].append(replace(sample, split=to))
-        self._held_out[split] = share
-        return bool(chosen)
+    def read(self) -> Iterable[Sample]:
+        """List all images of all splits, in any order.
 
-    def _distribution(self, shares: Mapping[str, float]) -> tuple[float, ...] | None:
-        """Shares of the reader's labels, which sum to 1; None if the others have everything."""
+        The file of an image is the one in `files` that its key names, without a part from `#` if there is none. A label
+        that is none of the option `classes` is the reason why an image is left out, such as "no face".
+        Raises: DatasetError, UnknownLabel.
+        """
+        raise NotImplementedError
+
+    def distribution(self, shares: Mapping[str, float]) -> tuple[float, ...] | None:
+        """Shares of `labels` with a sum of 1; None if other names have everything."""
         total = sum(shares[label] for label in self.labels)
         return tuple(shares[label] / total for label in self.labels) if total else None
 
     def splits(self) -> tuple[str, ...]:
         """Return the splits that are present, in the order train, valid, test."""
-        return tuple(split for split, samples in self._by_split.items() if samples)
-
-    def _read_split(self, split: str) -> list[Sample]:
-        """List one split's samples, in any order. Raises: DatasetError on a malformed annotation."""
-        return self._by_split[split]
+        return tuple(split for split, images in self._images.items() if images)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the published number of samples per split and label under the chosen options; {} if unpublished."""
-        if self.options.exclude_near_duplicates_of or not self.published:
+        if self.options.exclude_near_duplicates_of:
             return {}
         counts_of = self.published.items()
-        counts = {split: {name: of[name] for name in self.labels if name in of} for split, of in counts_of}
-        for split, share in self._held_out.items():
-            counts[split] = {label: int(count * share + 1e-9) for label, count in counts["train"].items()}
-            counts["train"] = {label: count - counts[split][label] for label, count in counts["train"].items()}
-        return counts
+        return {split: {name: counts[name] for name in self.labels if name in counts} for split, counts in counts_of}
 
     def voted(self, split: str) -> list[tuple[Sample, tuple[int, ...]]]:
         """List the images that most raters gave one of `labels`, each with the votes for these; [] without votes.
@@ -190,41 +177,40 @@ class Reader:
     def samples(self, split: str) -> list[Sample]:
         """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
         if split not in self.splits():
-            raise self.error(f"no split {split!r} in {self.root}, it has {', '.join(self.splits()) or 'none'}")
+            raise self.error(f"no split {split!r} in {self.root}, it has {', '.join(self.splits())}")
         if split not in self._samples:
             samples = []
-            for sample in self._read_split(split):
-                if sample.label is None or sample.label in self.labels:
-                    samples.append(sample)
+            for image in self._images[split]:
+                if image.label is None or image.label in self.labels:
+                    samples.append(image)
                 else:
-                    self._left_out[split][sample.label] += 1
+                    self._left_out[split][image.label] += 1
             for other in self.options.exclude_near_duplicates_of:
                 if other not in self.splits():
                     raise self.error(f"exclude_near_duplicates_of={other}, but {self.root} has no such split")
                 if other != split:
-                    near = self._resembling(samples, other)
+                    near = self._resembling(samples, self._images[other])
                     self._left_out[split][f"near-duplicates of {other}"] = int(near.sum())
                     samples = [sample for sample, is_near in zip(samples, near, strict=True) if not is_near]
-            self._samples[split] = tuple(sorted(samples, key=lambda sample: sample.key))
+            self._samples[split] = tuple(samples)
         return list(self._samples[split])
 
-    def _resembling(self, samples: Sequence[Sample], split: str) -> Array:
-        """Find the samples that resemble an image of a split, (N,) bool; cached until one of the files changes."""
-        parts = (samples, self._images_of(split))
+    def _resembling(self, samples: Sequence[Sample], others: Sequence[Sample]) -> Array:
+        """Find the samples that resemble another image, (N,) bool; cached until one of the files changes."""
 
         def resembling() -> str:
-            near = near_duplicates(*(self.thumbnails(part) for part in parts))
+            near = near_duplicates(self.thumbnails(samples), self.thumbnails(others))
             return "".join(str(int(is_near)) for is_near in near)
 
-        stamps = (self._stamp(sample) for part in parts for sample in part)
-        return np.array([flag == "1" for flag in self._cached("near", stamps, resembling)], bool)
+        flags = self.cached("near", map(self.stamp, (*samples, *others)), resembling)
+        return np.array([flag == "1" for flag in flags], bool)
 
-    def _stamp(self, sample: Sample) -> str:
+    def stamp(self, sample: Sample) -> str:
         """Everything that the crop of a sample depends on, with the size and time of its file instead of its bytes."""
         file = self.files.get(self.path_of(sample))
         return f"{sample.key} {sample.landmarks_px} {'' if file is None else stamp_of(file)}"
 
-    def _cached(self, what: str, stamps: Iterable[str], compute: Callable[[], str]) -> str:
+    def cached(self, what: str, stamps: Iterable[str], compute: Callable[[], str]) -> str:
         """A text that is computed of samples, or that of the cache with the same stamps."""
         if self.cache_dir is None:
             return compute()
@@ -234,10 +220,6 @@ class Reader:
             write_atomic(path, compute())
         return path.read_text(encoding="utf-8")
 
-    def _images_of(self, split: str) -> list[Sample]:
-        """List all images of a split for `exclude_near_duplicates_of`, whether they are samples or not."""
-        return self._read_split(split)
-
     def thumbnails(self, samples: Sequence[Sample]) -> Array:
         """Thumbnails of faces, (N, 256): of images that are faces, or of the faces aligned by their landmarks."""
         try:
@@ -245,19 +227,12 @@ class Reader:
         except DecodeError as error:
             raise self.error(f"an image is unreadable: {error}; `mien data check` names it") from error
 
-    def labeled(self, split: str) -> list[Sample]:
-        """List the samples with one of `labels`, sorted by key. Raises: DatasetError, also if there are none."""
-        labeled = [sample for sample in self.samples(split) if sample.label in self.labels]
-        if not labeled:
-            raise DatasetError(f"{self.kind}: split {split!r} has no faces labeled {', '.join(self.labels)}")
-        return labeled
-
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file."""
-        return self._path_by_key.get(sample.key, self._prefix + sample.key)
+        return sample.key if sample.key in self.files else sample.key.rpartition("#")[0] or sample.key
 
     def read_bytes(self, sample: Sample) -> bytes:
-        return self.read(self.path_of(sample))
+        return self.read_file(self.path_of(sample))
 
     def image(self, sample: Sample) -> Array:
         """Return the image, (H, W, 3) uint8, RGB. Raises: DatasetError, data.contract.DecodeError."""
@@ -276,24 +251,28 @@ class Reader:
                 f"{self.root}` lists all such files."
             ) from error
 
-    def read(self, name: str) -> bytes:
+    def read_file(self, name: str) -> bytes:
         """Return a file's bytes. Raises: DatasetError, naming the file."""
         if name not in self.files:
-            raise DatasetError(f"cannot read {name} in {self.root}: no such file")
+            raise self.error(f"no {name} in {self.root}")
         return read_file(self.files[name])
 
     def read_text(self, name: str) -> str:
         """Return a UTF-8 file's text, without a byte-order mark. Raises: DatasetError, naming the file."""
         try:
-            return self.read(name).decode("utf-8-sig")
+            return self.read_file(name).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise DatasetError(f"{self.root}: {name} is not UTF-8 text ({error}). Save it as UTF-8.") from error
 
-    def rows(self, name: str, parse: Callable[[dict[str, str]], T | None]) -> Iterator[T]:
-        """Parse the rows of a CSV file; skips None. Raises: DatasetError, naming the line that `parse` rejects."""
-        for line, row in enumerate(csv.DictReader(io.StringIO(self.read_text(name), newline="")), start=2):
+    def rows(self, name: str, parse: Callable[[Any], T | None], *, header: bool = True) -> Iterator[T]:
+        """Parse the rows of a CSV file, dicts or, without a header, lists; skips None and empty lines.
+
+        Raises: DatasetError, naming the line that `parse` rejects.
+        """
+        text = io.StringIO(self.read_text(name), newline="")
+        for line, row in enumerate(csv.DictReader(text) if header else csv.reader(text), start=1 + header):
             try:
-                parsed = parse(row)
+                parsed = parse(row) if row else None
             except (LookupError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
             if parsed is not None:
@@ -303,22 +282,24 @@ class Reader:
         """Return the file with this name in the highest folder; None if there is no such file."""
         return min((name for name in self.files if f"/{name}".endswith(f"/{marker}")), key=len, default=None)
 
-    def folder_of(self, *markers: str) -> str:
-        """Return the prefix ("" or "a/b/") of the first marker that exists. Raises: DatasetError, without any."""
-        found = ((self.find(marker), marker) for marker in markers)
-        prefix = next((name.removesuffix(marker) for name, marker in found if name is not None), None)
-        if prefix is None:
-            raise self.error(f"no {' or '.join(markers)} in {self.root}")
-        return prefix
+    def enter(self, *markers: str) -> None:
+        """Name the files from the folder of the first marker that exists. Raises: DatasetError, without any."""
+        for marker in markers:
+            if (found := self.find(marker)) is not None:
+                prefix = found.removesuffix(marker)
+                inside = {name: file for name, file in self.files.items() if name.startswith(prefix)}
+                self.files = {name.removeprefix(prefix): file for name, file in inside.items()}
+                return
+        raise self.error(f"no {' or '.join(markers)} in {self.root}")
 
-    def class_folders(self, splits: Mapping[str, str]) -> Iterator[tuple[Sample, str]]:
-        """Images in `split/class/`, each without a label and with its class folder; `splits` are those of folders."""
-        for name in self.files:
+    def class_folders(self, splits: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+        """Key, split and class folder of the images in `split/class/`; `splits` are those of folders."""
+        for name, file in list(self.files.items()):
             parts = name.split("/")[-3:]
             if len(parts) == 3 and parts[0].lower() in splits and name.lower().endswith((".jpg", ".jpeg", ".png")):
                 key = "/".join(parts)
-                self._path_by_key[key] = name
-                yield Sample(key, splits[parts[0].lower()], None), parts[1]
+                self.files[key] = file
+                yield key, splits[parts[0].lower()], parts[1]
 
     def error(self, problem: str) -> DatasetError:
         """Build an error that also tells how to obtain the set."""
@@ -332,12 +313,28 @@ def frame(image: Array, sample: Sample) -> Array:
     return align(image, np.asarray(sample.landmarks_px, dtype=np.float32))
 
 
-def hold_out(class_of: Mapping[str, str | None], share: float) -> frozenset[str]:
-    """Select a share of the names of each class (rounded down): those with the smallest SHA-256, on every machine."""
-    by_class: dict[str | None, list[str]] = {}
-    for name in sorted(class_of, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        by_class.setdefault(class_of[name], []).append(name)
+def hold_out(
+    samples: Iterable[Sample], share: float, name_of: Callable[[Sample], str] = attrgetter("key")
+) -> frozenset[str]:
+    """Names of a share of each class (rounded down): those with the smallest SHA-256, on every machine."""
+    by_class = defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: hashlib.sha256(name_of(sample).encode()).digest()):
+        by_class[sample.label].append(name_of(sample))
     return frozenset(name for names in by_class.values() for name in names[: int(len(names) * share + 1e-9)])
+
+
+def held_out(
+    samples: Sequence[Sample], split: str, share: float, name_of: Callable[[Sample], str] = attrgetter("key")
+) -> list[Sample]:
+    """Move a share of each class of train to another split; see `hold_out`."""
+    chosen = hold_out((sample for sample in samples if sample.split == "train"), share, name_of)
+    return [replace(sample, split=split) if name_of(sample) in chosen else sample for sample in samples]
+
+
+def held_out_counts(train: Mapping[str, int], share: float) -> dict[str, dict[str, int]]:
+    """Published counts of a train split of which a share of each class is `valid`; see `held_out`."""
+    valid = {label: int(count * share + 1e-9) for label, count in train.items()}
+    return {"train": {label: count - valid[label] for label, count in train.items()}, "valid": valid}
 
 
 def kinds() -> list[str]:
@@ -401,5 +398,5 @@ def index_sha256(reader: Reader, split: str) -> str:
             sha256.update("\t".join((sample.key, sample.label or "", shares, points, file_sha256)).encode() + b"\n")
         return sha256.hexdigest()
 
-    stamps = (f"{reader._stamp(sample)} {sample.label} {sample.distribution}" for sample in samples)
-    return reader._cached("index", stamps, digest)
+    stamps = (f"{reader.stamp(sample)} {sample.label} {sample.distribution}" for sample in samples)
+    return reader.cached("index", stamps, digest)

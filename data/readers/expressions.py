@@ -12,7 +12,7 @@ have equal parts of the rest. Recipes learn the shares with `target: votes`.
 
 import math
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Iterator
 from typing import ClassVar, Final, Literal
 
 from mien.data.contract import LABELS, parse_label
@@ -48,41 +48,31 @@ class Expressions(Reader):
 
     Options = ExpressionsOptions
 
-    def __init__(self, root: Path | str, options: ExpressionsOptions) -> None:
-        super().__init__(root, options)
-        self._table = _TABLES[options.part]
-        self._prefix = self.folder_of(self._table)
-
-    def splits(self) -> tuple[str, ...]:
-        """Return train, as labels of a model cannot be used for evaluation; nothing without the landmarks."""
-        return ("train",) if self._prefix + FACES in self.files else ()
-
-    def _read_split(self, split: str) -> list[Sample]:
+    def read(self) -> Iterator[Sample]:
+        table = _TABLES[self.options.part]
+        self.enter(table)
         found: defaultdict[str, list[_Found]] = defaultdict(list)
-        for file, face in self.rows(self._prefix + FACES, _detected):
+        for file, face in self.rows(FACES, _detected):
             found[file].append(face)
 
-        def sample(row: dict[str, str]) -> Sample | None:
+        def sample(row: dict[str, str]) -> Sample:
             file = f"{row.get('set', 'photos')}/{row['file']}"
             label = parse_label(row["label"], LABELS)
             second = parse_label(row["second"], LABELS) if row["second"] else None
             number = _face_at(found[file], float(row["face_x"]), float(row["face_y"]))
             if number is None:
-                self._left_out[split]["no face found"] += 1
-                return None
+                return Sample(file, "train", "no face found")
             shares = self._shares(label, second, row["certainty"])
             person = {"person": row["source"]} if "source" in row else {}
-            key = f"{file}#{number:03}"
-            self._path_by_key[key] = self._prefix + file
-            return Sample(key, split, label, shares, found[file][number][1], attributes=person)
+            return Sample(f"{file}#{number:03}", "train", label, shares, found[file][number][1], attributes=person)
 
-        return list(self.rows(self._prefix + self._table, sample))
+        return self.rows(table, sample)
 
     def _shares(self, label: str, second: str | None, certainty: str) -> tuple[float, ...] | None:
         share, share_of_second = _SHARES[certainty]
         named = {label: share} | ({second: share_of_second} if second and share_of_second else {})
         rest = (1 - sum(named.values())) / (len(LABELS) - len(named))
-        return self._distribution(dict.fromkeys(LABELS, rest) | named)
+        return self.distribution(dict.fromkeys(LABELS, rest) | named)
 
 
 def _detected(row: dict[str, str]) -> tuple[str, _Found] | None:

@@ -14,10 +14,7 @@ Rules, as in `_process_data` and `load_folders` of the official `src/ferplus.py`
 - Images whose largest column is unknown or NF are left out; with seven classes, so are those of contempt.
 """
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
 import numpy as np
@@ -67,62 +64,35 @@ class FerPlus(Reader):
     }
     Options = FerPlusOptions
 
-    def __init__(self, root: Path | str, options: FerPlusOptions) -> None:
-        super().__init__(root, options)
-        self.protocol = options.protocol
-        self._prefix = self.folder_of(*(f"{folder}/label.csv" for folder in _FOLDERS.values()))
-
-    def splits(self) -> tuple[str, ...]:
-        return tuple(split for split in _FOLDERS if self._label_file(split) in self.files)
+    def read(self) -> Iterator[Sample]:
+        self.enter(*(f"{folder}/label.csv" for folder in _FOLDERS.values()))
+        rule = majority_shares if self.options.protocol == "majority" else probability_shares
+        self._votes: dict[str, tuple[int, ...]] = {}  # by key, in the order of COLUMNS
+        for split, folder in _FOLDERS.items():
+            file = f"{folder}/label.csv"
+            for name, votes in self.rows(file, _voted, header=False) if file in self.files else ():
+                key = f"{folder}/{name}"
+                self._votes[key] = votes
+                label, shares = rule(votes)
+                yield Sample(key, split, label or "no majority", self.distribution(shares))
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        return super().expected_counts() if self.protocol == "majority" else {}
-
-    def _label_file(self, split: str) -> str:
-        return f"{self._prefix}{_FOLDERS[split]}/label.csv"
-
-    def _rows(self, split: str) -> list[tuple[str, tuple[int, ...]]]:
-        """Parse label.csv into (key, ten votes). Raises: DatasetError, naming the line."""
-        name = self._label_file(split)
-        rows = []
-        text = io.StringIO(self.read_text(name), newline="")
-        for line, row in enumerate(csv.reader(text), start=1):
-            if not row:
-                continue
-            try:
-                votes = tuple(int(float(cell)) for cell in row[-len(COLUMNS) :])
-            except ValueError:
-                votes = ()
-            if len(row) - len(COLUMNS) not in (1, 2) or not votes or min(votes) < 0:  # a box, if any
-                raise self.error(
-                    f"{name} line {line}: expected a file, perhaps a box, and {len(COLUMNS)} vote counts, got {row}"
-                )
-            rows.append((f"{_FOLDERS[split]}/{row[0]}", votes))
-        return rows
-
-    def _read_split(self, split: str) -> list[Sample]:
-        rule = majority_shares if self.protocol == "majority" else probability_shares
-        samples = []
-        for key, votes in self._rows(split):
-            label, shares = rule(votes)
-            if label is None:
-                self._left_out[split]["no majority"] += 1
-            else:
-                samples.append(Sample(key, split, label, self._distribution(shares)))
-        return samples
+        return super().expected_counts() if self.options.protocol == "majority" else {}
 
     def voted(self, split: str) -> list[tuple[Sample, tuple[int, ...]]]:
         """List the images with their votes, single ones included; near-duplicates of other splits, too."""
-        listed = []
-        for key, votes in sorted(self._rows(split)):
-            by_column = dict(zip(COLUMNS, votes, strict=True))
-            chosen = tuple(by_column[label] for label in self.labels)
-            if 2 * sum(chosen) > sum(votes):
-                listed.append((Sample(key, split, None), chosen))
-        return listed
+        columns = [COLUMNS.index(label) for label in self.labels]
+        votes = ((image, self._votes[image.key]) for image in self._images[split])
+        chosen = ((image, tuple(of[column] for column in columns), sum(of)) for image, of in votes)
+        return [(image, of) for image, of, total in chosen if 2 * sum(of) > total]
 
-    def _images_of(self, split: str) -> list[Sample]:
-        return [Sample(key, split, None) for key, _ in self._rows(split)]
+
+def _voted(row: list[str]) -> tuple[str, tuple[int, ...]]:
+    """File and votes of a row with, perhaps, a box between them."""
+    votes = [cell.strip().removesuffix(".0") for cell in row[-len(COLUMNS) :]]
+    if len(row) - len(COLUMNS) not in (1, 2) or not all(map(str.isdecimal, votes)):
+        raise ValueError(f"expected a file, perhaps a box, and {len(COLUMNS)} vote counts")
+    return row[0], tuple(map(int, votes))
 
 
 def _without_single_votes(votes: Sequence[int]) -> dict[str, int]:

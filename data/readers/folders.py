@@ -2,8 +2,8 @@
 
 Names of expressions may have any common spelling (`happy`, `4_Happiness`), and so may split names (`training`, `val`).
 Numbers and other names need the option `labels`, because data sets number the expressions differently. Classes of your
-own are listed in the option `classes`. A root without split folders is one split, `all`. Kaggle's copies of FER2013 and
-AffectNet have this layout.
+own are listed in the option `classes`. A root without split folders is one split, `train`. Kaggle's copies of FER2013
+and AffectNet have this layout.
 The `manifest.csv` of an export of `mien review` tells the photo or video of each face and, in videos, the person.
 
     mien data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
@@ -16,17 +16,19 @@ Whole photos instead of crops (`images=photos`) are aligned by the landmarks of 
 """
 
 import logging
+import posixpath
 import re
 from collections import Counter
-from collections.abc import Set
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import PurePosixPath
 from typing import ClassVar, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
-from mien.data.errors import DatasetError
-from mien.data.readers.base import LabelOf, Names, Point, Reader, ReaderOptions, Sample
+from mien.data.readers.base import LabelOf, Names, Point, Reader, ReaderOptions, Sample, held_out
 from mien.data.readers.photos import TABLE, landmarks_of
 
 _SPLITS: Final = {
@@ -35,7 +37,6 @@ _SPLITS: Final = {
     "test": "test", "testing": "test",
 }  # fmt: skip
 _IMAGE: Final = re.compile(r"\.(jpe?g|jfif|png|webp|bmp|gif|tiff?|avif|hei[cf])$", re.IGNORECASE)
-_ALL: Final = "all"
 _MANIFEST: Final = "manifest.csv"
 logger = logging.getLogger(__name__)
 
@@ -45,8 +46,8 @@ class FoldersOptions(ReaderOptions):
 
     Attributes:
         images: crops, or photos with a labels.csv of `mien label` at the root. Photos without a face are left out.
-        valid_share, test_share: share of each class of `all` (or else of train) that is held out, by the SHA-256 of
-            the file's name with its class folder. The rest of `all` becomes train.
+        valid_share, test_share: share of each class of train that is held out, by the SHA-256 of the file's name with
+            its class folder.
         labels: the expression of class folders whose names are numbers or in another language, spelled as on disk:
             a mapping, or `1=anger,2=disgust`.
         ignore: class folders to leave out, spelled as on disk.
@@ -74,7 +75,8 @@ class Folders(Reader):
     where_to_get: ClassVar[str] = (
         "Expected split/class/*.jpg or class/*.jpg with images of one face, brow to chin; classes=8 adds contempt, "
         "classes=name,name lists classes of your own, labels=folder=class,folder=class names the classes of other "
-        "folders, such as numbers, and ignore=folder,folder excludes class folders"
+        "folders, such as numbers, ignore=folder,folder excludes class folders, and valid_share=0.1 and test_share=0.1 "
+        "hold out a part of each class of train"
     )
     terms: ClassVar[str] = "those of the owner of the images"
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
@@ -82,41 +84,92 @@ class Folders(Reader):
     known_labels: ClassVar = None
     Options = FoldersOptions
 
-    def __init__(self, root: Path | str, options: FoldersOptions) -> None:
-        super().__init__(root, options)
-        self._ignored = frozenset(name for name in options.ignore if name)
-        try:  # by class folder, as read
-            self._label_of = {name: parse_label(label, self.labels) for name, label in options.labels.items()}
-        except UnknownLabel as error:
-            raise DatasetError(f"folders: labels: {error}") from error
-        self._by_split[_ALL] = []
-        self._landmarks = self._detected() if options.images == "photos" else None  # by file; None without a face
-        self._collect()
+    def read(self) -> list[Sample]:
+        options = self.options
+        images = [name for name in self.files if "/" in name and _IMAGE.search(name)]
+        if not images:
+            raise self.error(f"no images in folders below {self.root}")
+        self._note_ignored()
+        landmarks = self._detected() if options.images == "photos" else None  # by file; None without a face
+        # by class folder, as read
+        self._label_of = {name: parse_label(label, self.labels) for name, label in options.labels.items()}
+        self._label_of |= {name: f"{name} (ignored)" for name in options.ignore if name}
+        prefix = self._folder_around(images)
+        keys = [name.removeprefix(prefix) for name in images]
+        self.files |= {key: self.files[prefix + key] for key in keys}
+        has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
+        self._check_names({key.split("/")[has_splits] for key in keys if key.count("/") > has_splits})
+        sources = self._sources(f"{prefix}{_MANIFEST}")
+        samples = [self._sample(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits) for key in keys]
+        if landmarks is not None:
+            samples = [self._aligned(sample, prefix, landmarks) for sample in samples]
+        read = ", ".join(f"{name} = {label}" for name, label in sorted(self._label_of.items()))
+        self.notes.append(f"class folders read as {read}")
+        for note in self.notes:
+            logger.info("%s: %s", self.root, note)
         for split, share in (("test", options.test_share), ("valid", options.valid_share / (1 - options.test_share))):
             if share:
-                self._hold_out_of_all(split, share)
+                samples = self._hold_out(samples, split, share)
+        return samples
 
-    def samples(self, split: str) -> list[Sample]:
-        """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
-        if split == "train" and self.splits() == (_ALL,):
-            split = _ALL  # Without split folders and held-out parts, everything is for training.
-        if split != _ALL and split not in self.splits() and self.splits() in ((_ALL,), ("train",)):
-            raise self.error(
-                f"no split {split!r} in {self.root}, which has no other split folders. Hold out a part of each class "
-                "with the options valid_share=0.1 and test_share=0.1; the rest becomes train"
-            )
-        return super().samples(split)
+    def _note_ignored(self) -> None:
+        """Note files that are not read."""
+        names = [name for name in self.files if not _IMAGE.search(name) and "/" in name]
+        for suffix, count in sorted(Counter(PurePosixPath(name).suffix or name for name in names).items()):
+            if suffix not in (".csv", ".txt", ".md"):
+                self.notes.append(f"{count} files ignored: {suffix} is not a supported image")
+        if loose := [name for name in self.files if "/" not in name and _IMAGE.search(name)]:
+            self.notes.append(f"{len(loose)} images ignored: in no class folder, such as {loose[0]}")
 
-    def _sources(self) -> dict[str, dict[str, str]]:
+    def _folder_around(self, images: list[str]) -> str:
+        """Return the folder around all images, such as "a/b/" or ""; folders of splits and classes do not count."""
+        common = posixpath.commonpath([posixpath.dirname(name) for name in images])
+        return "".join(f"{name}/" for name in takewhile(self._is_outside, filter(None, common.split("/"))))
+
+    def _is_outside(self, name: str) -> bool:
+        """Tell a folder around the data from one of a split or class."""
+        if name.lower() in _SPLITS or name in self._label_of or name.isdecimal():
+            return False
+        try:
+            parse_label(name, (*EIGHT_LABELS, *self.labels))
+        except UnknownLabel:
+            return True
+        return False
+
+    def _check_names(self, classes: set[str]) -> None:
+        for option in ("ignore", "labels"):
+            if missing := ",".join(sorted({*getattr(self.options, option)} - classes - {""})):
+                existing = ", ".join(sorted(classes))
+                raise self.error(
+                    f"{option}={missing}: no such class folder with images in {self.root}, only {existing}"
+                )
+
+    def _sources(self, manifest: str) -> dict[str, dict[str, str]]:
         """Photo or video of each exported face and, in a video, the person; by file name, which survives a move."""
-        name = self._prefix + _MANIFEST
         sources = {}
-        for row in self.rows(name, dict) if name in self.files else ():
+        for row in self.rows(manifest, dict) if manifest in self.files else ():
             if row.get("image") and row.get("file"):  # A table of another program has other columns.
                 person = row.get("name") or (f"{row['file']} {row['person']}" if row.get("person") else "")
                 attributes = {"photo": row["file"]} | ({"person": person} if person else {})
                 sources[PurePosixPath(row["image"]).name] = attributes
         return sources
+
+    def _sample(self, key: str, attributes: dict[str, str], *, has_splits: bool) -> Sample:
+        folders = key.split("/")[:-1]
+        split = _SPLITS.get(folders[0].lower() if folders else "") if has_splits else "train"
+        if split is None:
+            raise self.error(f"{key} is next to the split folders; move it into train, valid or test")
+        if not has_splits and len(folders) > 1 and folders[1].lower() in _SPLITS:
+            raise self.error(f"{key}: the split is below the class; move it to {folders[1]}/{folders[0]}/")
+        if len(folders) <= has_splits:
+            raise self.error(f"{key} is in no class folder")
+        name = folders[has_splits]
+        if name not in self._label_of:
+            try:
+                self._label_of[name] = parse_label(name, self.labels)
+            except UnknownLabel as error:
+                raise self.error(f"{key}: {error}") from error
+        return Sample(key, split, self._label_of[name], attributes=attributes)
 
     def _detected(self) -> dict[str, tuple[Point, ...] | None]:
         """Landmarks of the largest face of each photo by its name; None for a photo without a face."""
@@ -133,99 +186,23 @@ class Folders(Reader):
 
         return dict(self.rows(TABLE, largest))
 
-    def _collect(self) -> None:
-        images = [name for name in self.files if "/" in name and _IMAGE.search(name)]
-        if not images:
-            raise self.error(f"no images in folders below {self.root}")
-        self._prefix = _common_folder(images, self._ignored | self._label_of.keys(), self.labels)
-        keys = [name.removeprefix(self._prefix) for name in images]
-        has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
-        classes = {key.split("/")[has_splits] for key in keys if key.count("/") > has_splits}
-        for option, names in (("ignore", self._ignored), ("labels", self._label_of.keys())):
-            if missing := ",".join(sorted(names - classes)):
-                existing = ", ".join(sorted(classes))
-                raise self.error(
-                    f"{option}={missing}: no such class folder with images in {self.root}, only {existing}"
-                )
-        sources = self._sources()
-        for key in keys:
-            self._take(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits)
-        read = ", ".join(f"{name} = {label}" for name, label in sorted(self._label_of.items()))
-        self.notes = [f"class folders read as {read}"]
-        others = Counter(PurePosixPath(name).suffix or name for name in self.files.keys() - images if "/" in name)
-        self.notes += [
-            f"{count} files ignored: {suffix} is not a supported image"
-            for suffix, count in sorted(others.items())
-            if suffix not in (".csv", ".txt", ".md")
-        ]
-        if loose := [name for name in self.files if "/" not in name and _IMAGE.search(name)]:
-            self.notes.append(f"{len(loose)} images ignored: in no class folder, such as {loose[0]}")
-        for note in self.notes:
-            logger.info("%s: %s", self.root, note)
+    def _aligned(self, sample: Sample, prefix: str, landmarks: Mapping[str, tuple[Point, ...] | None]) -> Sample:
+        file = prefix + sample.key
+        if file not in landmarks:
+            raise self.error(f"{file} is not in {TABLE}. Run `mien label` again, and copy its table")
+        points = landmarks[file]
+        return replace(sample, landmarks_px=points) if points else replace(sample, label="no face")
 
-    def _take(self, key: str, attributes: dict[str, str], *, has_splits: bool) -> None:
-        folders = key.split("/")[:-1]
-        split = _SPLITS.get(folders[0].lower()) if has_splits else _ALL
-        if split is None:
-            raise self.error(f"{key} is next to the split folders; move it into train, valid or test")
-        if not has_splits and len(folders) > 1 and folders[1].lower() in _SPLITS:
-            raise self.error(f"{key}: the split is below the class; move it to {folders[1]}/{folders[0]}/")
-        if len(folders) <= has_splits:
-            raise self.error(f"{self._prefix}{key} is in no class folder")
-        name = folders[has_splits]
-        if name in self._ignored:
-            self._left_out[split][name] += 1
-            return
-        if name not in self._label_of:
-            try:
-                self._label_of[name] = parse_label(name, self.labels)
-            except UnknownLabel as error:
-                raise self.error(f"{key}: {error}") from error
-        landmarks_px = None
-        if self._landmarks is not None:
-            file = self._prefix + key
-            if file not in self._landmarks:
-                raise self.error(f"{file} is not in {TABLE}. Run `mien label` again, and copy its table")
-            landmarks_px = self._landmarks[file]
-            if landmarks_px is None:
-                self._left_out[split]["no face"] += 1
-                return
-        sample = Sample(key, split, self._label_of[name], landmarks_px=landmarks_px, attributes=attributes)
-        self._by_split[split].append(sample)
-
-    def _hold_out_of_all(self, split: str, share: float) -> None:
-        """Hold out a share of everything, which becomes train, or else of the train folder."""
-        if self._by_split[split]:
+    def _hold_out(self, samples: list[Sample], split: str, share: float) -> list[Sample]:
+        """Hold out a share of each class of train."""
+        if any(sample.split == split for sample in samples):
             raise self.error(f"{split}_share={share:g}, but there is a {split} folder")
-        if pool := self._by_split[_ALL]:
-            self._by_split |= {_ALL: [], "train": pool}
-            self._left_out["train"] += self._left_out.pop(_ALL, Counter())
-        if not self._by_split["train"]:
+        counts = Counter(sample.label for sample in samples if sample.split == "train" and sample.label in self.labels)
+        if not counts:
             raise self.error(f"{split}_share={share:g} is held out of train, but there is no train folder")
-        if not self._hold_out(split, share):
-            largest = max(Counter(sample.label for sample in self._by_split["train"]).values())
+        if (largest := max(counts.values())) * share < 1 - 1e-9:
             raise self.error(
                 f"{split}_share={share:g} of {largest} images in the largest class is less than one. "
                 f"Add images, or increase {split}_share to {1 / largest:.2g}"
             )
-
-
-def _common_folder(names: list[str], classes: Set[str], labels: tuple[str, ...]) -> str:
-    """Return the folder around all files, such as "a/b/" or ""; folders of splits and classes do not count."""
-    prefix = ""
-    while True:
-        tops = {name.removeprefix(prefix).split("/")[0] for name in names}
-        top = tops.pop()
-        if tops or top.lower() in _SPLITS or top in classes or _is_class(top, labels) or f"{prefix}{top}" in names:
-            return prefix
-        prefix += f"{top}/"
-
-
-def _is_class(name: str, labels: tuple[str, ...]) -> bool:
-    if name.isdecimal():
-        return True
-    try:
-        parse_label(name, (*EIGHT_LABELS, *labels))
-    except UnknownLabel:
-        return False
-    return True
+        return held_out(samples, split, share)

@@ -10,11 +10,11 @@ left out.
 """
 
 import re
-from pathlib import Path
+from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from mien.data.contract import EIGHT_LABELS, LABELS, parse_label
-from mien.data.readers.base import Reader, ReaderOptions, Sample
+from mien.data.readers.base import Reader, Sample
 from mien.data.readers.photos import landmarks_of
 
 # "right" and "left" are from the person's view, so the right eye is on the left side of the image
@@ -43,11 +43,9 @@ class Muxspace(Reader):
         "valid": dict(zip(LABELS, (37, 2, 17, 568, 26, 25, 685), strict=True)),
     }
 
-    def __init__(self, root: Path | str, options: ReaderOptions) -> None:
-        super().__init__(root, options)
-        self._prefix = self.folder_of("labels.csv")
-        for sample in self.rows(f"{self._prefix}labels.csv", _sample):
-            self._by_split[sample.split].append(sample)
+    def read(self) -> Iterator[Sample]:
+        self.enter("labels.csv")
+        return self.rows("labels.csv", _sample)
 
 
 def _sample(row: dict[str, str]) -> Sample:

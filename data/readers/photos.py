@@ -7,8 +7,7 @@ videos are left out. The labels in this file are predictions and are ignored: sa
 them with `target: teacher`.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from mien.data.contract import LANDMARKS
@@ -37,34 +36,24 @@ class Photos(Reader):
 
     Options = PhotosOptions
 
-    def __init__(self, root: Path | str, options: PhotosOptions) -> None:
-        super().__init__(root, options)
-        self.min_face_px, self.min_score = options.min_face_px, options.min_score
-        self._prefix = self.folder_of(TABLE)
+    def read(self) -> Iterator[Sample]:
+        self.enter(TABLE)
+        return self.rows(TABLE, self._sample)
 
-    def splits(self) -> tuple[str, ...]:
-        """Return train: photos without labels cannot be used for evaluation."""
-        return ("train",)
+    def _sample(self, row: dict[str, str]) -> Sample:
+        if reason := self._reason_against(row):
+            return Sample(row["file"], "train", reason)
+        return Sample(f"{row['file']}#{int(row['face']):03}", "train", None, landmarks_px=landmarks_of(row))
 
-    def _read_split(self, split: str) -> list[Sample]:
-        def sample(row: dict[str, str]) -> Sample | None:
-            if reason := self._reason_against(row):
-                self._left_out[split][reason] += 1
-                return None
-            key = f"{row['file']}#{int(row['face']):03}"
-            self._path_by_key[key] = self._prefix + row["file"]
-            return Sample(key, split, None, landmarks_px=landmarks_of(row))
-
-        return list(self.rows(self._prefix + TABLE, sample))
-
-    def _reason_against(self, row: Mapping[str, str]) -> str:
+    def _reason_against(self, row: dict[str, str]) -> str:
+        smallest, lowest = self.options.min_face_px, self.options.min_score
         if not row["face"]:
             return "no face"
         if row.get("frame"):
             return "in a video"
-        if min(float(row["width"]), float(row["height"])) < self.min_face_px:
-            return f"smaller than {self.min_face_px:g} px"
-        return "" if float(row["detection_score"]) >= self.min_score else f"score below {self.min_score:g}"
+        if min(float(row["width"]), float(row["height"])) < smallest:
+            return f"smaller than {smallest:g} px"
+        return "" if float(row["detection_score"]) >= lowest else f"score below {lowest:g}"
 
 
 def landmarks_of(row: Mapping[str, str], names: Sequence[str] = LANDMARKS) -> tuple[Point, ...]:

@@ -18,12 +18,11 @@ the smallest SHA-256, in both layouts. The test split is never used for selectio
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import ClassVar, Final, Literal
 
 from mien.data.contract import LABELS
-from mien.data.readers.base import HoldingOutOptions, Point, Reader, Sample
+from mien.data.readers.base import Point, Reader, ReaderOptions, Sample, held_out, held_out_counts
 
 VALID_SHARE: Final = 0.1
 _LABEL_OF: Final = {str(number): label for number, label in enumerate(LABELS, start=1)}  # The set's order is ours.
@@ -32,7 +31,7 @@ _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partit
 _FOLDERS: Final = ("Image/aligned/", "Image/original/", "Annotation/manual/")
 
 
-class RafDbOptions(HoldingOutOptions):
+class RafDbOptions(ReaderOptions):
     """Options of RAF-DB."""
 
     # 100x100, fitted, or whole photos, warped by their landmarks; by default the latter if they are there
@@ -59,70 +58,45 @@ class RafDb(Reader):
 
     # Table of the paper's basic-emotion subset, in the order of LABELS.
     published: ClassVar = {
-        "train": dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)),
+        **held_out_counts(dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)), VALID_SHARE),
         "test": dict(zip(LABELS, (329, 74, 160, 1185, 478, 162, 680), strict=True)),
     }
     Options = RafDbOptions
 
-    def __init__(self, root: Path | str, options: RafDbOptions) -> None:
-        super().__init__(root, options)
-        for path in self.files:
-            if folder := next((folder for folder in _FOLDERS if folder in path), ""):
-                self._path_by_key[folder + PurePosixPath(path).name] = path
-        has_originals = all(any(key.startswith(part) for key in self._path_by_key) for part in _FOLDERS[1:])
-        self.images = options.images or ("original" if has_originals else "aligned")
-        self.notes.append(
-            "original images, cropped by their landmarks as in serving"
-            if self.images == "original"
-            else "aligned images, only scaled"
-        )
+    def read(self) -> list[Sample]:
         lists = [name for marker in _LABEL_FILES if (name := self.find(marker)) is not None]
+        for path, file in list(self.files.items()):
+            if folder := next((folder for folder in _FOLDERS if folder in path), ""):
+                self.files[folder + PurePosixPath(path).name] = file
+        has_originals = all(any(name.startswith(part) for name in self.files) for part in _FOLDERS[1:])
+        self.images = self.options.images or ("original" if has_originals else "aligned")
+        cropped = {"original": "cropped by their landmarks as in serving", "aligned": "only scaled"}
+        self.notes.append(f"{self.images} images, {cropped[self.images]}")
         by_image: dict[str, Sample] = {}
-        for sample in self._listed(lists[0]) if lists else self._numbered_folders():
+        for sample in self.rows(lists[0], self._listed, header=False) if lists else self._numbered_folders():
             if (earlier := by_image.setdefault(_image_of(sample), sample)).label != sample.label:
                 raise self.error(f"{_image_of(sample)} is both {earlier.label} and {sample.label}")
-        for sample in by_image.values():
-            self._by_split[sample.split].append(sample)
-        if options.hold_out_valid:
-            self._hold_out("valid", VALID_SHARE, _image_of)
+        return held_out([*by_image.values()], "valid", VALID_SHARE, _image_of)
 
     def _numbered_folders(self) -> Iterator[Sample]:
         """Samples of Kaggle's layout."""
-        folders = list(self.class_folders({"train": "train", "test": "test"}))
-        if not folders:
-            raise self.error(f"neither {_LABEL_FILES[0]} nor DATASET/train/1/*.jpg in {self.root}")
         if self.images == "original":
             raise self.error("images=original: Kaggle's copy has aligned images only")
-        for sample, number in folders:
+        for key, split, number in self.class_folders({"train": "train", "test": "test"}):
             if number not in _LABEL_OF:
-                raise self.error(f"class {number!r} of {sample.key}: expected 1 to {len(LABELS)}")
-            yield replace(sample, label=_LABEL_OF[number])
+                raise self.error(f"class {number!r} of {key}: expected 1 to {len(LABELS)}")
+            yield Sample(key, split, _LABEL_OF[number])
 
-    def _listed(self, name: str) -> Iterator[Sample]:
-        for line, text in enumerate(self.read_text(name).splitlines(), start=1):
-            if not text.strip():
-                continue
-            file, _, number = text.strip().partition(" ")
-            if number not in _LABEL_OF or not file.startswith(("train_", "test_")):
-                raise self.error(f"{name} line {line}: expected `train_00001.jpg 1` to 7, got {text!r}")
-            image = PurePosixPath(file).stem
-            key = f"Image/aligned/{image}_aligned.jpg" if self.images == "aligned" else f"Image/original/{image}.jpg"
-            yield Sample(key, image.split("_")[0], _LABEL_OF[number])
-
-    def _read_split(self, split: str) -> list[Sample]:
-        samples = super()._read_split(split)
-        if self.images == "original":
-            samples = [replace(sample, landmarks_px=self._landmarks_of(sample)) for sample in samples]
-        return samples
-
-    def _landmarks_of(self, sample: Sample) -> tuple[Point, ...]:
-        key = f"Annotation/manual/{_image_of(sample)}_manu_attri.txt"
-        if (path := self._path_by_key.get(key)) is None:
-            raise self.error(f"images=original needs {key}, which does not exist")
-        try:
-            return parse_landmarks(self.read_text(path))
-        except ValueError as error:
-            raise self.error(f"{path}: {error}") from error
+    def _listed(self, row: list[str]) -> Sample:
+        file, _, number = row[0].strip().partition(" ")
+        if number not in _LABEL_OF or not file.startswith(("train_", "test_")):
+            raise ValueError("expected `train_00001.jpg 1` to 7")
+        image = PurePosixPath(file).stem
+        split, label = image.split("_")[0], _LABEL_OF[number]
+        if self.images == "aligned":
+            return Sample(f"Image/aligned/{image}_aligned.jpg", split, label)
+        points = parse_landmarks(self.read_text(f"Annotation/manual/{image}_manu_attri.txt"))
+        return Sample(f"Image/original/{image}.jpg", split, label, landmarks_px=points)
 
 
 def _image_of(sample: Sample) -> str:

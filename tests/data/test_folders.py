@@ -51,8 +51,7 @@ def test_numbers_and_names_in_other_languages_mean_what_the_option_says(tmp_path
     root = make_folders(tmp_path, {"": {"1": 3, "02": 2, "Freude": 5, "5_sad": 1}})
     for labels in ("1=anger, 02=disgust,Freude=happy", {1: "anger", "02": "disgust", "Freude": "happy"}):
         reader = open_reader("folders", root, labels=labels)
-        assert _counts(reader, "all") == {"anger": 3, "disgust": 2, "happiness": 5, "sadness": 1}
-    assert reader.samples("train") == reader.samples("all")
+        assert _counts(reader, "train") == {"anger": 3, "disgust": 2, "happiness": 5, "sadness": 1}
     with pytest.raises(DatasetError, match=r"no split 'valid'.*valid_share=0\.1"):
         reader.samples("valid")
 
@@ -73,9 +72,9 @@ def test_the_largest_face_of_whole_photos_is_aligned_by_the_table_of_mien_label(
     table.append(("archive/sad/empty.png", *[""] * (len(head) - 1)))
     write_csv(tmp_path / "set" / "labels.csv", table)
     reader = open_reader("folders", tmp_path / "set", images="photos")
-    assert _counts(reader, "all") == {"happiness": 3, "sadness": 1}
-    assert reader.left_out("all") == {"no face": 1}
-    for number, sample in enumerate(reader.samples("all")):
+    assert _counts(reader, "train") == {"happiness": 3, "sadness": 1}
+    assert reader.left_out("train") == {"no face": 1}
+    for number, sample in enumerate(reader.samples("train")):
         face, points = draw_face("neutral", number, size_px=80)
         assert np.abs(reader.crop(sample).astype(int) - align(face, points)).mean() < 8
     shutil.copy(target, target.with_name("new.png"))
@@ -96,7 +95,7 @@ def test_shares_hold_out_the_same_images_of_every_class_each_time_and_unknown_cl
     root = make_folders(tmp_path / "odd", {"train": {"happy": 10, "odd ones": 3, "fun": 1}, "test": {"happy": 4}})
     reader = open_reader("folders", root, valid_share=0.2, ignore="odd ones, fun")
     assert {split: len(reader.samples(split)) for split in reader.splits()} == {"train": 8, "valid": 2, "test": 4}
-    assert reader.left_out("train") == {"odd ones": 3, "fun": 1}
+    assert reader.left_out("train") == {"odd ones (ignored)": 3, "fun (ignored)": 1}
 
 
 @pytest.mark.parametrize(

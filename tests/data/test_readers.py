@@ -81,7 +81,7 @@ RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
         ("expressions", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("expressions", "labels.csv", ",certain,", ",sure,", r"labels.csv line 2: KeyError\('sure'\)"),
         ("expressions", "faces.csv", "20,20,80,80,", "20,20,80,-,", "faces.csv line 2"),
-        ("ferplus", "FER2013Train/label.csv", r",0\n", r"\n", "label.csv line 1: expected .* 10 vote counts"),
+        ("ferplus", "FER2013Train/label.csv", r",0\n", r"\n", r"label.csv line 1: .*'expected a file.* 10 vote counts"),
         ("muxspace", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
         ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 8", "line 1.*1` to 7"),
         ("raf_db", RAF_DB_LABELS, r"\Z", "train_00001.jpg 2", "train_00001 is both surprise and fear"),
@@ -100,7 +100,7 @@ def test_a_malformed_line_is_named(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if reader_of(kind).published])
 def test_every_reader_meets_its_published_counts_with_crops_that_show_something(kind: str) -> None:
     folder = os.environ.get("MIEN_DATA_DIR")
     if not folder:
@@ -109,10 +109,9 @@ def test_every_reader_meets_its_published_counts_with_crops_that_show_something(
         pytest.skip(f"{root} is not there: {kind} is not held against its published counts")
     reader = open_reader(kind, root)
     published = reader.expected_counts()
-    for split in reader.splits():
+    for split in {*reader.splits()} & {*published}:
         samples = reader.samples(split)
-        if split in published:
-            assert Counter(sample.label for sample in samples) == published[split]
+        assert Counter(sample.label for sample in samples) == published[split]
         assert all(reader.crop(sample).std() > 5 for sample in islice(samples, 0, None, 500))
 
 
@@ -124,7 +123,7 @@ def test_the_index_changes_with_files_which_are_read_again_only_if_their_size_or
         """Hash of the index, and number of files that were read for it."""
         reader = open_reader("folders", root, exclude_near_duplicates_of=["valid"], **options)
         reader.cache_dir = tmp_path / "cache"
-        with patch.object(reader, "read", wraps=reader.read) as opened:
+        with patch.object(reader, "read_file", wraps=reader.read_file) as opened:
             return index_sha256(reader, "train"), opened.call_count
 
     before, first = read()

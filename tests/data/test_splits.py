@@ -11,21 +11,21 @@ from mien.data.contract import LABELS, decode
 from mien.data.errors import DatasetError
 from mien.data.folds import folds_of
 from mien.data.near_duplicates import near_duplicate_groups, near_duplicates, thumbnails
-from mien.data.readers.base import hold_out, open_reader
+from mien.data.readers.base import Sample, hold_out, open_reader
 from tests.support import encoded
 from tests.support.data_sets import draw_face, make_folders, make_muxspace, make_photos, write_csv
 
 
 def test_the_choice_is_the_same_on_every_machine_whatever_the_order() -> None:
-    names = {f"train_{number:05}": "fear" for number in range(1, 41)}
-    held_out = {"train_00013", "train_00014", "train_00022", "train_00037"}
-    assert hold_out(names, 0.1) == hold_out(dict(reversed(names.items())), 0.1) == held_out
+    samples = [Sample(f"train_{number:05}", "train", "fear") for number in range(1, 41)]
+    chosen = {"train_00013", "train_00014", "train_00022", "train_00037"}
+    assert hold_out(samples, 0.1) == hold_out(samples[::-1], 0.1) == chosen
 
 
 def test_every_class_is_spread_evenly_over_folds_of_equal_sizes(tmp_path: Path) -> None:
     counts = dict(zip(LABELS, (11, 6, 6, 31, 16, 11, 21), strict=True))
     reader = open_reader("folders", make_folders(tmp_path, {"": counts}))
-    samples = reader.samples("all")
+    samples = reader.samples("train")
     folds = folds_of(reader, samples, folds=5)
     found = Counter((sample.label, int(fold)) for sample, fold in zip(samples, folds, strict=True))
     assert all(0 <= found[label, fold] - counts[label] // 5 <= 1 for label in LABELS for fold in range(5))
