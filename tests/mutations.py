@@ -36,7 +36,7 @@ CORE: Final = {
     "data/quality.py": ("tests/data", "tests/inference"),
     "models/network.py": ("tests/models", "tests/training"),
     "training/train.py": ("tests/training",),
-    "training/distill.py": ("tests/training",),
+    "training/weights.py": ("tests/training",),
     "training/losses/__init__.py": ("tests/training",),
     "training/metrics.py": ("tests/training",),
     "training/export.py": ("tests/training",),

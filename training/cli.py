@@ -3,7 +3,7 @@
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -17,29 +17,7 @@ if TYPE_CHECKING:
     from mien.training.config import DataSource
 
 INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
-_LOG_LEVELS: Final = {
-    "train": logging.INFO,
-    "cross-validate": logging.INFO,
-    "experiment": logging.INFO,
-    "export": logging.ERROR,  # torch's exporter logs hundreds of lines
-    "quantize": logging.ERROR,  # the library recommends preprocessing, which the exporter has done
-}
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class DataRoot(NamedTuple):
-    """Kind and root of a data set, of `--data KIND=ROOT`."""
-
-    kind: str
-    root: Path
-
-
-def parse_data(text: str) -> DataRoot:
-    """Parse the argument of `--data`."""
-    kind, equals, root = text.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"{text!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
-    return DataRoot(kind, Path(root))
 
 
 def _table(path: Path | None) -> Path | None:
@@ -48,9 +26,7 @@ def _table(path: Path | None) -> Path | None:
     return path
 
 
-Data = Annotated[
-    DataRoot, typer.Option(parser=parse_data, metavar="KIND=ROOT", help="Data set, such as ferplus=path/to/ferplus.")
-]
+Data = Annotated[str, typer.Option(metavar="KIND=ROOT", help="Data set, such as ferplus=path/to/ferplus.")]
 ReaderOptions = Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the reader.")]
 Split = Annotated[str, typer.Option(help="Split to evaluate on.")]
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="YAML file, such as those in training/recipes/.")]
@@ -65,17 +41,20 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also 
 
 @app.callback()
 def _log_to_terminal(context: typer.Context) -> None:
-    """Log what commands do that take long, with messages of libraries from a level; others print their results."""
-    if context.invoked_subcommand in _LOG_LEVELS:
-        level, date = _LOG_LEVELS[context.invoked_subcommand], "%Y-%m-%d %H:%M:%S"
-        logging.basicConfig(level=level, stream=sys.stdout, format="%(asctime)s %(message)s", datefmt=date)
+    """Log what commands do that take long; of libraries errors only, as torch's exporter logs hundreds of lines."""
+    if context.invoked_subcommand not in ("evaluate", "compare"):
+        date = "%Y-%m-%d %H:%M:%S"
+        logging.basicConfig(level=logging.ERROR, stream=sys.stdout, format="%(asctime)s %(message)s", datefmt=date)
         logging.getLogger("mien").setLevel(logging.INFO)
 
 
-def _source(data: DataRoot, option: list[str], split: str) -> "DataSource":
+def _source(data: str, option: list[str], split: str) -> "DataSource":
     from mien.training.config import DataSource
 
-    return DataSource(kind=data.kind, root=data.root, split=split, options=parse_options(option))
+    kind, equals, root = data.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"--data {data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
+    return DataSource(kind=kind, root=Path(root), split=split, options=parse_options(option))
 
 
 @app.command()
@@ -286,7 +265,8 @@ def quantize(
     """Add an int8 graph to an artifact if it labels nearly as fp32 does."""
     from mien.training.quantize import run
 
-    run(artifact, data.kind, data.root)
+    source = _source(data, [], "train")
+    run(artifact, source.kind, source.resolved_root())
 
 
 def main(arguments: list[str]) -> int:

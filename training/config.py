@@ -20,6 +20,10 @@ from mien.models.strict import StrictModel
 
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
+# Values of a recipe that are of this computer alone, to exclude them from a dump.
+LOCAL: Final[Any] = {
+    "runtime": True, "data": {"cache_dir": True, "train": {"__all__": {"root"}}, "valid": {"root"}},
+}  # fmt: skip
 _SYNONYMS: Final = {"lr": "learning_rate", "min_lr": "min_learning_rate", "wd": "weight_decay", "bs": "batch_size"}
 _EXPONENT: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 
@@ -50,16 +54,10 @@ WeightsPath = Annotated[LocalPath, AfterValidator(_released), _Portable]
 class FoldConfig(StrictModel):
     """A part of a split for cross-validation: one fold, or all others."""
 
-    of: int = Field(ge=2, description="number of folds")
-    index: int = Field(ge=0, description="number of the fold, from 0")
+    of: int = Field(description="number of folds")
+    index: int = Field(description="number of the fold, from 0")
     take: Literal["fold", "others"]
     group_by: Grouping = Field("none", description="what stays in one fold: a person, a photo, near-duplicates")
-
-    @model_validator(mode="after")
-    def _within(self) -> Self:
-        if self.index >= self.of:  # `others` would be all faces
-            raise ValueError(f"index {self.index}: expected 0 to {self.of - 1}")
-        return self
 
 
 class DataSource(StrictModel):
@@ -274,32 +272,26 @@ def with_all_faces(recipe: Recipe) -> Recipe:
     Near-duplicates of validation are not left out of train any more. Raises: RecipeError, without a validation split.
     """
     held_out, near = recipe.data.held_out, "exclude_near_duplicates_of"
-    sources = []
-    for source in recipe.data.train:
-        options = dict(source.options)
-        kept = [split for split in options.pop(near, ()) if split != held_out.split]
-        sources.append(source.model_copy(update={"options": options | ({near: kept} if kept else {})}))
-    first = next(source for source in recipe.data.train if source.target != "teacher")
-    sources.append(held_out.model_copy(update={"target": first.target}))
     values = recipe.model_dump() | {"name": f"{recipe.name}_all", "select": "last"}
-    values["data"] |= {"train": [source.model_dump() for source in sources], "valid": None}
+    train = values["data"]["train"]
+    for source in train:
+        if near in source["options"]:
+            source["options"][near] = [split for split in source["options"][near] if split != held_out.split]
+    first = next(source for source in recipe.data.train if source.target != "teacher")
+    values["data"] |= {"train": [*train, held_out.model_dump() | {"target": first.target}], "valid": None}
     return parse_as(Recipe, values, origin=f"{recipe.name} --all")
 
 
 def shareable(recipe: Recipe) -> dict[str, Any]:
     """Values of a recipe without runtime options and local paths; of runs and artifacts, the last two parts stay."""
 
-    def cleaned(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):  # The artifact has its own weights, so it needs no local files.
-            files = ("weights", "pretrained_cfg_overlay") if key == "options" else ()
-            return {name: cleaned(of, name) for name, of in value.items() if name not in files}
-        if isinstance(value, list):
-            return [cleaned(item, key) for item in value]
-        if key in ("init_from", "teachers") and value:
-            return "/".join(Path(value).parts[-2:])
-        return {"root": None, "cache_dir": "cache"}.get(key, value)
+    def short(path: str | None) -> str | None:
+        return path and "/".join(Path(path).parts[-2:])
 
-    values: dict[str, Any] = cleaned(recipe.model_dump(mode="json", exclude={"runtime"}))
+    files = {"weights", "pretrained_cfg_overlay"}  # The artifact has its own weights.
+    values = recipe.model_dump(mode="json", exclude=LOCAL | {"model": {"options": files}})
+    values["model"]["init_from"] = short(values["model"]["init_from"])
+    values["distillation"]["teachers"] = [short(path) for path in values["distillation"]["teachers"]]
     return values
 
 

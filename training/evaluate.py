@@ -27,7 +27,7 @@ from mien.models.network import Head, select_head
 from mien.training import metrics
 from mien.training.data import Split
 from mien.training.run import read_run_info
-from mien.training.weights import load_best
+from mien.training.weights import load_trained
 
 _BATCH: Final = 128
 _CPU: Final = torch.device("cpu")
@@ -96,9 +96,9 @@ def open_model(folder: Path, precision: Precision = "fp32") -> Model:
     """Open a verified artifact or a run, which has no precisions. Raises: ArtifactError, RunError."""
     if (folder / MANIFEST_NAME).exists():
         return open_released(folder, load_artifact(folder), precision)
-    network, state = load_best(folder)
-    logits = partial(predict, network, head=state["head"])
-    return Model(f"run {folder.name}", tuple(state["labels"]), logits, None, read_run_info(folder)["data"])
+    network, head, labels = load_trained(folder)
+    logits = partial(predict, network, head=head)
+    return Model(f"run {folder.name}", labels, logits, None, read_run_info(folder)["data"])
 
 
 def open_released(folder: Path, manifest: Manifest, precision: Precision = "fp32") -> Model:

@@ -48,7 +48,7 @@ from mien.models.manifest import (
 from mien.models.network import FaceNetwork
 from mien.training import metrics
 from mien.training.calibration import agreement_scores, cross_fitted_agreement, fit_agreement, fit_operating_point
-from mien.training.config import DataSource, shareable
+from mien.training.config import DataSource, Recipe, read_as, shareable
 from mien.training.data import Split, read_split, read_voted
 from mien.training.evaluate import open_graph, open_released, predict, run_graph, scores_of_model, softened
 from mien.training.graphs import (
@@ -64,8 +64,8 @@ from mien.training.graphs import (
     write_photo_graphs,
 )
 from mien.training.metrics import interval, markdown_table, percent, scores_table
-from mien.training.run import read_run, read_run_info, recorded
-from mien.training.weights import WEIGHTS_NAME, load_best, save_weights
+from mien.training.run import RECIPE, read_run_info
+from mien.training.weights import WEIGHTS_NAME, load_trained, recorded, save_weights
 
 logger = logging.getLogger("mien.training")
 
@@ -93,7 +93,7 @@ def export(
     """
     if not re.fullmatch(r"\w[\w-]*", tag):
         raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
-    recipe, run_info = read_run(run), read_run_info(run)
+    recipe, run_info = read_as(Recipe, run / RECIPE), read_run_info(run)
     if calibrated_by is None and recipe.data.valid is None:
         raise ExportError(
             f"{run}: trained on all faces, so none are left for temperature, correction and threshold. Give "
@@ -101,14 +101,13 @@ def export(
         )
     if calibrated_by is not None and recipe.data.valid is not None:
         raise ExportError(f"--calibrated-by is for a run without validation faces; {run} has some")
-    network, state = load_best(run)
+    network, head, labels = load_trained(run)
     source = recipe.data.valid or recipe.data.train[-1]  # `mien train --all` puts its faces last.
-    record = {"head": state["head"], "recipe": shareable(recipe), "data": run_info["data"], **recorded(run)}
+    record = {"head": head, "recipe": shareable(recipe), "data": run_info["data"], **recorded(run)}
     final = artifacts_dir / f"{arch or recipe.model.arch or recipe.model.name}.{tag}"
     with new_artifact(final) as staging:
-        valid = _read_unchanged(source, record["data"], tuple(state["labels"]))
-        commit = [run_info, *run_info.get("resumed", [])][-1]["commit"]
-        manifest = write_graphs(network, record, staging, valid, name=final.name, commit=commit)
+        valid = _read_unchanged(source, record["data"], labels)
+        manifest = write_graphs(network, record, staging, valid, name=final.name, commit=run_info["commit"])
         if calibrated_by is None:
             manifest, report = fit(staging, manifest, record, valid, read_voted(source, valid.classes), tau=tau)
         else:

@@ -31,9 +31,7 @@ from torch.utils.data import DataLoader
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
 from mien.data.errors import MienError
-from mien.models.backbones import published_terms
-from mien.models.manifest import MANIFEST_NAME, load_artifact, read_report, sha256_of
-from mien.training.config import Recipe, read_as
+from mien.training.config import LOCAL, Recipe, read_as
 from mien.training.data import FaceBatch, FaceBatches, seed_of
 
 logger = logging.getLogger("mien.training")
@@ -45,10 +43,6 @@ LAST: Final = "last.pt"
 BEST: Final = "best.pt"
 _PRINT_EVERY_S: Final = 60.0
 _ROOT: Final = Path(__file__).resolve().parents[1]
-# What may change between the start and the end of a run.
-_NO_DIFFERENCE: Final[Any] = {
-    "runtime": True, "data": {"cache_dir": True, "train": {"__all__": {"root"}}, "valid": {"root"}},
-}  # fmt: skip
 
 
 class RunError(MienError):
@@ -82,13 +76,6 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def read_run(folder: Path) -> Recipe:
-    """Return the recipe of a run. Raises: RunError, RecipeError."""
-    if not (folder / RECIPE).exists():
-        raise RunError(f"{folder}: not a run folder, it has no {RECIPE}")
-    return read_as(Recipe, folder / RECIPE)
-
-
 def read_run_info(folder: Path) -> dict[str, Any]:
     """Return what run.json records: commit, environment, hashes of data and weights. Raises: RunError."""
     try:
@@ -109,15 +96,15 @@ class Run:
     def __init__(
         self, recipe: Recipe, out: Path, state: Mapping[str, Any], *, device: torch.device, batches: FaceBatches
     ) -> None:
-        self.recipe, self.out, self.state, self.device = recipe, out, dict(state), device
+        self.recipe, self.out, self.state, self.device = recipe, out, state, device
         self._batches, self.steps_per_epoch = batches, batches.steps_per_epoch
         self.steps = self.steps_per_epoch * recipe.epochs
         self.step, self.best_score, self.best_epoch = 0, -math.inf, -1
-        self._sums: dict[str, Tensor] = {}  # The losses of this epoch are added here.
+        self._sums = torch.zeros((), device=device)  # of the losses of this epoch
         self._diverged = torch.full((), -1, device=device)  # first step whose loss or gradient is not finite
         self._loaded: Iterator[Any] | None = None
         self._started, self._printed = time.perf_counter(), -math.inf
-        self._first, self._waited_s = 0, 0.0
+        self._first = 0  # step of this epoch with which this process began
 
     def epochs(self) -> range:
         """Epochs that are left."""
@@ -129,33 +116,21 @@ class Run:
         The worker processes stay until the run ends, and prepare the next epoch during validation.
         """
         if self._loaded is None:
-            workers = self.recipe.runtime.workers
-            loader = DataLoader(
-                self._batches,
-                batch_size=None,
-                sampler=range(self.step, self.steps),
-                num_workers=workers,
-                prefetch_factor=4 if workers else None,
-                pin_memory=self.device.type == "cuda",
+            workers, remaining = self.recipe.runtime.workers, range(self.step, self.steps)
+            pinned = self.device.type == "cuda"
+            self._loaded = iter(
+                DataLoader(self._batches, batch_size=None, sampler=remaining, num_workers=workers, pin_memory=pinned)
             )
-            self._loaded = iter(loader)
         epoch = self.step // self.steps_per_epoch
-        self._started, self._first, self._waited_s = time.perf_counter(), self.step, 0.0
+        self._started, self._first = time.perf_counter(), self.step
         for step in range(self.step, (epoch + 1) * self.steps_per_epoch):
-            requested = time.perf_counter()
-            loaded = next(self._loaded)
-            self._waited_s += time.perf_counter() - requested
             # Dropout and mixing draw from the global generators, nothing else does.
             position = step % self.steps_per_epoch * self.recipe.batch_size
             torch.manual_seed(seed_of(self.recipe.seed, epoch, position))
-            yield loaded._make(tensor.to(self.device, non_blocking=True) for tensor in loaded)
-        self._check_finite()
-        means = {name: float(total) / self.steps_per_epoch for name, total in self._sums.items()}
-        self._sums = {}
-        self._log({f"train_{name}": value for name, value in _with_accuracy(means).items()} | self._rates())
+            yield FaceBatch._make(tensor.to(self.device, non_blocking=True) for tensor in next(self._loaded))
 
     def step_done(self, parts: Mapping[str, Tensor], *, grad_norm: Tensor, learning_rate: float) -> None:
-        """Count a step, and log and save it where the recipe says so.
+        """Count a step, and log and save it where the recipe says so; the last step of an epoch also logs its means.
 
         Reads values from the device for a logged step only, as each read waits for it.
 
@@ -164,22 +139,27 @@ class Run:
         Raises: TrainingDiverged, at the next logged or saved step after a loss or a norm that is not finite.
         """
         values = torch.stack([value.detach() for value in parts.values()])
-        for name, value in zip(parts, values, strict=True):
-            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._sums = self._sums + values
         is_finite = parts["loss"].detach().isfinite() & grad_norm.isfinite()
         self._diverged = torch.where(is_finite | (self._diverged >= 0), self._diverged, self.step)
         self.step += 1
         runtime, ends_epoch = self.recipe.runtime, self.step % self.steps_per_epoch == 0
         if self.step % runtime.log_every_steps == 0 or ends_epoch:
             self._check_finite()
-            logged, rates = _with_accuracy(dict(zip(parts, values.tolist(), strict=True))), self._rates()
-            self._log({**logged, "learning_rate": learning_rate, **rates})
+            elapsed_s, faces = time.perf_counter() - self._started, (self.step - self._first) * self.recipe.batch_size
+            line = dict(zip(parts, values.tolist(), strict=True)) | {"learning_rate": learning_rate}
+            line["faces_per_s"] = round(faces / elapsed_s, 1)  # including the time spent waiting for batches
+            if ends_epoch:
+                means = [total / self.steps_per_epoch for total in self._sums.tolist()]
+                line |= {f"train_{name}": mean for name, mean in zip(parts, means, strict=True)}
+                self._sums = torch.zeros_like(self._sums)
+            self._log(line)
             if time.perf_counter() - self._printed > _PRINT_EVERY_S:
                 self._printed = time.perf_counter()
-                left_s = (self.steps - self.step) * self.recipe.batch_size / rates["faces_per_s"]
                 logger.info(
                     "step %d of %d: loss %.3f, %.0f images/s, %.0f minutes left",
-                    self.step, self.steps, logged["loss"], rates["faces_per_s"], left_s / 60,
+                    self.step, self.steps, line["loss"], line["faces_per_s"],
+                    (self.steps - self.step) * self.recipe.batch_size / line["faces_per_s"] / 60,
                 )  # fmt: skip
         # The last step of an epoch is saved after its validation, which a resumed run would skip otherwise.
         if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
@@ -213,11 +193,6 @@ class Run:
                 f"step {step}: loss or gradient is not finite. {remedy}, or inspect this batch: {keys}"
             )
 
-    def _rates(self) -> dict[str, float]:
-        """Speed in this epoch, including waiting, and the share of the time spent waiting for batches."""
-        elapsed_s, faces = time.perf_counter() - self._started, (self.step - self._first) * self.recipe.batch_size
-        return {"faces_per_s": round(faces / elapsed_s, 1), "data_wait_share": round(self._waited_s / elapsed_s, 4)}
-
     def _log(self, values: Mapping[str, Any]) -> None:
         with (self.out / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": self.step, **values}) + "\n")
@@ -228,32 +203,20 @@ class Run:
         if self.step < self.steps:  # The state of a finished run is of no use any more.
             state = {name: stateful.state_dict() for name, stateful in self.state.items()} | {"sums": self._sums}
         position = {"step": self.step, "best_score": self.best_score, "best_epoch": self.best_epoch}
-        save(self.out / LAST, state | position)
+        save(self.out / LAST, state | position | {"metrics_bytes": (self.out / METRICS).stat().st_size})
 
     def resume(self) -> None:
-        """Continue at the checkpoint."""
+        """Continue at the checkpoint, and drop the metrics of later steps."""
         state = load(self.out / LAST)
         self.step, self.best_score, self.best_epoch = state["step"], state["best_score"], state["best_epoch"]
         if self.step < self.steps:
             for name, stateful in self.state.items():
-                if name in state:  # no loss scaler, if the precision was another one
+                if state[name]:  # no loss scaler, if the precision was another one
                     stateful.load_state_dict(state[name])
-            self._sums = {name: value.to(self.device) for name, value in state["sums"].items()}
+            self._sums = state["sums"].to(self.device)
+            with (self.out / METRICS).open("a") as file:
+                file.truncate(min(file.tell(), state["metrics_bytes"]))
         logger.info("%s: %d of %d steps are done", self.out, self.step, self.steps)
-
-    def record(self, run_info: Mapping[str, Any]) -> None:
-        """Write recipe and run.json, and drop lines and files that a kill left after the checkpoint."""
-        recipe = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
-        write_atomic(self.out / RECIPE, recipe)
-        write_atomic(self.out / RUN_INFO, json.dumps(run_info, indent=2) + "\n")
-        for part in self.out.glob(".*.part.*"):
-            part.unlink()
-        if (metrics := self.out / METRICS).exists():
-            kept = []
-            for line in metrics.read_text(encoding="utf-8").splitlines():
-                with suppress(json.JSONDecodeError):
-                    kept += [line + "\n"] if json.loads(line)["step"] <= self.step else []
-            write_atomic(metrics, "".join(kept))
 
 
 @contextmanager
@@ -275,39 +238,45 @@ def open_run(
     Raises: RunError, RecipeError.
     """
     out.mkdir(parents=True, exist_ok=True)
+    run = Run(recipe, out, state, device=device, batches=batches)
+    run_info = {"contract_id": contract_id(), **_environment(device), **run_info}
     try:
-        lock = filelock.FileLock(out / ".lock").acquire(blocking=False)
+        with filelock.FileLock(out / ".lock", blocking=False):
+            if (out / LAST).exists() or (out / BEST).exists():
+                _check_unchanged(recipe, run_info, out)
+            if (out / LAST).exists():
+                run.resume()
+            else:
+                (out / METRICS).write_bytes(b"")
+            if run.step < run.steps:
+                write_atomic(out / RECIPE, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
+                write_atomic(out / RUN_INFO, json.dumps(run_info, indent=2) + "\n")
+                for part in out.glob(".*.part.*"):  # of a checkpoint that was not written to its end
+                    part.unlink()
+            yield run
     except filelock.Timeout as error:
         raise RunError(
             f"{out}: another process trains in this folder. Wait until it ends, or choose another --out."
         ) from error
-    with lock:
-        if (out / RECIPE).exists() and any((out / name).exists() for name in (LAST, BEST)):
-            _check_recipe(recipe, out)
-        run = Run(recipe, out, state, device=device, batches=batches)
-        here = _environment(device)
-        run_info = {"contract_id": contract_id(), **here, **run_info}
-        if (out / LAST).exists():
-            started = read_run_info(out)
-            _check_unchanged(started, run_info, out)
-            run.resume()
-            run_info = started | {"resumed": [*started.get("resumed", []), here]}
-        if run.step < run.steps:
-            run.record(run_info)
-        try:
-            yield run
-        except torch.OutOfMemoryError as error:
-            raise RunError(
-                f"out of memory on {device} at batch_size {recipe.batch_size}. Reduce batch_size or model.img_size."
-            ) from error
+    except torch.OutOfMemoryError as error:
+        raise RunError(
+            f"out of memory on {device} at batch_size {recipe.batch_size}. Reduce batch_size or model.img_size."
+        ) from error
 
 
-def _check_recipe(recipe: Recipe, out: Path) -> None:
-    before, after = (_flat(each.model_dump(mode="json", exclude=_NO_DIFFERENCE)) for each in (read_run(out), recipe))
+def _check_unchanged(recipe: Recipe, run_info: Mapping[str, Any], out: Path) -> None:
+    """Raises: RunError, if the run in a folder is of another recipe, or started with other data, weights or crops."""
+    started, recorded_recipe = read_run_info(out), read_as(Recipe, out / RECIPE)
+    before, after = (
+        _flat(each.model_dump(mode="json", exclude=LOCAL)) | facts["data"] | facts["weights_from"]
+        | {"the crop contract": facts["contract_id"]}
+        for each, facts in ((recorded_recipe, started), (recipe, run_info))
+    )  # fmt: skip
     if changed := [key for key in before | after if before.get(key) != after.get(key)]:
         listed = ", ".join(f"{key} {before.get(key)}, now {after.get(key)}" for key in changed)
         raise RunError(
-            f"{out} contains a run of another recipe ({listed}): choose another --out (or --runs), or remove it"
+            f"{out} contains a run of another recipe or other data ({listed}). Restore these to resume, or choose "
+            "another --out (or --runs)."
         )
 
 
@@ -318,26 +287,6 @@ def _flat(value: Any, key: str = "") -> dict[str, Any]:
     items = value.items() if isinstance(value, dict) else enumerate(value)
     parts = [_flat(item, f"{key}.{name}" if key else str(name)) for name, item in items]
     return {name: item for part in parts for name, item in part.items()}
-
-
-def _check_unchanged(started: Mapping[str, Any], run_info: Mapping[str, Any], out: Path) -> None:
-    before, data = started["data"], run_info["data"]
-    changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
-    # A resumed run does not read its initial weights again.
-    weights = run_info["weights_from"].items()
-    changed += sorted(name for name, sha256 in weights if started["weights_from"].get(name, sha256) != sha256)
-    changed += ["the crop contract"] if started["contract_id"] != run_info["contract_id"] else []
-    if changed:
-        raise RunError(
-            f"{out}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose another --out "
-            "(or --runs) to train with the current data and teachers."
-        )
-
-
-def _with_accuracy(means: dict[str, float]) -> dict[str, float]:
-    """Replace the shares `correct` and `labeled` of a batch by the accuracy of the labeled faces."""
-    values = {name: value for name, value in means.items() if name not in ("correct", "labeled")}
-    return values | ({"accuracy": means["correct"] / means["labeled"]} if means.get("labeled") else {})
 
 
 def _environment(device: torch.device) -> dict[str, Any]:
@@ -355,34 +304,3 @@ def _environment(device: torch.device) -> dict[str, Any]:
         "libraries": {name: version(name) for name in ("torch", "timm", "albumentations", "numpy", "opencv-python")},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
     }
-
-
-def provenance(recipe: Recipe, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Collect the provenance for `run.json` and the manifest.
-
-    Args:
-        sources: index hash of each training split, by kind/split.
-    Returns: `learned_from`, hashes by kind/split, including those of teachers and initial weights, with the name of
-        these where a split has other faces; `weights_from`, hashes of weights by name; `weight_terms`, publisher and
-        license of third-party weights by name.
-    Raises: RunError, ArtifactError, if a folder has no weights.
-    """
-    learned, weights, terms, model = dict(sources), dict[str, str](), dict[str, str](), recipe.model
-    if model.pretrained:
-        terms[f"{model.family}/{model.name}"] = published_terms(model.family)
-    for folder in (*recipe.distillation.teachers, *([model.init_from] if model.init_from else ())):
-        is_artifact = (folder / MANIFEST_NAME).exists()
-        own = load_artifact(folder).graph("fp32").sha256 if is_artifact else sha256_of(folder / BEST)
-        weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
-        inherited = recorded(folder)
-        for name, sha256 in inherited["learned_from"].items():
-            learned[name if learned.get(name, sha256) == sha256 else f"{name} of {folder.name}"] = sha256
-        weights = inherited["weights_from"] | weights
-        terms = inherited["weight_terms"] | terms
-    return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
-
-
-def recorded(folder: Path) -> dict[str, dict[str, str]]:
-    """Provenance of the weights of a run or an artifact, as `provenance` returns it."""
-    record = read_report(folder) if (folder / MANIFEST_NAME).exists() else read_run_info(folder)
-    return {name: record.get(name, {}) for name in ("learned_from", "weights_from", "weight_terms")}

@@ -28,11 +28,10 @@ from mien.data.quality import softmax
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, Recipe, RecipeError, RuntimeConfig
 from mien.training.data import FaceBatches, Split, log_frequencies, mix, read_faces
-from mien.training.distill import Teachers
 from mien.training.evaluate import predict, scores
 from mien.training.losses import losses, supervised_loss
-from mien.training.run import LAST, TrainingDiverged, open_run, provenance
-from mien.training.weights import load_initial
+from mien.training.run import LAST, TrainingDiverged, open_run
+from mien.training.weights import Teachers, load_initial, provenance
 
 logger = logging.getLogger("mien.training")
 
@@ -50,9 +49,7 @@ def train(recipe: Recipe, out: Path) -> Path:
     faces, valid, run_info = read_faces(recipe)
     network = build_network(recipe, faces.classes, resumed=(out / LAST).exists())
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    teach = (
-        torch.no_grad()(autocast(Teachers(recipe.distillation, faces.classes).to(device).eval())) if teachers else None
-    )
+    teach = torch.no_grad()(autocast(Teachers(recipe.distillation, faces.classes).to(device))) if teachers else None
     forward: Any = autocast(torch.compile(network) if recipe.runtime.compile else network)
     batches = FaceBatches(faces, recipe)
     log_prior = torch.from_numpy(log_frequencies(batches.frequencies)).to(device)
@@ -62,11 +59,8 @@ def train(recipe: Recipe, out: Path) -> Path:
     ema = None if optim.ema_decay is None else ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True)
     averaged: nn.Module = network if ema is None else ema.module
     run_info |= provenance(recipe, run_info["learned_from"])
-    size = sum(weight.numel() for weight in network.parameters())
-    run_info |= {"parameters": size, "precision": str(dtype).removeprefix("torch.")}
-    state: dict[str, Any] = {"network": network, "optimizer": optimizer}
-    state |= {"ema": averaged} if ema is not None else {}
-    state |= {"scaler": scaler} if scaler.is_enabled() else {}
+    run_info |= {"parameters": sum(weight.numel() for weight in network.parameters()), "precision": str(dtype)}
+    state = {"network": network, "ema": averaged, "optimizer": optimizer, "scaler": scaler}
     with open_run(recipe, out, run_info, state, device=device, batches=batches) as run:
         for _epoch in run.epochs():
             network.train()
@@ -162,8 +156,8 @@ def validate(network: nn.Module, valid: Split, recipe: Recipe, device: torch.dev
     if not np.isfinite(logits).all():
         raise TrainingDiverged("the logits on validation are not finite. Reduce optim.learning_rate.")
     found = scores(valid, softmax(logits))
-    names = {"accuracy": "accuracy", "mean_class_accuracy": "mean_class_accuracy", "nll": "negative_log_likelihood"}
-    return {name: found[key].value for key, name in names.items()}
+    names = {"accuracy": "accuracy", "mean_class_accuracy": "mean_class_accuracy", "negative_log_likelihood": "nll"}
+    return {name: found[key].value for name, key in names.items()}
 
 
 def build_optimizer(backbone: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:

@@ -1,10 +1,11 @@
-"""Trained networks, of a run or an artifact: their files, and the initialization of another network from them.
+"""Trained networks of runs and artifacts: their weights and provenance, as teachers, and as initial weights.
 
 `best.pt` of a run has the weights of its best epoch, `model.safetensors` those of an artifact.
 """
 
 import logging
 import math
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -16,32 +17,17 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 
 from mien.data.contract import LABELS, contract_id
-from mien.models.manifest import MANIFEST_NAME, REPORT_NAME, ArtifactError, load_artifact, read_report
-from mien.models.network import FaceNetwork, Head
-from mien.training.config import ModelConfig, parse_as
-from mien.training.run import BEST, RunError, load, read_run, read_run_info
+from mien.models.backbones import published_terms
+from mien.models.manifest import MANIFEST_NAME, REPORT_NAME, load_artifact, read_report, sha256_of
+from mien.models.network import FaceNetwork, Head, select_head
+from mien.training.config import DistillationConfig, ModelConfig, Recipe, RecipeError, parse_as, read_as
+from mien.training.run import BEST, RECIPE, RunError, load, read_run_info
 
 logger = logging.getLogger("mien.training")
 
 WEIGHTS_NAME: Final = "model.safetensors"
 _POSITIONS: Final = "backbone.pos_embed"
 _OF_DISTILLATION: Final = ("backbone.head_dist.", "backbone.dist_token")
-
-
-def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
-    """Return the network with the best weights, in eval mode, and its checkpoint.
-
-    Raises: RunError, if the run used another crop contract.
-    """
-    recipe, state = read_run(folder), load(folder / BEST)
-    if state["contract_id"] != contract_id():
-        raise RunError(
-            f"{folder}: trained with contract {state['contract_id']}; this build has {contract_id()}. Train it again, "
-            f"or check out commit {read_run_info(folder)['commit']}."
-        )
-    network = FaceNetwork(recipe.model.model_copy(update={"pretrained": False}), len(state["labels"]))
-    network.load_state_dict(state["weights"])
-    return network.eval(), state
 
 
 def save_weights(network: nn.Module, folder: Path) -> None:
@@ -60,17 +46,90 @@ def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
     Raises: RunError, ArtifactError, if it is missing or damaged, has no weights, or has another contract; RecipeError,
         for options that this version does not have.
     """
-    if not (folder / MANIFEST_NAME).exists():
-        network, state = load_best(folder)
-        return network, state["head"], tuple(state["labels"])
-    manifest, report = load_artifact(folder), read_report(folder)
-    model = parse_as(ModelConfig, report["recipe"]["model"], origin=str(folder / REPORT_NAME))
-    network = FaceNetwork(model.model_copy(update={"pretrained": False}), len(manifest.labels))
+    model: ModelConfig
+    if (folder / MANIFEST_NAME).exists():
+        labels, report = load_artifact(folder).labels, read_report(folder)
+        model = parse_as(ModelConfig, report["recipe"]["model"], origin=str(folder / REPORT_NAME))
+        head, weights = report["head"], load_file(folder / WEIGHTS_NAME)
+    else:
+        model, state = read_as(Recipe, folder / RECIPE).model, load(folder / BEST)
+        if state["contract_id"] != contract_id():
+            raise RunError(
+                f"{folder}: trained with contract {state['contract_id']}; this build has {contract_id()}. Train it "
+                f"again, or check out commit {read_run_info(folder)['commit']}."
+            )
+        head, labels, weights = state["head"], tuple(state["labels"]), state["weights"]
+    network = FaceNetwork(model.model_copy(update={"pretrained": False}), len(labels))
     try:
-        network.load_state_dict(load_file(folder / WEIGHTS_NAME))
+        network.load_state_dict(weights)
     except RuntimeError as error:
-        raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} is of another network ({error})") from error
-    return network.eval(), report["head"], manifest.labels
+        raise RunError(f"{folder}: the weights are of another network ({error})") from error
+    return network.eval(), head, labels
+
+
+def provenance(recipe: Recipe, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Collect the provenance for `run.json` and the manifest.
+
+    Args:
+        sources: index hash of each training split, by kind/split.
+    Returns: `learned_from`, hashes by kind/split, including those of teachers and initial weights, with the name of
+        these where a split has other faces; `weights_from`, hashes of weights by name; `weight_terms`, publisher and
+        license of third-party weights by name.
+    Raises: RunError, ArtifactError, if a folder has no weights.
+    """
+    learned, weights, terms, model = dict(sources), dict[str, str](), dict[str, str](), recipe.model
+    if model.pretrained:
+        terms[f"{model.family}/{model.name}"] = published_terms(model.family)
+    for folder in (*recipe.distillation.teachers, *([model.init_from] if model.init_from else ())):
+        is_artifact = (folder / MANIFEST_NAME).exists()
+        own = load_artifact(folder).graph("fp32").sha256 if is_artifact else sha256_of(folder / BEST)
+        weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
+        inherited = recorded(folder)
+        for name, sha256 in inherited["learned_from"].items():
+            learned[name if learned.get(name, sha256) == sha256 else f"{name} of {folder.name}"] = sha256
+        weights = inherited["weights_from"] | weights
+        terms = inherited["weight_terms"] | terms
+    return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
+
+
+def recorded(folder: Path) -> dict[str, dict[str, str]]:
+    """Provenance of the weights of a run or an artifact, as `provenance` returns it."""
+    record = read_report(folder) if (folder / MANIFEST_NAME).exists() else read_run_info(folder)
+    return {name: record.get(name, {}) for name in ("learned_from", "weights_from", "weight_terms")}
+
+
+class Teachers(nn.Module):
+    """One or several frozen teachers; an ensemble returns the log of the mean probability.
+
+    Raises: RunError, ArtifactError, if a teacher is missing or damaged, or has another contract; RecipeError, if one of
+        them does not know all classes.
+    """
+
+    columns: Tensor
+
+    def __init__(self, config: DistillationConfig, classes: tuple[str, ...] = LABELS) -> None:
+        super().__init__()
+        self.members, self.heads = nn.ModuleList(), list[Head]()
+        columns = []
+        for folder in config.teachers:
+            network, head, labels = load_trained(folder)
+            self.members.append(network)
+            self.heads.append(head)
+            if unknown := [name for name in classes if name not in labels]:
+                raise RecipeError(f"distillation.teachers {folder}: does not know {', '.join(unknown)}")
+            columns.append([labels.index(name) for name in classes])
+        # Columns of each teacher in the order of `classes`; a list would be copied to the device in each step.
+        self.register_buffer("columns", torch.tensor(columns), persistent=False)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, crops: Tensor) -> Tensor:  # (B, 112, 112, C) uint8
+        logits = [
+            select_head(member(crops), head)[:, columns]  # (B, K)
+            for member, head, columns in zip(self.members, self.heads, self.columns, strict=True)
+        ]
+        if len(logits) == 1:
+            return logits[0]
+        return torch.stack(logits).softmax(dim=-1).mean(dim=0).clamp_min(1e-12).log()
 
 
 def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = LABELS) -> None:
@@ -79,40 +138,33 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
     Of a deeper network, evenly spaced blocks are taken, such as every second. Position embeddings are resized if the
     grids differ. Missing heads and distillation tokens, and the weights of new classes in a head, keep their random
     initialization; all other weights must match.
-    Raises: RunError, RecipeError, if the source is missing or damaged, or does not match the network.
+    Raises: RunError, ArtifactError, RecipeError, if the source is missing or damaged, or does not match the network.
     """
-    try:
-        with torch.random.fork_rng(devices=[]):  # Its random weights are replaced.
-            source, _, labels = load_trained(folder)
-    except ArtifactError as error:
-        raise RunError(f"model.init_from {folder}: {error}") from error
-    for key in ("color", "normalization", "img_size"):
-        before, here = (getattr(of.preprocess, key) for of in (source, network))
-        if before != here:
-            logger.warning("model.init_from %s: trained with %s %s, this recipe has %s", folder, key, before, here)
+    with torch.random.fork_rng(devices=[]):  # Its random weights are replaced.
+        source, _, labels = load_trained(folder)
     _take_blocks(source, network)
     weights, own = source.state_dict(), network.state_dict()
     for key in (f"{head}.{part}" for head in network.heads() for part in ("weight", "bias")):
         if key in weights and weights[key].shape[1:] == own[key].shape[1:]:
             weights[key] = _rows(weights[key], own[key], labels, classes)
-    may_start_fresh = tuple(f"{name}." for name in network.heads()) + _OF_DISTILLATION
-    fresh = {
-        key: tensor
-        for key, tensor in own.items()
-        if key.startswith(may_start_fresh) and (key not in weights or weights[key].shape != tensor.shape)
+    optional = tuple(f"{name}." for name in network.heads()) + _OF_DISTILLATION
+    start = {key: value for key, value in own.items() if key.startswith(optional)}
+    weights = {
+        key: value
+        for key, value in weights.items()
+        if not key.startswith(optional) or (key in own and own[key].shape == value.shape)
     }
-    weights = {key: tensor for key, tensor in weights.items() if key in own or not key.startswith(may_start_fresh)}
     try:
         if _POSITIONS in weights and _POSITIONS in own:
             weights[_POSITIONS] = _resized(weights[_POSITIONS], own[_POSITIONS], network.backbone)
-        network.load_state_dict(weights | fresh)
+        network.load_state_dict(start | weights)
     except RuntimeError as error:
         raise RunError(
             f"model.init_from {folder}: the weights do not match the network. Use the same family, options and color "
             f"as in the recipe.yaml of that run. {error}"
         ) from error
-    listed = sorted({".".join(key.split(".")[:2]) for key in fresh} | set(classes).difference(labels))
-    logger.info("initialized from %s; newly initialized: %s", folder, ", ".join(listed) or "none")
+    fresh = {".".join(key.split(".")[:2]) for key in start.keys() - weights.keys()} | set(classes).difference(labels)
+    logger.info("initialized from %s; newly initialized: %s", folder, ", ".join(sorted(fresh)) or "none")
 
 
 def _take_blocks(source: nn.Module, network: nn.Module) -> None:

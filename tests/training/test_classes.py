@@ -20,7 +20,7 @@ from mien.training.config import Recipe, RecipeError, read_as
 from mien.training.data import with_classes
 from mien.training.evaluate import open_model
 from mien.training.train import train
-from mien.training.weights import load_best
+from mien.training.weights import load_trained
 from tests.support import ROOT, encoded
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support.data_sets import make_ferplus, make_folders
@@ -93,8 +93,8 @@ def test_seven_and_eight_classes_are_not_mixed_and_seven_initialize_all_but_the_
         train(mixed, tmp_path / "mixed")
     model = TINY_CNN | {"init_from": str(trained.teacher)}
     run = train(small_recipe(root, data=data, model=model, epochs=1), tmp_path / "run")
-    network, state = load_best(run)
-    assert (state["labels"], len(network.backbone.get_classifier().weight)) == ([*EIGHT_LABELS], 8)
+    network, _, labels = load_trained(run)
+    assert (labels, len(network.backbone.get_classifier().weight)) == (EIGHT_LABELS, 8)
     options = ["--data", f"folders={root}", "--option", "classes=8", "--option", "valid_share=0.2"]
     assert main(["compare", str(trained.teacher), str(run), *options]) == 0
     assert "recall, contempt" in capsys.readouterr().out

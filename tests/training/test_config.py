@@ -31,8 +31,6 @@ def minimal() -> dict[str, Any]:
 VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
 VALID_WITHOUT_LABELS = minimal()["data"] | {"valid": {"kind": "photos", "split": "train", "target": "teacher"}}
 UNLABELED = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "target": "teacher"}]}
-FOLD = {"of": 4, "index": 4, "take": "others"}
-FIFTH_OF_FOUR = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "fold": FOLD}]}
 
 
 def shared(*shares: float | None) -> dict[str, object]:
@@ -48,7 +46,6 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"data": VALID_ON_TEST}, "test split is for the final evaluation only"),
         ({"data": VALID_WITHOUT_LABELS, "distillation": TAUGHT}, "photos: validation needs labels"),
         ({"data": UNLABELED, "distillation": TAUGHT, "loss": {"label_smoothing": 0.1}}, "and label_smoothing 0"),
-        ({"data": FIFTH_OF_FOUR}, "index 4: expected 0 to 3"),
         ({"data": shared(0.6, 0.4, None)}, "a sum below 1, and a source without one that has the rest"),
         ({"data": shared(0.5, 0.2, 0.2)}, "a sum below 1, and a source without one that has the rest"),
         ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),

@@ -12,9 +12,8 @@ from mien.models.manifest import artifact_dir, read_manifest, read_report
 from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig, RecipeError
-from mien.training.distill import Teachers
 from mien.training.run import BEST, RunError, load, save
-from mien.training.weights import load_best, load_initial
+from mien.training.weights import Teachers, load_initial, load_trained
 from tests.support.models import DEIT, crops
 from tests.support.training import (
     PLAIN_DEIT,
@@ -129,5 +128,5 @@ def test_a_released_artifact_teaches_alone_and_together_with_a_run(trained: Trai
     with torch.no_grad():
         logits = alone(gray)
         both = Teachers(DistillationConfig(mode="soft", teachers=(run, artifact))).eval()(gray)
-        expected = (logits.softmax(-1) + load_best(run)[0](gray).class_logits.softmax(-1)) / 2
+        expected = (logits.softmax(-1) + load_trained(run)[0](gray).class_logits.softmax(-1)) / 2
     torch.testing.assert_close(both.softmax(-1), expected, atol=1e-5, rtol=1e-4)

@@ -18,7 +18,7 @@ from mien.training.data import _target
 from mien.training.evaluate import predict
 from mien.training.run import BEST, LAST, load
 from mien.training.train import choose_device, train
-from mien.training.weights import load_best
+from mien.training.weights import load_trained
 from tests.support.data_sets import make_folders
 from tests.support.training import (
     PLAIN_DEIT,
@@ -170,7 +170,7 @@ def test_the_head_of_a_recipe_is_one_that_it_trains(
     run = train(recipe, tmp_path / "run")
     best, line = load(run / BEST), metric_lines(run)[-1]
     assert best["head"] == line["head"] == heads[-1]
-    of_head = predict(load_best(run)[0], (valid := valid_faces(root)).crops, head=heads[-1])  # type: ignore[arg-type]
+    of_head = predict(load_trained(run)[0], (valid := valid_faces(root)).crops, head=heads[-1])  # type: ignore[arg-type]
     assert line["valid_accuracy"] == pytest.approx((of_head.argmax(axis=1) == valid.labels).mean())
     torch.manual_seed(recipe.seed)
     initial = FaceNetwork(recipe.model).state_dict()

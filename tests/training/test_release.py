@@ -21,7 +21,7 @@ from mien.training.config import shareable
 from mien.training.data import read_split
 from mien.training.export import finish
 from mien.training.run import read_run_info
-from mien.training.weights import load_best, load_trained
+from mien.training.weights import load_trained
 from tests.support import ROOT
 from tests.support.training import drawn_faces, small_recipe, valid_faces
 from tests.training.conftest import Trained
@@ -66,9 +66,9 @@ def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
 def test_released_graphs_equal_the_weights_of_run_and_release_for_any_batch_and_color_and_have_an_attention_map(
     trained: Trained, crops: Array, precision: Literal["fp32", "fp16"], difference: float
 ) -> None:
-    network, state = load_best(trained.student)
-    (released, head, _), manifest = load_trained(trained.artifact), load_artifact(trained.artifact)
-    assert head == state["head"]
+    (network, head, _), (released, *about) = load_trained(trained.student), load_trained(trained.artifact)
+    assert about == [head, LABELS]
+    manifest = load_artifact(trained.artifact)
     session = evaluate.open_graph(trained.artifact / manifest.graph(precision).file)
     for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
         with torch.no_grad(), recorded_attention(network.backbone) as attentions:
@@ -84,7 +84,7 @@ def test_training_and_serving_use_the_same_luminance(trained: Trained) -> None:
     source = small_recipe(trained.faces).data.valid
     cached = read_split(source, color="luminance", cache_dir=trained.faces.parent / "cache")
     faces = valid_faces(trained.faces)
-    network, _ = load_best(trained.student)
+    network = load_trained(trained.student)[0]
     assert np.array_equal(cached.labels, faces.labels)
     network.preprocess.normalization = "fixed"  # from -1 to 1, instead of the contrast of each face
     with torch.no_grad():

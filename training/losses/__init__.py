@@ -28,8 +28,7 @@ def losses(
         targets: (B, K) class shares; rows sum to 1, or are 0 without a label.
         taught: (B, K) logits of the teachers, if there are any.
         log_prior: (K,) log of the frequency of each class in the training faces, for `loss.logit_adjustment`.
-    Returns: `loss`, which is minimized, `supervised` and `distillation`; `correct` and `labeled`, the shares of the
-        batch that are predicted correctly and that have a label.
+    Returns: `loss`, which is minimized, and its parts `supervised` and `distillation`.
     """
     # The prior is added in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10.
     logits = heads.class_logits.float() + recipe.loss.logit_adjustment * log_prior
@@ -39,15 +38,7 @@ def losses(
         weight = recipe.distillation.weight
         distillation = distillation_loss(heads, taught, recipe.distillation)
         loss = (1 - weight) * supervised + weight * distillation
-    has_label = targets.sum(dim=1) > 0
-    correct = has_label & (heads.class_logits.detach().argmax(dim=1) == targets.argmax(dim=1))
-    return {
-        "supervised": supervised,
-        "distillation": distillation,
-        "loss": loss,
-        "correct": correct.float().mean(),
-        "labeled": has_label.float().mean(),
-    }
+    return {"supervised": supervised, "distillation": distillation, "loss": loss}
 
 
 @cache
