@@ -1,17 +1,15 @@
-"""Benchmark of the classifier on a GPU: faces per second by the size of a batch, and what concurrent clients get.
+"""Benchmark of the classifier on a GPU: faces per second by the size of a batch.
 
     python -m benchmarks.gpu --json out/gpu.json
 
-For fp16 and fp32: batches from host memory to calibrated probabilities in host memory, the median of 100; 32 clients
-that wait for the probabilities of one face before they send the next one; and the largest difference of a probability
-from fp32 on the CPU. Exits with status 1 if the GPU runs no node of the model. Requires the
-packages of requirements/gpu.txt.
+For fp16 and fp32: batches from host memory to calibrated probabilities in host memory, the median of 100; and the
+largest difference of a probability from fp32 on the CPU. Exits with status 1 if the GPU runs no node of the model.
+Requires the packages of requirements/gpu.txt.
 """
 
 import statistics
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +23,6 @@ from mien.data.contract import CROP_PX, Array
 from mien.data.errors import MienError
 
 BATCHES: Final = (1, 8, 32, 128, 256)
-CLIENTS: Final = 32
 _DIFFERENT: Final = 4  # A service does not reuse memory either.
 
 
@@ -34,53 +31,32 @@ def crops(count: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(0, 256, (count, CROP_PX, CROP_PX, 3), np.uint8)
 
 
-def batch_faces_per_s(classifier: Classifier, batch: int, *, runs: int = 100) -> float:
+def faces_per_s(classifier: Classifier, batch: int, *, runs: int = 100) -> float:
     """Faces per second in batches of one size."""
     batches, times_s = [crops(batch, seed) for seed in range(_DIFFERENT)], []
     for run in range(_DIFFERENT + runs):
         start = time.perf_counter()
         classifier.classify(batches[run % _DIFFERENT])
         times_s.append(time.perf_counter() - start)
-    return batch / statistics.median(times_s[_DIFFERENT:])
-
-
-def concurrent_faces_per_s(classifier: Classifier, *, clients: int = CLIENTS, each: int = 200) -> float:
-    """Faces per second of clients with one face at a time."""
-
-    def send(face: Array) -> None:
-        for _ in range(each):
-            classifier.classify(face)
-
-    with ThreadPoolExecutor(clients) as pool:
-        start = time.perf_counter()
-        list(pool.map(send, crops(clients)[:, None]))
-        return clients * each / (time.perf_counter() - start)
-
-
-def measure(classifier: Classifier, reference: Classifier) -> dict[str, Any]:
-    """Rates of an open classifier, and how far it is from another one."""
-    faces = crops(64)
-    difference = np.abs(classifier.classify(faces) - reference.classify(faces)).max()
-    return {
-        "faces_per_s": {batch: round(batch_faces_per_s(classifier, batch), 1) for batch in BATCHES},
-        "faces_per_s_of_clients": round(concurrent_faces_per_s(classifier), 1),
-        "largest_difference": float(f"{difference:.2g}"),
-        "provider": classifier.provider,
-        "model": classifier.manifest.name,
-    }
+    return round(batch / statistics.median(times_s[_DIFFERENT:]), 1)
 
 
 def main() -> None:
     """Run the benchmark; exits with status 1 if no GPU runs the model."""
     options = benchmark_parser(__doc__).parse_args()
-    reference = Classifier(load_settings(device="cpu", precision="fp32"))
-    results: dict[str, Any] = {"clients": CLIENTS, "onnxruntime": onnxruntime.__version__}
+    expected = Classifier(load_settings(device="cpu", precision="fp32")).classify(crops(64))
+    results: dict[str, Any] = {"onnxruntime": onnxruntime.__version__}
     try:
         for precision in ("fp16", "fp32"):
             classifier = Classifier(load_settings(device="cuda", precision=precision))
             if classifier.provider == CPU:
                 raise StartupError(f"device cuda: most nodes of {classifier.manifest.name} run on the CPU")
-            results[precision] = measure(classifier, reference)
+            results[precision] = {
+                "faces_per_s": {batch: faces_per_s(classifier, batch) for batch in BATCHES},
+                "largest_difference": float(f"{np.abs(classifier.classify(crops(64)) - expected).max():.2g}"),
+                "provider": classifier.provider,
+                "model": classifier.manifest.name,
+            }
     except MienError as error:
         sys.exit(f"benchmarks.gpu: nothing was measured. {error}")
     publish(results, options.json)

@@ -1,8 +1,8 @@
 """Benchmark of `mien label`: speed, and overhead over a bare loop of the same stages.
 
 `python -m benchmarks.labeling --json OUT` labels 350x350 one-face photos (or copies of `--photos FOLDER`) with
-`mien label` and with a bare loop, and writes `efficiency`, `images_per_s` and the time of every stage. To measure one
-core, use `taskset -c 0 ... --workers 1`.
+`mien label` and with a bare loop, and writes `efficiency`, `images_per_s` and the time of every stage. Start it with
+`taskset -c 0` to measure one core.
 
 The bare loop decodes, detects, aligns and classifies photo by photo, with one thread per worker, and does nothing else:
 no journal, no hashes, no outputs, one inference per photo. Both read the same files with the same pipelines. Rounds
@@ -24,6 +24,7 @@ from typing import Any, Final
 from PIL import Image
 
 from benchmarks.harness import SAMPLES, bare_s, benchmark_parser, publish
+from mien.app.cpu_count import cores
 from mien.app.labeling.executors import open_labeler, with_limits
 from mien.app.labeling.inputs import IMAGE_EXTENSIONS
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, help="folder of photos (default: 350x350 one-face photos)")
     parser.add_argument("--count", type=int, default=2000, help="number of files (2000)")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (3)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="threads (one per core)")
+    parser.add_argument("--workers", type=int, default=cores(), help="processes, threads (one per core)")
     options = vars(parser.parse_args())
     path = options.pop("json")
     publish(measure(**options), path)

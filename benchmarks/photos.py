@@ -26,9 +26,10 @@ from benchmarks.neighbors import measure_script, neighbor_commands
 from mien.app.inference.labeler import Labeler
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS
-from mien.models.manifest import artifact_dir
-from mien.training import metrics
-from mien.training.metrics import interval, markdown_table, write_results
+from mien.models.manifest import artifact_dir, read_manifest
+from mien.training.data import Split
+from mien.training.evaluate import scores
+from mien.training.metrics import print_table, scores_table, write_results
 
 LABELS_FILE: Final = "labels.csv"
 _MAX_DISTANCE: Final = 1.0  # of the point from the center of a box, in its longer sides
@@ -44,17 +45,17 @@ class LabeledFace(NamedTuple):
 
 
 class FoundFace(NamedTuple):
-    """A face that a program found: box (x, y, width, height) in pixels, and probabilities by label.
-
-    `uncertain` says whether the most probable one is below the program's threshold; None without a threshold.
-    """
+    """A face that a program found: box (x, y, width, height) in pixels, and probabilities by label."""
 
     box: Sequence[float]
     probabilities: dict[str, float]
-    uncertain: bool | None = None
 
 
-FindFaces = Callable[[str], list[FoundFace]]  # of the photo with this name
+class Program(NamedTuple):
+    """What a program finds in the photo with a name, and its confidence threshold, if it has one."""
+
+    find: Callable[[str], list[FoundFace]]
+    threshold: float | None = None
 
 
 def read_labels(folder: Path) -> list[LabeledFace]:
@@ -79,72 +80,43 @@ def face_at(faces: Sequence[FoundFace], x: float, y: float) -> FoundFace | None:
     return nearest if nearest is not None and distance(nearest)[1] <= _MAX_DISTANCE else None
 
 
-def model_faces(model: str, folder: Path) -> FindFaces:
-    """Faces that a model of Mien labels."""
+def mien_program(model: str, folder: Path) -> Program:
+    """A model of Mien, as it labels."""
     labeler = Labeler.open(load_settings(model=artifact_dir(model), device="cpu"))
 
     def find(file: str) -> list[FoundFace]:
         photo = labeler.label((folder / file).read_bytes())
-        return [FoundFace(tuple(face.box), face.probabilities, face.uncertain) for face in photo.faces]
+        return [FoundFace(tuple(face.box), face.probabilities) for face in photo.faces]
 
-    return find
+    return Program(find, read_manifest(artifact_dir(model)).confidence_threshold)
 
 
-def predicted_faces(path: Path) -> FindFaces:
-    """Faces that another program has written as JSON lines: file, box and probabilities by label."""
+def other_program(path: Path) -> Program:
+    """Another program, which has written its faces as JSON lines: file, box and probabilities by label."""
     by_file: dict[str, list[FoundFace]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         face: dict[str, Any] = json.loads(line)
         by_file.setdefault(face["file"], []).append(FoundFace(face["box"], face["probabilities"]))
-    return lambda file: by_file.get(file, [])
+    return Program(lambda file: by_file.get(file, []))
 
 
-def measure(labeled: Sequence[LabeledFace], programs: dict[str, FindFaces]) -> dict[str, dict[str, Any]]:
-    """Metrics of each program, on the faces that all programs find."""
+def measure(labeled: Sequence[LabeledFace], programs: dict[str, Program]) -> dict[str, dict[str, Any]]:
+    """Scores of each program on the faces that all programs find, and how many it found."""
     found = {}
-    for name, find in programs.items():
-        of_photo = {file: find(file) for file in sorted({face.file for face in labeled})}
+    for name, program in programs.items():
+        of_photo = {file: program.find(file) for file in sorted({face.file for face in labeled})}
         found[name] = [face_at(of_photo[face.file], face.x, face.y) for face in labeled]
     shared = [index for index, faces in enumerate(zip(*found.values(), strict=True)) if all(faces)]
-    truth = np.array([LABELS.index(labeled[index].label) for index in shared])
+    labels = np.array([LABELS.index(labeled[index].label) for index in shared])
+    keys, nothing = tuple(labeled[index].file for index in shared), np.empty(0)
+    split = Split("photos", "certain", nothing, labels, nothing, None, LABELS, keys, index_sha256="")
     results = {}
     for name, faces in found.items():
         scored = [face for index in shared if (face := faces[index]) is not None]
         probabilities = np.array([[face.probabilities.get(label, 0.0) for label in LABELS] for face in scored])
-        correct, kept = probabilities.argmax(axis=1) == truth, np.array([face.uncertain is False for face in scored])
-        counts = metrics.confusion(probabilities.argmax(axis=1), truth, classes=len(LABELS))
-        results[name] = {
-            "found": sum(face is not None for face in faces),
-            "labeled": len(labeled),
-            "scored": len(shared),
-            "accuracy": metrics.share(correct),
-            "mean_class_accuracy": metrics.mean_class_interval(counts),
-            "nll": metrics.mean(metrics.negative_log_likelihood(probabilities, truth)),
-            "kept": metrics.share(kept) if kept.any() else None,
-            "accuracy_of_kept": metrics.share(correct[kept]) if kept.any() else None,
-            "confusion": counts.tolist(),
-        }
+        results[name] = scores(split, probabilities, threshold=programs[name].threshold)
+        results[name]["found"] = sum(face is not None for face in faces)
     return results
-
-
-def table(results: dict[str, dict[str, Any]]) -> str:
-    """Results as a table in Markdown; shares in percent."""
-    headings = (
-        "program", "faces found", "accuracy", "mean class accuracy", "negative log likelihood",
-        "kept at the threshold", "accuracy of what is kept",
-    )  # fmt: skip
-    rows = [
-        (
-            name,
-            f"{result['found']} of {result['labeled']}",
-            interval(result["accuracy"], 1),
-            interval(result["mean_class_accuracy"], 1),
-            interval(result["nll"], 3, scale=1),
-            *(interval(result[name], 1) if result[name] else "" for name in ("kept", "accuracy_of_kept")),
-        )
-        for name, result in results.items()
-    ]
-    return markdown_table(headings, rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -156,13 +128,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
     parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")
     options = parser.parse_args(arguments)
-    programs = {name: model_faces(name, options.photos) for name in options.models}
+    programs = {name: mien_program(name, options.photos) for name in options.models}
     for name, command in neighbor_commands(options.fer, options.js).items():
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             measure_script(command, options.photos, file.name)
-            programs[name] = predicted_faces(Path(file.name))
-    results = measure(read_labels(options.photos), programs)
-    print(table(results))
+            programs[name] = other_program(Path(file.name))
+    labeled = read_labels(options.photos)
+    results = measure(labeled, programs)
+    titles = [f"{name}, {of['found']} of {len(labeled)} faces found" for name, of in results.items()]
+    print_table(*scores_table(titles, [*results.values()]))
     write_results(results, json_file=options.json)
 
 

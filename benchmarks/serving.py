@@ -7,7 +7,7 @@ Two loads take turns on the same cores: a bare loop of decode, detect, align and
 the service with 16 clients (`--clients`). The service then gets 70 % of the median rate with random arrivals (Poisson).
 The load generator runs on the same cores, so its cost counts against the service. `efficiency` is requests/s of the
 service divided by photos/s of the bare loop just before, the median of the rounds. Model, detector and device are set
-by `MIEN_*` variables. Run it on an idle Linux machine.
+by `MIEN_*` variables, also the number of processes, one by default. Run it on an idle Linux machine.
 """
 
 import json
@@ -19,12 +19,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import truediv
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from benchmarks.harness import SAMPLES, bare_s, benchmark_parser, publish
@@ -36,27 +35,22 @@ from mien.app.settings import load_settings
 SERVER: Final = (
     "from mien.app.service.start import run; from mien.app.settings import load_settings; run(load_settings())"
 )
-CLIENTS: Final = 16
 SHARE: Final = 0.7
-_NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
-_SETTINGS: Final = {"MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BODY_BYTES": "2700000000"}  # refuse nothing
+# one process, which refuses nothing
+_DEFAULTS: Final = {"MIEN_WORKERS": "1", "MIEN_MAX_QUEUE": "10000", "MIEN_MAX_BODY_BYTES": "2700000000"}
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running service: its process, its port on 127.0.0.1, and its response to `/ready`."""
+    """A running service: the id of its process, its port on 127.0.0.1, and its response to `/ready`."""
 
-    process: "subprocess.Popen[bytes]"
+    pid: int
     port: int
     ready: dict[str, Any]
 
-    def cpu_s(self) -> float:
-        """Processor time that it has used, seconds; Linux only, as `memory_mb`."""
-        return cpu_s(self.process.pid)
-
     def memory_mb(self) -> float:
-        """Resident memory, megabytes."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
+        """Resident memory, megabytes; Linux only."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
         return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
 
 
@@ -74,34 +68,31 @@ def cpu_s(process: int) -> float:
 
 
 @contextmanager
-def service(defaults: Mapping[str, str] = _NO_DEFAULTS, *, workers: str = "1") -> Iterator[Service]:
-    """Run a service; environment variables override `defaults`.
+def service() -> Iterator[Service]:
+    """Run a service; environment variables override its defaults.
 
     Raises: SystemExit, if the service is not ready within 90 s.
     """
     port = free_port()
-    given = {"MIEN_PORT": str(port), "MIEN_HOST": "127.0.0.1", "MIEN_WORKERS": workers}
-    environment = {**defaults, **os.environ, **given}
+    environment = {**_DEFAULTS, **os.environ, "MIEN_PORT": str(port), "MIEN_HOST": "127.0.0.1"}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen([sys.executable, "-c", SERVER], env=environment, stdout=quiet, stderr=quiet)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # http_proxy is not for this machine
+    ended = time.monotonic() + 90
     try:
-        yield Service(process, port, _ready(process, port))
+        while True:
+            try:
+                with direct.open(f"http://127.0.0.1:{port}/ready", timeout=5) as response:
+                    ready = json.load(response)
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > ended:
+                    raise SystemExit("the service did not start within 90 s; run `mien serve` to see why") from None
+                time.sleep(0.1)
+        yield Service(process.pid, port, ready)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(40)
-
-
-def _ready(process: "subprocess.Popen[bytes]", port: int) -> Any:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # http_proxy is not for this machine
-    for _ in range(900):
-        if process.poll() is not None:
-            raise SystemExit("the service did not start; run `mien serve` to see why")
-        try:
-            with direct.open(f"http://127.0.0.1:{port}/ready", timeout=5) as response:
-                return json.load(response)
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit("the service was not ready within 90 s")
 
 
 def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int) -> dict[str, Any]:
@@ -111,15 +102,15 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int, clients: int
     # one loop per core, and one loop with multithreaded inference
     loops = [(Labeler.open(load_settings(threads=threads)), workers) for threads, workers in ((1, cores()), (0, 1))]
     bare, full, cpu_ms = [], [], []
-    with service(_SETTINGS) as running:
+    with service() as running:
         send(running.port, paths, count, concurrency=clients)
         for pipeline, workers in loops:
             bare_s(pipeline, paths, workers)
         for _ in range(rounds):
             bare.append(count / min(bare_s(pipeline, paths * passes, workers) for pipeline, workers in loops))
-            start_s = running.cpu_s()
+            start_s = cpu_s(running.pid)
             full.append(send(running.port, paths, count, concurrency=clients)["requests_per_s"])
-            cpu_ms.append((running.cpu_s() - start_s) * 1000 / count)
+            cpu_ms.append((cpu_s(running.pid) - start_s) * 1000 / count)
         rate = SHARE * statistics.median(full)
         steady_load = send(running.port, paths, steady, rate=rate)
     return {
@@ -143,7 +134,7 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, default=Path(os.environ.get("MIEN_PHOTOS_DIR", SAMPLES)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=5, help="passes over the photos per round")
-    parser.add_argument("--clients", type=int, default=CLIENTS, help="concurrent requests at full load")
+    parser.add_argument("--clients", type=int, default=16, help="concurrent requests at full load")
     parser.add_argument("--steady", type=int, default=1000, help="requests at 70 percent of the full rate")
     options = vars(parser.parse_args())
     path = options.pop("json")

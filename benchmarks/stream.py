@@ -21,7 +21,7 @@ import cv2
 from websockets.sync.client import ClientConnection, connect
 
 from benchmarks.harness import SAMPLES, benchmark_parser, publish
-from benchmarks.load import percentile
+from benchmarks.load import percentiles_ms
 from benchmarks.serving import service
 from mien.data.contract import decode
 
@@ -86,8 +86,7 @@ def measure(seconds: float) -> dict[str, Any]:
             latencies_s, responses = stream(socket_, frames, seconds)
         return {
             "frames_per_s": round(len(responses) / seconds, 2),
-            "latency_p50_ms": round(1000 * percentile(latencies_s, 0.5), 2),
-            "latency_p99_ms": round(1000 * percentile(latencies_s, 0.99), 2),
+            **percentiles_ms(latencies_s),
             "frames": len(responses),
             "frames_with_a_face": sum(bool(response["faces"]) for response in responses),
             "dropped": responses[-1]["dropped"],
