@@ -1,7 +1,6 @@
 """Chromium with a camera that shows a moving face, a running service, and pages without console errors."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
@@ -35,8 +34,8 @@ def site(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield running
 
 
-@contextmanager
-def opening(browser: Browser, site: Server) -> Iterator[Open]:
+@pytest.fixture
+def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
     """A function that opens the page in a new context; at the end, fails if a page logged an error."""
     tabs: list[Tab] = []
 
@@ -60,16 +59,3 @@ def opening(browser: Browser, site: Server) -> Iterator[Open]:
     for tab in tabs:
         tab.page.context.close()
     assert not errors
-
-
-@pytest.fixture
-def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
-    with opening(browser, site) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def open_shared(browser: Browser, site: Server) -> Iterator[Open]:
-    """Like open_tab, for a tab that the tests of a module share."""
-    with opening(browser, site) as opened:
-        yield opened

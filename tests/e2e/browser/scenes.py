@@ -22,7 +22,6 @@ window.requestAnimationFrame = (draw) => drawNext(function next() {
   else draw(performance.now());
 });
 
-window.connections = 0;
 window.people = [];
 window.problem = null;
 window.delay = 0;
@@ -37,7 +36,6 @@ window.WebSocket = class extends EventTarget {
   constructor() {
     super();
     Object.assign(this, { readyState: 0, bufferedAmount: 0, frame: 0 });
-    window.connections++;
     window.socket = this;
     setTimeout(() => { this.readyState = 1; this.onopen?.({}); }, 10);
   }
@@ -59,12 +57,16 @@ const blankOf = ({ width, height }) => {
   return canvas;
 };
 window.busy = 0; // frames that are not sent yet, and pictures of frames that are not there yet
+window.pictures = 0; // in memory
 window.createImageBitmap = async (source, ...rest) => {
   window.busy += 2;
+  window.pictures++;
   const picture = await bitmap(source instanceof HTMLCanvasElement ? blankOf(source) : source, ...rest);
   window.busy--;
   return picture;
 };
+const { close } = ImageBitmap.prototype;
+ImageBitmap.prototype.close = function () { window.pictures--; close.call(this); };
 let looks = 0; // of the page at a frame of the video
 const look = HTMLVideoElement.prototype.requestVideoFrameCallback;
 HTMLVideoElement.prototype.requestVideoFrameCallback = function (then) {
@@ -96,11 +98,9 @@ def show(tab: Tab, *people: object) -> None:
 
 
 def start_scene(tab: Tab, *people: object) -> Tab:
-    """Start the camera of a page with SCENE anew, with these people in view; from now on, the clock stands still."""
-    if tab.page.is_visible("#stop"):
-        tab.page.click("#stop")
+    """Start the camera of a page with SCENE, with these people in view; from now on, the clock stands still."""
     show(tab, *people)
-    tab.page.evaluate("() => Object.assign(window, { delay: 0, problem: null, busy: 0, stoppedAt: performance.now() })")
+    tab.page.evaluate("() => { window.stoppedAt = performance.now(); }")
     tab.page.click("#start")
     tab.page.wait_for_selector("#stage[data-state=live]", timeout=WAIT_MS)
     pass_until(tab, "document.querySelector('#faces .face-label:not(:empty)')")

@@ -38,29 +38,10 @@ BADGE = "document.getElementById('badge')"
 HURRY = "{ const wait = setTimeout; window.setTimeout = (done, ms, ...given) => wait(done, ms / 10, ...given); }"
 
 
-@pytest.fixture(scope="module")
-def shared(open_shared: Open) -> Tab:
-    """A page whose camera has started."""
-    tab = open_shared(script=SCRIPT)
-    tab.start_camera()
-    return tab
-
-
 @pytest.fixture
-def live(shared: Tab) -> Tab:
-    """The shared page with its camera running."""
-    state = shared.page.get_attribute("#stage", "data-state")
-    if state == "paused":
-        shared.page.click("#pause")
-    elif state != "live":
-        shared.start_camera()
-    return shared
-
-
-@pytest.fixture(scope="module")
-def scene(open_shared: Open) -> Tab:
-    """A page whose stream the tests play; start_scene starts it anew."""
-    return open_shared(script=SCENE)
+def scene(open_tab: Open) -> Tab:
+    """A page whose stream the test plays, with two people in view."""
+    return start_scene(open_tab(script=SCENE), *TWO)
 
 
 def start(page: Page, state: str = "live") -> None:
@@ -69,74 +50,72 @@ def start(page: Page, state: str = "live") -> None:
     page.wait_for_selector(f"#stage[data-state={state}]", timeout=WAIT_MS)
 
 
-def test_the_label_of_the_service_is_shown(live: Tab, site: Server) -> None:
-    (image,) = site.post(live.sent[0]).json()["images"]
-    (face,) = json.loads(live.results[0])["faces"]
+def test_a_camera_is_labeled_as_by_the_service_until_it_is_paused_hidden_stopped_or_left(
+    open_tab: Open, site: Server
+) -> None:
+    tab = open_tab(script=SCRIPT)
+    page, click = tab.page, "document.getElementById('{}').click()"
+    tab.start_camera()
+    (image,) = site.post(tab.sent[0]).json()["images"]
+    (face,) = json.loads(tab.results[0])["faces"]
     assert face["label"] == image["faces"][0]["label"]
     assert face["probabilities"] == image["faces"][0]["probabilities"]
-    assert face["label"] in live.page.inner_text(".face-label")
-    live.wait_for_results(10)
-    assert json.loads(live.results[-1])["dropped"] == 0
-    live.page.click(".face-head")
-    live.wait_until(f"document.querySelector('.timeline').ariaLabel?.includes('{face['label']} ')")
-
-
-def test_boxes_follow_the_face_and_the_mirror_and_labels_the_threshold(scene: Tab) -> None:
-    for x in (60, 300):
-        tab = start_scene(scene, person(x, 100, neutral=0.6))
-        tint = tab.page.evaluate("document.getElementById('stage').style.getPropertyValue('--tint')")
-        assert tint == f"rgb({' '.join(map(str, COLORS['neutral']))})", "of a single person's label"
-        tab.page.click("#settings")
-        center = (x + 60) / 640
-        for mirrored in (False, True):
-            tab.page.set_checked("#mirror", mirrored)
-            pass_ms(tab, 100)
-            assert tab.page.evaluate(DRAWN_AT) == pytest.approx(1 - center if mirrored else center, abs=0.08)
-        for value, label in ((10, "neutral 60%"), (70, "neutral? 60%")):
-            tab.page.locator("#threshold").fill(str(value))
-            pass_until(tab, f"document.querySelector('.face-label').textContent === '{label}'")
-        tab.page.evaluate("document.getElementById('pause').click()")
-        for mirrored in (False, True):
-            tab.page.set_checked("#mirror", mirrored)
-            assert tab.page.evaluate(DRAWN_AT) == pytest.approx(1 - center if mirrored else center, abs=0.08), "paused"
-        tab.page.click("#settings")
-
-
-def test_nothing_is_sent_while_paused_or_hidden(live: Tab) -> None:
-    page = live.page
-    click = "document.getElementById('{}').click()"
+    assert face["label"] in page.inner_text(".face-label")
+    tab.wait_for_results(10)
+    assert json.loads(tab.results[-1])["dropped"] == 0
+    page.click(".face-head")
+    tab.wait_until(f"document.querySelector('.timeline').ariaLabel?.includes('{face['label']} ')")
     for stop, resume in (
         (click.format("pause"),) * 2,
         (f"window.away = true; {HIDE}", f"window.away = false; {HIDE}"),
         (click.format("tab-photos"), click.format("tab-live")),
     ):
         page.evaluate(stop)
-        live.wait_for(live.streams[-1].is_closed, "the stream is open")
-        before = len(live.sent)
+        tab.wait_for(tab.streams[-1].is_closed, "the stream is open")
+        before = len(tab.sent)
         page.wait_for_timeout(300)
-        assert len(live.sent) == before
+        assert len(tab.sent) == before
         page.evaluate(resume)
-        live.wait_for_results(2)
+        tab.wait_for_results(2)
+    for act in (click.format("stop"), LEAVE):
+        page.evaluate("() => { window.track = document.getElementById('video').srcObject.getVideoTracks()[0]; }")
+        page.evaluate(f"() => {{ {act}; }}")
+        assert page.evaluate("window.track.readyState") == "ended"
+        assert page.inner_text("#state-title") == "Camera off", "also if Back shows this page again"
+        start(page)
 
 
-@pytest.mark.parametrize("act", ["document.getElementById('stop').click()", LEAVE], ids=["stop", "leave"])
-def test_stopping_or_leaving_releases_the_camera(live: Tab, act: str) -> None:
-    live.page.evaluate("() => { window.track = document.getElementById('video').srcObject.getVideoTracks()[0]; }")
-    live.page.evaluate(f"() => {{ {act}; }}")
-    assert live.page.evaluate("window.track.readyState") == "ended"
-    assert live.page.inner_text("#state-title") == "Camera off", "also if Back shows this page again"
+def test_boxes_follow_the_face_and_the_mirror_and_labels_the_threshold(scene: Tab) -> None:
+    page = scene.page
+    show(scene, person(60, 100, neutral=0.6))
+    pass_until(scene, "document.querySelector('[data-person=\"2\"].away')")
+    tint = page.evaluate("document.getElementById('stage').style.getPropertyValue('--tint')")
+    assert tint == f"rgb({' '.join(map(str, COLORS['neutral']))})", "of a single person's label"
+    page.click("#settings")
+    for value, label in ((10, "neutral 60%"), (70, "neutral? 60%")):
+        page.locator("#threshold").fill(str(value))
+        pass_until(scene, f"document.querySelector('.face-label').textContent === '{label}'")
+    for is_paused in (False, True):
+        for mirrored, center in ((False, 120 / 640), (True, 520 / 640)):
+            page.set_checked("#mirror", mirrored)
+            if not is_paused:
+                pass_ms(scene, 100)
+            assert page.evaluate(DRAWN_AT) == pytest.approx(center, abs=0.08), is_paused
+        page.evaluate("document.getElementById('pause').click()")
 
 
-def test_the_page_reconnects_to_a_restarted_service(live: Tab, site: Server) -> None:
+def test_the_page_reconnects_to_a_restarted_service(open_tab: Open, site: Server) -> None:
+    tab = open_tab()
+    tab.start_camera()
     site.stop()
     try:
-        live.wait_until(f"{BADGE}.textContent.includes('lost')")
-        live.wait_for(lambda: live.page.evaluate(DRAWN_AT) is None, "boxes of old results are shown")
+        tab.wait_until(f"{BADGE}.textContent.includes('lost')")
+        tab.wait_for(lambda: tab.page.evaluate(DRAWN_AT) is None, "boxes of old results are shown")
     finally:
         site.start()
-    live.wait_until(f"{BADGE}.hidden")
-    assert live.page.locator("[data-person]").count() == live.page.locator("[data-person='1']").count() == 1
-    live.ignore_errors("ERR_FAILED", "ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
+    tab.wait_until(f"{BADGE}.hidden")
+    assert tab.page.locator("[data-person]").count() == tab.page.locator("[data-person='1']").count() == 1
+    tab.ignore_errors("ERR_FAILED", "ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
 
 
 def test_a_service_that_was_not_ready_is_asked_again_and_settings_outlive_a_reload(open_tab: Open) -> None:
@@ -213,19 +192,12 @@ def test_the_whole_picture_of_an_upright_camera_is_shown_and_sent(open_tab: Open
     assert Image.open(io.BytesIO(tab.sent[0])).size == (360, 640)
 
 
-def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> None:
-    count = """
-    window.pictures = 0;
-    const create = window.createImageBitmap, { close } = ImageBitmap.prototype;
-    window.createImageBitmap = (...given) => { window.pictures++; return create(...given); };
-    ImageBitmap.prototype.close = function () { window.pictures--; close.call(this); };
-    """
-    tab = start_scene(open_tab(script=count + SCENE), *TWO)
-    tab.page.evaluate("() => { window.problem = {detail: 'the quota is used up'}; }")
+def test_frames_that_are_not_labeled_do_not_stay_in_memory(scene: Tab) -> None:
+    scene.page.evaluate("() => { window.problem = {detail: 'the quota is used up'}; }")
     for _ in range(20):
-        pass_ms(tab, 100)
-    assert tab.page.inner_text("#badge").endswith("not labeled: the quota is used up")
-    assert tab.page.evaluate("window.pictures") < 10
+        pass_ms(scene, 100)
+    assert scene.page.inner_text("#badge").endswith("not labeled: the quota is used up")
+    assert scene.page.evaluate("window.pictures") < 10
 
 
 # Some browsers hide the pixels of a canvas from pages.
@@ -238,20 +210,28 @@ NOISE = """() => {
 }"""
 
 
-def test_every_camera_error_has_its_own_message(open_tab: Open, site: Server) -> None:
-    tab = open_tab()
-    tab.page.evaluate(NOISE)
-    start(tab.page, "hidden")
+def test_every_camera_error_has_its_own_message_and_a_question_without_an_answer_a_way_out(
+    open_tab: Open, site: Server
+) -> None:
+    tab, answer = open_tab(script=HURRY), "() => {{ navigator.mediaDevices.getUserMedia = () => {}; }}"
+    page = tab.page
+    page.evaluate(NOISE)
+    start(page, "hidden")
     states = {"NotAllowedError": "refused", "NotFoundError": "none", "NotReadableError": "busy", "TypeError": "failed"}
     for name, state in states.items():
-        error = f"Promise.reject(new DOMException('as a test', '{name}'))"
-        tab.page.evaluate(f"() => {{ navigator.mediaDevices.getUserMedia = () => {error}; }}")
-        start(tab.page, state)
-        assert tab.page.inner_text("#state-title") in tab.page.inner_text("#announce")
-        assert tab.page.evaluate("document.activeElement.id") == "start"
-    tab.page.goto(f"http://mien.test:{site.port}")
+        page.evaluate(answer.format(f"Promise.reject(new DOMException('as a test', '{name}'))"))
+        start(page, state)
+        assert page.inner_text("#state-title") in page.inner_text("#announce")
+        assert page.evaluate("document.activeElement.id") == "start"
+    page.evaluate(answer.format("new Promise(() => {})"))
+    start(page, "asking")
+    tab.wait_until("document.getElementById('state-text').textContent.includes('address bar')")
+    assert page.is_visible("#choose")
+    page.click("#cancel")
+    assert page.inner_text("#start") == "Start camera"
+    page.goto(f"http://mien.test:{site.port}")
     tab.wait_until_ready()
-    start(tab.page, "insecure")
+    start(page, "insecure")
     tab.ignore_errors("Cross-Origin-Opener-Policy")
 
 
@@ -268,15 +248,6 @@ def test_a_busy_service_and_a_missing_one_are_reported(open_tab: Open) -> None:
     tab.page.context.route("**/v1/models", lambda route: route.fulfill(status=401, json={}))
     tab.wait_until(f"{BADGE}.textContent.includes('API key')")
     tab.ignore_errors("WebSocket connection to", "ERR_FAILED", "status of 401")
-
-
-def test_waiting_for_the_camera_has_a_way_out(open_tab: Open) -> None:
-    tab = open_tab(script="navigator.mediaDevices.getUserMedia = () => new Promise(() => {});" + HURRY)
-    start(tab.page, "asking")
-    tab.wait_until("document.getElementById('state-text').textContent.includes('address bar')")
-    assert tab.page.is_visible("#choose")
-    tab.page.click("#cancel")
-    assert tab.page.inner_text("#start") == "Start camera"
 
 
 def test_a_click_before_the_page_is_ready_is_remembered_and_one_script_is_loaded(open_tab: Open, site: Server) -> None:
@@ -297,15 +268,14 @@ def test_a_click_before_the_page_is_ready_is_remembered_and_one_script_is_loaded
 
 
 def test_a_recording_is_downloaded_when_it_ends_and_kept_nowhere(scene: Tab, tmp_path: Path) -> None:
-    tab = start_scene(scene, *TWO)
-    tab.page.click("#record")
-    assert tab.page.inner_text(".trust") == "Recording, saved when you stop"
+    scene.page.click("#record")
+    assert scene.page.inner_text(".trust") == "Recording, saved when you stop"
     for _ in range(15):
-        pass_ms(tab, 100)
+        pass_ms(scene, 100)
     files: dict[str, Path] = {}
-    tab.page.on("download", lambda file: files.update({Path(file.suggested_filename).suffix: Path(file.path())}))
-    tab.page.click("#record")
-    tab.wait_for(lambda: len(files) == 2, "two files")
+    scene.page.on("download", lambda file: files.update({Path(file.suggested_filename).suffix: Path(file.path())}))
+    scene.page.click("#record")
+    scene.wait_for(lambda: len(files) == 2, "two files")
     rows = list(csv.DictReader(io.StringIO(files.pop(".csv").read_text())))
     assert {(row["person"], row["label"]) for row in rows} == {("1", "happiness"), ("2", "anger")}
     assert sum(float(rows[0][f"p_{label}"]) for label in LABELS) == pytest.approx(1, abs=0.01)
@@ -317,7 +287,7 @@ def test_a_recording_is_downloaded_when_it_ends_and_kept_nowhere(scene: Tab, tmp
     assert frames > 5
     assert picture.shape == (480, 640, 3)
     assert (np.abs(picture.astype(int) - COLORS["happiness"][::-1]).max(axis=2) < 40).sum() > 300, "the box of person 1"
-    assert tab.page.inner_text(".trust") != "Recording, saved when you stop"
+    assert scene.page.inner_text(".trust") != "Recording, saved when you stop"
 
 
 RECORD_TEXTS = """() => {
@@ -331,17 +301,16 @@ RECORD_TEXTS = """() => {
 
 
 def test_a_snapshot_equals_the_picture_and_your_minute_shows_the_expressions_seen(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    picture = decode(tab.download("#snapshot")[1]).astype(int)
+    picture = decode(scene.download("#snapshot")[1]).astype(int)
     assert picture.shape == (480, 640, 3)
     _, columns = np.nonzero(np.abs(picture - COLORS["happiness"]).max(axis=2) < 30)
     assert columns.min() > 320, "the camera is mirrored, and so is the snapshot"
-    show(tab, person(60, 100, happiness=0.88), TWO[1])
+    show(scene, person(60, 100, happiness=0.88), TWO[1])
     for _ in range(3):
-        pass_ms(tab, 500)
-    tab.page.evaluate(RECORD_TEXTS)
-    name, content = tab.download("#minute")
-    assert sum(text.startswith("90%, ") for text in tab.page.evaluate("window.texts")) == 2, "the strongest moments"
+        pass_ms(scene, 500)
+    scene.page.evaluate(RECORD_TEXTS)
+    name, content = scene.download("#minute")
+    assert sum(text.startswith("90%, ") for text in scene.page.evaluate("window.texts")) == 2, "the strongest moments"
     picture = decode(content).astype(int)
     assert (name, picture.shape) == ("mien-minute.png", (630, 1200, 3))
     for label, seen in (("happiness", True), ("anger", True), ("surprise", False)):
@@ -349,55 +318,55 @@ def test_a_snapshot_equals_the_picture_and_your_minute_shows_the_expressions_see
 
 
 def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    tab.page.click("#round")
+    scene.page.click("#round")
     asked = set()
     for turn in range(6):
-        pass_ms(tab, 1000)
-        asked.add(tab.page.inner_text("#round-title"))
+        pass_ms(scene, 1000)
+        asked.add(scene.page.inner_text("#round-title"))
         if turn == 5:
-            show(tab, TWO[1], person(60, 300, sadness=0.9))  # who comes last does not play
+            show(scene, TWO[1], person(60, 300, sadness=0.9))  # who comes last does not play
         for _ in range(2):
-            pass_ms(tab, 2000)
-    pass_ms(tab, 50)
+            pass_ms(scene, 2000)
+    pass_ms(scene, 50)
     assert asked == {f"Show me {label}" for label in LABELS if label != "neutral"}
-    assert tab.page.inner_text("#round-title") == "How close you came"
-    lines = tab.page.inner_text("#round-lines").splitlines()
+    assert scene.page.inner_text("#round-title") == "How close you came"
+    lines = scene.page.inner_text("#round-lines").splitlines()
     assert {"happiness: 90% and 2%", "anger: 2% and 90%"} <= set(lines)
-    tab.page.click("#round-close")
-    assert tab.page.is_hidden("#round-card")
+    scene.page.click("#round-close")
+    assert scene.page.is_hidden("#round-card")
 
 
-def test_a_card_names_its_label_first_and_cards_keep_their_order(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    assert tab.box("[data-person='1']")["height"] == pytest.approx(74, abs=4)
-    tab.page.locator(".face-head").first.click()
-    show(tab, person(60, 100, happiness=0.46, sadness=0.47), TWO[1])
+def test_a_card_names_its_label_first_and_cards_keep_their_order_and_numbers_over_a_pause(scene: Tab) -> None:
+    assert scene.box("[data-person='1']")["height"] == pytest.approx(74, abs=4)
+    scene.page.locator(".face-head").first.click()
+    show(scene, person(60, 100, happiness=0.46, sadness=0.47), TWO[1])
     for _ in range(3):
-        pass_ms(tab, 500)
-    assert tab.page.inner_text("[data-person='1'] .face-label").startswith("happiness? 4")
-    rows = {label: tab.box(f"[data-person='1'] li:has-text('{label}')")["y"] for label in LABELS}
+        pass_ms(scene, 500)
+    assert scene.page.inner_text("[data-person='1'] .face-label").startswith("happiness? 4")
+    rows = {label: scene.box(f"[data-person='1'] li:has-text('{label}')")["y"] for label in LABELS}
     assert min(rows, key=rows.__getitem__) == "happiness", "although sadness is a little more probable"
-    show(tab, TWO[1])
-    pass_until(tab, "document.querySelector('[data-person=\"1\"].away')")
-    assert [card.get_attribute("data-person") for card in tab.page.locator("#faces > li").all()] == ["1", "2"]
+    scene.page.click("#pause")
+    show(scene, person(400, 100, sadness=0.9))  # the second person
+    scene.page.click("#pause")
+    pass_until(scene, "document.querySelector('[data-person=\"1\"].away')")
+    assert "sadness" in scene.page.inner_text("[data-person='2'] .face-label")
+    assert [card.get_attribute("data-person") for card in scene.page.locator("#faces > li").all()] == ["1", "2"]
 
 
 IS_STALE = "document.getElementById('faces').classList.contains('stale')"
 
 
 def test_old_results_fade_and_are_gone_before_they_are_on_another_person(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    tab.page.evaluate("() => { window.delay = Infinity; }")
+    scene.page.evaluate("() => { window.delay = Infinity; }")
     for passed, stale, drawn in ((650, False, True), (100, True, True), (700, True, True), (100, True, False)):
-        pass_ms(tab, passed)
-        state = [tab.page.evaluate(IS_STALE), tab.page.evaluate(DRAWN_AT) is not None]
+        pass_ms(scene, passed)
+        state = [scene.page.evaluate(IS_STALE), scene.page.evaluate(DRAWN_AT) is not None]
         assert state == [stale, drawn], "cards do not look live while nothing arrives"
-        assert (tab.page.text_content("#badge") == "Waiting for the service") == (not drawn)
-        assert tab.page.locator(".face-label").first.is_visible() == drawn
-    tab.page.evaluate("() => { window.delay = 0; window.socket.fail(); }")
-    pass_until(tab, f"{BADGE}.hidden && !{IS_STALE}")
-    assert tab.page.evaluate(DRAWN_AT) is not None
+        assert (scene.page.text_content("#badge") == "Waiting for the service") == (not drawn)
+        assert scene.page.locator(".face-label").first.is_visible() == drawn
+    scene.page.evaluate("() => { window.delay = 0; window.socket.fail(); }")
+    pass_until(scene, f"{BADGE}.hidden && !{IS_STALE}")
+    assert scene.page.evaluate(DRAWN_AT) is not None
 
 
 def test_on_a_slow_link_the_frame_that_was_labeled_is_shown(scene: Tab) -> None:
@@ -405,24 +374,14 @@ def test_on_a_slow_link_the_frame_that_was_labeled_is_shown(scene: Tab) -> None:
       const canvas = document.getElementById('overlay');
       return canvas.getContext('2d').getImageData(canvas.width / 2, canvas.height - 4, 1, 1).data[3] === 255;
     })()"""
-    tab = start_scene(scene, *TWO)
-    assert not tab.page.evaluate(shows_frame), "the video, with boxes over it"
-    tab.page.evaluate("() => { window.delay = 1200; }")
-    pass_until(tab, shows_frame)
+    assert not scene.page.evaluate(shows_frame), "the video, with boxes over it"
+    scene.page.evaluate("() => { window.delay = 1200; }")
+    pass_until(scene, shows_frame)
     for step in range(16):
         if step == 8:
-            tab.page.evaluate("() => { window.delay = 4000; }")
-        pass_ms(tab, 400)
-        assert tab.page.evaluate(shows_frame)
-        assert tab.page.is_hidden("#badge"), "a slow result is not an old one"
-    tab.page.evaluate("() => { window.delay = 0; }")
-    pass_until(tab, f"!{shows_frame}")
-
-
-def test_people_keep_their_numbers_over_a_pause(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
-    tab.page.click("#pause")
-    show(tab, person(400, 100, sadness=0.9))  # the second person
-    tab.page.click("#pause")
-    pass_until(tab, "document.querySelector('[data-person=\"1\"].away')")
-    assert "sadness" in tab.page.inner_text("[data-person='2'] .face-label")
+            scene.page.evaluate("() => { window.delay = 4000; }")
+        pass_ms(scene, 400)
+        assert scene.page.evaluate(shows_frame)
+        assert scene.page.is_hidden("#badge"), "a slow result is not an old one"
+    scene.page.evaluate("() => { window.delay = 0; }")
+    pass_until(scene, f"!{shows_frame}")

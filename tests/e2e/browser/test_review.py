@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -22,7 +23,7 @@ PHONE = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobil
 
 
 @pytest.fixture(scope="module")
-def folder_and_address(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+def served(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """An output folder of 16 faces and the address of its review page."""
     base = tmp_path_factory.mktemp("review")
     settings = Settings(model=artifact, detector="builtin", device="cpu")
@@ -36,15 +37,15 @@ def folder_and_address(artifact: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def out(folder_and_address: tuple[Path, str]) -> Path:
+def out(served: tuple[Path, str]) -> Path:
     """The output folder, without decisions."""
-    (folder_and_address[0] / CORRECTIONS).unlink(missing_ok=True)
-    return folder_and_address[0]
+    (served[0] / CORRECTIONS).unlink(missing_ok=True)
+    return served[0]
 
 
 @pytest.fixture
-def address(folder_and_address: tuple[Path, str]) -> str:
-    return folder_and_address[1]
+def open_review(open_tab: Open, served: tuple[Path, str]) -> Open:
+    return partial(open_tab, at=served[1])
 
 
 def decisions(out: Path) -> dict[str, str]:
@@ -71,8 +72,10 @@ def decide(page: Page, *keys: str) -> list[str]:
     return names
 
 
-def test_undo_reverts_decisions_in_reverse_order_also_after_a_reload(open_tab: Open, out: Path, address: str) -> None:
-    page = open_tab(at=address).page
+def test_the_keyboard_decides_about_one_face_per_press_and_undo_reverts_in_reverse_order_also_after_a_reload(
+    open_review: Open, out: Path
+) -> None:
+    page = open_review().page
     first, second = decide(page, "1", "2")
     assert decisions(out) == {first: "surprise", second: "fear"}
     page.keyboard.press("ArrowRight")
@@ -84,12 +87,26 @@ def test_undo_reverts_decisions_in_reverse_order_also_after_a_reload(open_tab: O
     page.keyboard.press("u")
     wait_for_face(page, first)
     assert decisions(out) == {}
+    page.focus("#keys [data-label=fear]")
+    (name,) = decide(page, "Enter")
+    assert decisions(out) == {name: "fear"}
+    held = where(page)
+    for _ in range(3):
+        page.keyboard.down("x")
+    wait_for_face(page, held, selected=False)
+    page.keyboard.up("x")
+    page.evaluate("select(faces.length - 1)")
+    last = where(page)
+    for key in ("4", "5"):
+        page.keyboard.press(key)
+        page.evaluate("last")
+    assert decisions(out) == {name: "fear", held: "not_a_face", last: "happiness"}, "none after the last"
 
 
 def test_keys_wait_for_a_decision_that_is_saved_and_none_acts_on_another_face_if_it_fails(
-    open_tab: Open, out: Path, address: str
+    open_review: Open, out: Path
 ) -> None:
-    tab = open_tab(at=address)
+    tab = open_review()
     page, answers = tab.page, chain([Route.abort], repeat(lambda route: (time.sleep(0.3), route.continue_())))
     page.route("**/api/decisions", lambda route: next(answers)(route))  # noqa: PLW0108 - Playwright marks it
     names = page.eval_on_selector_all(".card", "all => all.map((card) => card.querySelector('.file').textContent)")
@@ -104,10 +121,8 @@ def test_keys_wait_for_a_decision_that_is_saved_and_none_acts_on_another_face_if
     tab.ignore_errors("ERR_FAILED")
 
 
-def test_a_decision_of_another_tab_is_shown_and_not_replaced_unknowingly(
-    open_tab: Open, out: Path, address: str
-) -> None:
-    first, second = open_tab(at=address), open_tab(at=address)
+def test_a_decision_of_another_tab_is_shown_and_not_replaced_unknowingly(open_review: Open, out: Path) -> None:
+    first, second = open_review(), open_review()
     (name,) = decide(first.page, "1")
     second.page.keyboard.press("2")
     second.page.wait_for_function("() => document.querySelector('#message').textContent")
@@ -118,8 +133,8 @@ def test_a_decision_of_another_tab_is_shown_and_not_replaced_unknowingly(
     second.ignore_errors("409")
 
 
-def test_on_a_phone_every_button_is_in_view_and_works(open_tab: Open, out: Path, address: str) -> None:
-    page = open_tab(at=address, **PHONE).page
+def test_on_a_phone_every_button_is_in_view_and_works(open_review: Open, out: Path) -> None:
+    page = open_review(**PHONE).page
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     for width, height in ((360, 640), (844, 390)):
@@ -133,23 +148,3 @@ def test_on_a_phone_every_button_is_in_view_and_works(open_tab: Open, out: Path,
     page.tap("#keys button:has-text('anger')")
     wait_for_face(page, name, selected=False)
     assert decisions(out) == {name: "anger"}
-
-
-def test_the_keyboard_decides_about_one_face_per_press_and_none_after_the_last(
-    open_tab: Open, out: Path, address: str
-) -> None:
-    page = open_tab(at=address).page
-    page.focus("#keys [data-label=fear]")
-    (name,) = decide(page, "Enter")
-    assert decisions(out) == {name: "fear"}
-    held = where(page)
-    for _ in range(3):
-        page.keyboard.down("x")
-    wait_for_face(page, held, selected=False)
-    page.keyboard.up("x")
-    page.evaluate("select(faces.length - 1)")
-    last = where(page)
-    for key in ("4", "5"):
-        page.keyboard.press(key)
-        page.evaluate("last")
-    assert decisions(out) == {name: "fear", held: "not_a_face", last: "happiness"}
