@@ -1,13 +1,13 @@
 """Accuracy on real color photos with labeled faces: models of Mien, and other programs, on the same faces.
 
-    MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.photos [--models fast v3] [--photos FOLDER]
+    MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.photos [--models fast v3] [--live] [--photos FOLDER]
         [--fer PYTHON] [--js FOLDER] --json out/photos.json
 
 The folder has photos and `labels.csv` with a row per face: file, face_x, face_y (rough center, pixels), label, second
 (the rival of an arguable label) and certainty. Only faces whose label is `certain` count. A face is the detected one
 whose box contains the point, or the nearest one. Each model is run as it serves: detected, aligned, softened, with the
-correction for rare expressions. `benchmarks.neighbors` describes how to install the other programs. All programs are
-scored on the faces that all of them find.
+correction for rare expressions; with `--live` once more as it serves frames of a stream. `benchmarks.neighbors`
+describes how to install the other programs. All programs are scored on the faces that all of them find.
 """
 
 import csv
@@ -80,12 +80,12 @@ def face_at(faces: Sequence[FoundFace], x: float, y: float) -> FoundFace | None:
     return nearest if nearest is not None and distance(nearest)[1] <= _MAX_DISTANCE else None
 
 
-def mien_program(model: str, folder: Path) -> Program:
-    """A model of Mien, as it labels."""
+def mien_program(model: str, folder: Path, *, live: bool = False) -> Program:
+    """A model of Mien, as it labels; `live`: as in a frame of a stream."""
     labeler = Labeler.open(load_settings(model=artifact_dir(model), device="cpu"))
 
     def find(file: str) -> list[FoundFace]:
-        photo = labeler.label((folder / file).read_bytes())
+        photo = labeler.label((folder / file).read_bytes(), live=live)
         return [FoundFace(tuple(face.box), face.probabilities) for face in photo.faces]
 
     return Program(find, read_manifest(artifact_dir(model)).confidence_threshold)
@@ -123,12 +123,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Command line."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--models", nargs="*", default=["fast"], help="names or folders")
+    parser.add_argument("--live", action="store_true", help="search each photo as a frame of a stream, too")
     default = Path(os.environ.get("MIEN_DATA_DIR", ".")) / "webphotos" / "webphotos"
     parser.add_argument("--photos", type=Path, default=default, help=f"folder with {LABELS_FILE} (%(default)s)")
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
     parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")
     options = parser.parse_args(arguments)
     programs = {name: mien_program(name, options.photos) for name in options.models}
+    if options.live:
+        programs |= {f"{name}, live": mien_program(name, options.photos, live=True) for name in options.models}
     for name, command in neighbor_commands(options.fer, options.js).items():
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             measure_script(command, options.photos, file.name)

@@ -155,23 +155,25 @@ def one_pass(image: UINT8["height", "width", 3], long_side_px: FLOAT, threshold:
 
 
 @script()
-def search(photo: UINT8["height", "width", 3], threshold: FLOAT) -> FLOAT["faces", 15]:
+def search(photo: UINT8["height", "width", 3], threshold: FLOAT, live: BOOL) -> FLOAT["faces", 15]:
     """Find faces, best first, in up to four passes of a loop, whose body has the network once.
 
     Where the first found only small faces or none, there are a very small and a larger one; where these found none, a
-    last one at another size.
+    last one at another size. `live`: the first is smaller, for frames of a stream.
     """
     long_side = op.ReduceMax(op.Cast(op.Shape(photo, start=0, end=2), to=1), keepdims=0)
-    is_small = long_side <= 640.0  # The larger pass would repeat the first.
-    last_px = op.Round(0.75 * op.Min(op.Max(long_side, 144.0), 640.0))
+    first_px = op.Where(live, 288.0, 640.0)
+    small_px = op.Where(live, 27.0, 40.0)
+    is_small = long_side <= first_px  # The larger pass would repeat the first.
+    last_px = op.Round(0.75 * op.Min(op.Max(long_side, 144.0), first_px))
     third_px = op.Where(is_small, last_px, 1600.0)
-    pass_px = op.Concat([640.0, 160.0], op.Reshape(third_px, [1]), op.Reshape(last_px, [1]), axis=0)
+    pass_px = op.Concat(op.Reshape(first_px, [1]), [160.0], op.Reshape(third_px, [1]), op.Reshape(last_px, [1]), axis=0)
     faces = op.Constant(value=_NO_FACES)
     for index in range(4):
         faces = op.Concat(faces, one_pass(photo, op.Gather(pass_px, index), threshold), axis=0)
         found_any = op.Size(faces) > 0
         side = op.ReduceMin(op.Concat(op.Reshape(faces[:, 2:4], [-1]), op.Reshape(long_side, [1]), axis=0), keepdims=0)
-        are_large = op.And(found_any, side * op.Min(1.0, 640.0 / long_side) >= 40.0)
+        are_large = op.And(found_any, side * op.Min(1.0, 640.0 / long_side) >= small_px)
         first, second, third = index == 0, index == 1, index == 2
         has_enough = op.Or(op.And(first, are_large), op.And(second, op.And(is_small, found_any)))
         is_done = op.Or(has_enough, op.And(third, op.Or(is_small, found_any)))
@@ -295,12 +297,13 @@ def photo_function(manifest: Manifest) -> Any:
 
     @script()
     def photo_to_faces(
-        photo: UINT8["height", "width", 3], max_faces: INT64, score_threshold: FLOAT, prior_correction: FLOAT["labels"]
+        photo: UINT8["height", "width", 3], max_faces: INT64, score_threshold: FLOAT, live: BOOL,
+        prior_correction: FLOAT["labels"],
     ) -> tuple[
         FLOAT["faces", 4], FLOAT["faces", 5, 2], FLOAT["faces"], FLOAT["faces", "labels"], FLOAT["faces"],
         FLOAT["faces", 5], BOOL["faces"], BOOL["faces", 6],
     ]:  # fmt: skip
-        found = largest(search(photo, score_threshold), max_faces)
+        found = largest(search(photo, score_threshold, live), max_faces)
         count = op.Shape(found, start=0, end=1)
         # one row at least, since not every provider runs empty batches; it is taken off at the end
         rows = op.Pad(found, op.Concat([0, 0], op.Max(1 - count, 0), [0], axis=0))
@@ -391,7 +394,7 @@ def photo_graph(
     model = ir.to_proto(merged)
     correction = np.array(manifest.prior_correction, np.float32)
     defaults = {"max_faces": np.array(MAX_FACES), "score_threshold": np.array(score_threshold, np.float32)}
-    defaults |= {"prior_correction": correction}
+    defaults |= {"live": np.array(False), "prior_correction": correction}
     model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in defaults.items())
     shapes = {
         "boxes": [4],

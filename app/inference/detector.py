@@ -43,6 +43,10 @@ SMALL_FACE_PX: Final = 40.0
 CLOSE_UP_PX: Final = 160
 # Long sides of the first pass, and of the second, which runs if the first found only small faces or none
 FIRST_PX: Final = 640
+# The first pass of a frame of a stream, in a third of the time, and the size below which its faces are small: it finds
+# 98 % of the faces, and their labels are as often right (docs/decisions/0021-streams-search-small-frames.md).
+LIVE_PX: Final = 288
+LIVE_SMALL_FACE_PX: Final = 27.0
 SECOND_PX: Final = 1600
 ROTATED_PX: Final = 480
 LAST_SHARE: Final = 0.75  # of the side of the first pass: the size of a last one, if none found a face
@@ -112,8 +116,11 @@ class Detector(Protocol):
 
     name: str
 
-    def detect(self, image: Array) -> list[Detection]:
-        """Find faces in (H, W, 3) uint8 RGB, largest first; empty if there are none."""
+    def detect(self, image: Array, *, live: bool = False) -> list[Detection]:
+        """Find faces in (H, W, 3) uint8 RGB, largest first; empty if there are none.
+
+        live: the image is a frame of a stream, for which speed matters more than a face that the next frame shows, too.
+        """
         ...
 
 
@@ -167,9 +174,9 @@ class NetworkDetector:
 
         return Batcher(infer, max_items=batches.max_batch)
 
-    def detect(self, image: Array) -> list[Detection]:
+    def detect(self, image: Array, *, live: bool = False) -> list[Detection]:
         """Find faces; see `Detector`."""
-        return find_faces(image, self.rows, self._settings)
+        return find_faces(image, self.rows, self._settings, live=live)
 
     def rows(self, image: Array) -> Array:
         """Run the network once, at the original size of the image.
@@ -234,9 +241,9 @@ def decode_grids(grids: Sequence[Array], *, width: int, threshold: float) -> Arr
     return rows[np.asarray(kept, dtype=np.intp).ravel()]
 
 
-def find_faces(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
-    """Find faces in (H, W, 3) uint8 RGB, largest first."""
-    faces = _upright(image, network, settings)
+def find_faces(image: Array, network: Network, settings: InferenceSettings, *, live: bool = False) -> list[Detection]:
+    """Find faces in (H, W, 3) uint8 RGB, largest first; see `Detector`."""
+    faces = _upright(image, network, settings, live=live)
     if settings.detect_rotated and max((face.score for face in faces), default=0.0) < SURE_SCORE:
         faces = _with_rotated(faces, image, network, settings)
     # Faces of the same size have a stable order, too.
@@ -299,19 +306,20 @@ def _is_whole(face: Detection, tile: Array, left: int, top: int, image: Array) -
     )
 
 
-def _upright(image: Array, network: Network, settings: InferenceSettings) -> list[Detection]:
+def _upright(image: Array, network: Network, settings: InferenceSettings, *, live: bool = False) -> list[Detection]:
     if is_tiled(image.shape[1], image.shape[0], settings):
         return _in_tiles(image, network)
-    faces = one_pass(image, network, FIRST_PX)
+    first_px, small_px = (LIVE_PX, LIVE_SMALL_FACE_PX) if live else (FIRST_PX, SMALL_FACE_PX)
+    faces = one_pass(image, network, first_px)
     long_side = max(image.shape[:2])
     scale = min(1.0, FIRST_PX / long_side)
-    if min((face.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
+    if min((face.short_side_px for face in faces), default=0.0) * scale >= small_px:
         return faces
     # A pass of an image that is not larger than its size has the pixels of the first.
-    passes = ((CLOSE_UP_PX, long_side > CLOSE_UP_PX), (SECOND_PX, long_side > FIRST_PX))
+    passes = ((CLOSE_UP_PX, long_side > CLOSE_UP_PX), (SECOND_PX, long_side > first_px))
     faces = merge(faces + [face for px, differs in passes if differs for face in one_pass(image, network, px)])
     # Networks miss some large, clear faces at a few sizes only.
-    return faces or one_pass(image, network, round(LAST_SHARE * min(max(long_side, TINY_PX), FIRST_PX)))
+    return faces or one_pass(image, network, round(LAST_SHARE * min(max(long_side, TINY_PX), first_px)))
 
 
 def one_pass(image: Array, network: Network, long_side_px: int) -> list[Detection]:

@@ -114,6 +114,7 @@ class Labeler:
         whole: bool = False,
         boxes: Sequence[Box | Detection] | None = None,
         keep_pixels: bool = False,
+        live: bool = False,
         admit: Callable[[Probe], None] | None = None,
     ) -> Photo:
         """Decode, detect and align; a large JPEG is decoded at reduced size if its faces stay large enough.
@@ -125,6 +126,7 @@ class Labeler:
             boxes: the faces, instead of detected ones; the result has one face for each, in this order. Boxes are in
                 pixels of the upright photo; a Detection has landmarks, too.
             keep_pixels: keep the pixels in the result.
+            live: the image is a frame of a stream; see `Detector`.
             admit: for the bytes of an untrusted sender: see `decode_image`.
         Raises: DecodeError and its subclasses; InvalidFace, for boxes that cannot be used, or a whole image of a
             pixel; InvalidRequest, for options that exclude each other.
@@ -144,7 +146,7 @@ class Labeler:
             elif boxes is not None:
                 detections = self._at_boxes(pixels, boxes)
             else:
-                detections, notes = self._detect(pixels, photo.width, photo.height, scale)
+                detections, notes = self._detect(pixels, photo.width, photo.height, scale, live)
         smallest_px = min((face.short_side_px for face in detections), default=np.inf)
         fits = photo.width * photo.height <= self.settings.max_pixels
         if scale > 1 and smallest_px < _MIN_REDUCED_FACE_PX * scale and fits:
@@ -165,10 +167,10 @@ class Labeler:
         )
 
     def _detect(
-        self, pixels: Array, width: int, height: int, scale: int
+        self, pixels: Array, width: int, height: int, scale: int, live: bool
     ) -> tuple[tuple[Detection, ...], tuple[str, ...]]:
         """Faces of at least `min_face_px`, at most `max_faces`, in pixels of the photo, largest first; and notes."""
-        faces = [face.scaled(scale, scale) for face in self.detector.detect(pixels)]
+        faces = [face.scaled(scale, scale) for face in self.detector.detect(pixels, live=live)]
         faces = [face for face in faces if face.short_side_px >= self.settings.min_face_px]
         limit = self.settings.max_faces
         is_reduced = max(width, height) > 2 * SECOND_PX and not is_tiled(width, height, self.settings)

@@ -94,9 +94,17 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
     async def label_image(
-        self, payload: bytes, options: LabelOptions, render: Callable[[Photo], T], *, boxes: Sequence[Box] | None = None
+        self,
+        payload: bytes,
+        options: LabelOptions,
+        render: Callable[[Photo], T],
+        *,
+        boxes: Sequence[Box] | None = None,
+        live: bool = False,
     ) -> T:
         """Label the faces of one image, or its `boxes`; `render` converts the labeled photo to a response, in a thread.
+
+        `live`: the image is a frame of a stream.
 
         Raises: DecodeError, RequestError or CapacityError, for an image that cannot be labeled.
         """
@@ -108,6 +116,7 @@ class Service:
                     whole=options.whole,
                     boxes=boxes,
                     keep_pixels=options.annotate,
+                    live=live,
                     admit=lambda size: reserve(memory_px(size)),
                 )
                 (photo,) = self.labeler.classify([prepared], threshold=options.confidence_threshold)

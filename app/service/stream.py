@@ -117,7 +117,7 @@ async def _process(websocket: WebSocket, service: Service, options: FaceOptions,
         number, payload = await newest.get()
         try:
             async with service.admission.slot():
-                fields = await service.label_image(payload, label_options, _fields)
+                fields = await service.label_image(payload, label_options, _fields, live=True)
             service.metrics.frames.labels("processed").inc()
         except IMAGE_ERRORS as error:
             fields = {"error": ProblemDetails(**problem(error))}

@@ -8,8 +8,23 @@ from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
+from mien.app.inference.detector import Detection
+from mien.data.contract import Array
 from tests.support.app import PHOTO as FRAME
 from tests.support.app import Connect, SlowDetector, key_hash, post, problem
+
+
+class WatchedDetector:
+    """Finds nothing, and notes which images were frames of a stream."""
+
+    name = "watched"
+
+    def __init__(self) -> None:
+        self.live: list[bool] = []
+
+    def detect(self, image: Array, *, live: bool = False) -> list[Detection]:
+        self.live.append(live)
+        return []
 
 
 def rejection(client: TestClient, query: str = "", **options: object) -> httpx.Response:
@@ -34,6 +49,16 @@ def test_frames_come_back_with_their_number_and_the_face_as_rest_returns_it_or_a
     assert 'mien_stream_frames_total{outcome="processed"} 2.0' in text
     assert 'mien_stream_frames_total{outcome="refused"} 1.0' in text
     assert "mien_streams 0.0" in text
+
+
+def test_frames_are_searched_as_those_of_a_stream_and_photos_are_not(connect: Connect) -> None:
+    watched = WatchedDetector()
+    client = connect(detector=watched)
+    post(client, FRAME)
+    with client.websocket_connect("/v1/stream") as socket:
+        socket.send_bytes(FRAME)
+        socket.receive_json()
+    assert watched.live == [False, True]
 
 
 def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:

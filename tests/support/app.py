@@ -90,7 +90,7 @@ class DrawnFaces:
 
     name = "drawn"
 
-    def detect(self, image: Array) -> list[Detection]:
+    def detect(self, image: Array, *, live: bool = False) -> list[Detection]:
         height, width = image.shape[:2]
         return [upright_face(width / 2, height / 2)] if width > 200 else []
 
@@ -104,7 +104,7 @@ class SlowDetector:
         self.go = threading.Event()
         self.begun = threading.Semaphore(0)
 
-    def detect(self, image: Array) -> list[Detection]:
+    def detect(self, image: Array, *, live: bool = False) -> list[Detection]:
         self.begun.release()
         self.go.wait(20)
         return []

@@ -3,7 +3,7 @@
 // At most two frames are in flight. The second one is sent when the first has been in flight for half of the mean
 // round trip, so that the service is never idle and no frame waits long behind another.
 
-const FRAME_PX = 640; // long side of a frame, as in the detector's first pass
+const FRAME_PX = 640; // long side of a frame
 const FRAME_QUALITY = 0.8;
 const IN_FLIGHT = 2;
 const NEXT_FRAME_MS = 33; // The camera's next frame would be late by the rest of this.

@@ -1,6 +1,7 @@
 """Local mode: the page labels in the browser with the photo graph, and sends nothing; also as static files."""
 
 import base64
+import itertools
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -40,8 +41,10 @@ FACES = """async (text) => {
     window.labeler = new LocalLabeler(await (await fetch('/page/facts.json')).json(), base);
   }
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const { images: [image] } = await window.labeler.label(new Blob([bytes]));
-  return image.faces;
+  const photo = new Blob([bytes]);
+  const { images: [image] } = await window.labeler.label(photo);
+  const frame = await window.labeler.ask({ source: photo, live: true });
+  return [image.faces, frame.faces];
 }"""
 
 
@@ -69,8 +72,10 @@ def test_the_page_hands_over_what_the_graph_gives_with_the_settings_of_the_servi
     with serving(tmp_path, **settings) as site:
         page = open_tab(at=site.url).page
         found = [page.evaluate(FACES, base64.b64encode(photo).decode()) for photo in photos]
-    for photo, faces in zip(photos, found, strict=True):
-        expected = dict(zip(names, graph.run(names, {"photo": decode(photo)} | inputs), strict=True))
+    pictures = [(photo, live) for photo in photos for live in (False, True)]
+    for (photo, live), faces in zip(pictures, itertools.chain(*found), strict=True):
+        given = {"photo": decode(photo), "live": np.array(live)} | inputs
+        expected = dict(zip(names, graph.run(names, given), strict=True))
         rows = [[face["box"][side] for side in ("x", "y", "width", "height")] for face in faces]
         assert np.array(rows).reshape(-1, 4) == pytest.approx(expected["boxes"], abs=1)
         points = [[[point["x"], point["y"]] for point in face["landmarks"].values()] for face in faces]
@@ -83,7 +88,7 @@ def test_the_page_hands_over_what_the_graph_gives_with_the_settings_of_the_servi
             assert face["agreement"] == pytest.approx(expected["agreement"][index], abs=0.03)
             assert face["uncertain"] == expected["uncertain"][index]
             assert face["reasons"] == [REASONS[place] for place in np.flatnonzero(expected["reasons"][index])]
-    assert [len(faces) for faces in found] == ([1, 1, 0, 1] if settings else [2, 1, 0, 1])
+    assert [len(faces) for faces, _ in found] == ([1, 1, 0, 1] if settings else [2, 1, 0, 1])
 
 
 def test_local_mode_takes_over_a_running_camera_sends_nothing_and_outlives_a_reload(open_tab: Open) -> None:

@@ -1,7 +1,7 @@
 // Labeling in this tab: the interface of service.js, with a worker that runs the photo graph. Nothing is sent.
 
 const LOCAL_IN_FLIGHT = 2; // the worker never waits for the next frame
-const LOCAL_FRAME_PX = 448; // long side of a frame: the graph labels 30 per second on WebAssembly with one face
+const LOCAL_FRAME_PX = 448; // long side of a frame: smaller frames hide what a face shows
 const RUNTIME_BYTES = 4e6; // ONNX Runtime Web, compressed
 const MAX_THREADS = 4;
 const OFFLINE = "you are offline, and the model was never loaded";
@@ -125,7 +125,7 @@ class LocalStream {
     this.inFlight++;
     try {
       const bitmap = await createImageBitmap(canvas);
-      const result = await this.labeler.ask({ source: bitmap }, [bitmap]);
+      const result = await this.labeler.ask({ source: bitmap, live: true }, [bitmap]);
       return id === this.id ? result : null;
     } catch (error) {
       if (id === this.id) this.message = `Labeling in this tab failed: ${error.message}`;

@@ -1,15 +1,15 @@
 // The worker of local mode: decodes pictures, and runs the photo graph (docs/models.md) in ONNX Runtime Web. Nothing is
 // sent from here.
 //
-// Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap; each
-// gets {id, result} or {id, error}. While the graph is loaded, {loaded} states the bytes so far.
+// Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source, live} with a File, or an ImageBitmap
+// of a stream (`live`); each gets {id, result} or {id, error}. While the graph is loaded, {loaded} states the bytes so far.
 
 import { isFaithful, rgbOf } from "../pixels.js";
 import { uprightBitmap } from "../upright.js";
 
 const ERRORS_ONLY = 3;
 let facts;
-let run;
+let run; // of a picture and `live`
 let canvas;
 
 async function open({ open: given, base, runtimeBytes, threads }) {
@@ -28,12 +28,16 @@ async function open({ open: given, base, runtimeBytes, threads }) {
   progress(runtimeBytes);
   const graph = await download;
   for (const [name, values] of Object.entries(defaults)) setDefault(graph, name, values);
-  const session = await ort.InferenceSession.create(graph, {
-    executionProviders: ["wasm"],
-    logSeverityLevel: ERRORS_ONLY,
-  });
-  run = ({ data, width, height }) => session.run({ photo: new ort.Tensor("uint8", rgbOf(data), [height, width, 3]) });
-  await run({ data: new Uint8Array(4 * 64 * 64), width: 64, height: 64 }); // the first run of a graph is slow
+  const sessions = new Map(); // one for streams, and one when the first photo comes
+  run = async ({ data, width, height }, live) => {
+    if (!sessions.has(live)) {
+      setDefault(graph, "live", [live]);
+      const options = { executionProviders: ["wasm"], logSeverityLevel: ERRORS_ONLY };
+      sessions.set(live, await ort.InferenceSession.create(graph, options));
+    }
+    return sessions.get(live).run({ photo: new ort.Tensor("uint8", rgbOf(data), [height, width, 3]) });
+  };
+  await run({ data: new Uint8Array(4 * 64 * 64), width: 64, height: 64 }, true); // the first run of a graph is slow
   return {
     model: facts.classifier.name,
     precision,
@@ -58,9 +62,8 @@ async function fetched(url, progress) {
  * one.
  */
 function setDefault(graph, name, values) {
-  const raw = new Uint8Array(
-    (name === "max_faces" ? BigInt64Array.from(values, BigInt) : Float32Array.from(values)).buffer,
-  );
+  const types = { max_faces: () => BigInt64Array.from(values, BigInt), live: () => Uint8Array.from(values) };
+  const raw = new Uint8Array((types[name]?.() ?? Float32Array.from(values)).buffer);
   // Its fields `name` and `raw_data`.
   const tensor = [0x42, name.length, ...new TextEncoder().encode(name), 0x4a, raw.length];
   const start = graph.findIndex((_, at) => tensor.every((byte, offset) => graph[at + offset] === byte));
@@ -86,11 +89,11 @@ async function pixelsOf(source) {
 }
 
 /** The faces of a picture, as REST gives them. */
-async function label(source) {
+async function label(source, live = false) {
   const began = performance.now();
   const picture = await pixelsOf(source);
   const decoded = performance.now();
-  const found = await run(picture);
+  const found = await run(picture, live);
   const faces = Array.from({ length: found.boxes.dims[0] }, (_, index) => faceOf(found, index));
   const timings = { decode: decoded - began, label: performance.now() - decoded };
   return { width: picture.width, height: picture.height, timings_ms: timings,
@@ -124,6 +127,6 @@ function faceOf(found, index) {
 let last = Promise.resolve(); // one picture at a time
 self.onmessage = ({ data }) => {
   const { id } = data;
-  last = last.then(() => (data.open ? open(data) : label(data.source)))
+  last = last.then(() => (data.open ? open(data) : label(data.source, data.live)))
     .then((result) => self.postMessage({ id, result }), (error) => self.postMessage({ id, error: error.message }));
 };
