@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import CROP_PX, LABELS, Array, contract_id, labels_of
+from mien.data.contract import LABELS, Array, contract_id, labels_of
 from mien.data.errors import MienError
 from mien.data.quality import expected_votes, softmax
 from mien.models.strict import StrictModel
@@ -27,6 +27,7 @@ REPORT_NAME: Final = "report.json"
 DEFAULT_NAME: Final = "fast"
 POINTER: Final = "DEFAULT"  # file with the name of the default model's folder
 _DETECTOR_POINTER: Final = "DEFAULT_DETECTOR"
+CROPS, LOGITS, RELEVANCE = "crops", "logits", "relevance"  # input and outputs of the graphs
 DETECTOR_STRIDES: Final = (8, 16, 32)
 DETECTOR_OUTPUTS: Final = tuple(f"{kind}_{px}" for kind in ("cls", "obj", "bbox", "kps") for px in DETECTOR_STRIDES)
 
@@ -39,31 +40,6 @@ FileName = Annotated[str, Field(pattern="^[A-Za-z0-9._-]+$")]
 
 class ArtifactError(MienError):
     """An artifact that is missing, damaged, or made for another contract."""
-
-
-class GraphInput(StrictModel):
-    """The only input of the graph; -1 is the dynamic batch dimension."""
-
-    name: str = "crops"
-    shape: tuple[int, int, int, int] = (-1, CROP_PX, CROP_PX, 3)
-    dtype: Literal["uint8"] = "uint8"
-    color: Literal["RGB"] = "RGB"
-
-
-class GraphOutput(StrictModel):
-    """The output of the graph: logits before temperature scaling, in the order of `labels`."""
-
-    name: str = "logits"
-    shape: tuple[int, int] = (-1, len(LABELS))
-    dtype: Literal["float32"] = "float32"
-
-
-class Relevance(StrictModel):
-    """The optional second output of the graph: attention maps, each with sum 1."""
-
-    name: str = "relevance"
-    shape: tuple[int, int, int]
-    dtype: Literal["float32"] = "float32"
 
 
 class Agreement(StrictModel):
@@ -86,14 +62,13 @@ class Manifest(StrictModel):
     name: str = Field(description="folder name: <arch>.<tag>")
     labels: Annotated[tuple[str, ...], AfterValidator(labels_of)] = Field(description="ordered classes of the logits")
     contract_id: str = Field(description="id of the crop and label contract used in training")
-    input: GraphInput
-    output: GraphOutput
-    explain: Relevance | None = Field(None, description="attention rollout over the patch grid, if the graph has it")
-    graphs: dict[Precision, GraphFile]
+    explain: tuple[int, int] | None = Field(None, description="rows and columns of the attention maps, if it has some")
+    graphs: dict[Precision, GraphFile] = Field(
+        description="crops (N, 112, 112, 3) uint8 RGB to logits (N, K), and relevance (N, rows, columns), maps of sum 1"
+    )
     photo_graphs: dict[Precision, GraphFile] = Field(
         {}, description="from an upright photo to its labeled faces, with the built-in detector (docs/models.md)"
     )
-    color: Literal["luminance", "RGB"] = Field(description="colors used by the network")
     parameters: int = Field(description="number of trained parameters")
     temperature: float = Field(gt=0, description="logits are divided by this before softmax; fitted on validation")
     prior_correction: tuple[float, ...] = Field(
@@ -110,8 +85,8 @@ class Manifest(StrictModel):
 
     @model_validator(mode="after")
     def _one_per_label(self) -> Self:
-        if {self.output.shape[1], len(self.prior_correction)} != {len(self.labels)}:
-            raise ValueError(f"output {self.output.shape}, prior_correction {self.prior_correction}: not one per label")
+        if len(self.prior_correction) != len(self.labels):
+            raise ValueError(f"prior_correction {self.prior_correction}: not one per label")
         if self.agreement is not None and len(self.agreement.offsets) != len(self.labels):
             raise ValueError(f"agreement.offsets {self.agreement.offsets}: not one per label")
         return self

@@ -22,7 +22,7 @@ from torch import nn
 
 from mien.data.contract import LABELS, TEMPLATE_PX, Array
 from mien.data.quality import measure, soften, softmax
-from mien.models.manifest import MANIFEST_NAME, Manifest, Precision, Prior, load_artifact, read_report
+from mien.models.manifest import CROPS, LOGITS, MANIFEST_NAME, Manifest, Precision, Prior, load_artifact, read_report
 from mien.models.network import Head, select_head
 from mien.training import metrics
 from mien.training.data import Split
@@ -43,9 +43,8 @@ def open_graph(graph: Path) -> onnxruntime.InferenceSession:
 
 def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
     """Logits (N, K) float32 of crops (N, 112, 112, 3) uint8, RGB."""
-    name = session.get_inputs()[0].name
     batches = [np.ascontiguousarray(crops[start : start + _BATCH]) for start in range(0, len(crops), _BATCH)]
-    return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
+    return np.concatenate([session.run([LOGITS], {CROPS: batch})[0] for batch in batches])
 
 
 def predict(network: nn.Module, crops: Array, *, head: Head, device: torch.device = _CPU) -> Array:

@@ -19,7 +19,17 @@ from torch.nn import functional
 from mien.data.contract import CROP_PX, Array, align, decode
 from mien.data.errors import MienError
 from mien.data.quality import measure, soften, softmax
-from mien.models.manifest import GraphFile, Manifest, Precision, default_detector_dir, load_detector, sha256_of
+from mien.models.manifest import (
+    CROPS,
+    LOGITS,
+    RELEVANCE,
+    GraphFile,
+    Manifest,
+    Precision,
+    default_detector_dir,
+    load_detector,
+    sha256_of,
+)
 from mien.models.network import FaceNetwork, Head, Preprocess, heads_of, select_head
 from mien.models.rollout import has_attention, recorded_attention, rollout
 from mien.training.evaluate import open_graph, open_released
@@ -93,8 +103,8 @@ def write_graph(released: ReleasedNetwork, path: Path) -> None:
         program: Any = torch.onnx.export(
             released.eval().requires_grad_(False),  # A graph for gradients takes a quarter longer.
             (torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8),),
-            input_names=["crops"],
-            output_names=["logits", "relevance"] if released.explains else ["logits"],
+            input_names=[CROPS],
+            output_names=[LOGITS, RELEVANCE] if released.explains else [LOGITS],
             opset_version=_OPSET,
             dynamic_shapes=({0: torch.export.Dim("faces", min=1, max=4096)},),
             dynamo=True,

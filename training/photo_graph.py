@@ -31,7 +31,7 @@ from mien.data.quality import (
     USUAL_YAW,
     VOTES_SOFTENING,
 )
-from mien.models.manifest import DETECTOR_OUTPUTS, Manifest
+from mien.models.manifest import DETECTOR_OUTPUTS, LOGITS, Manifest
 
 networks: Final = Opset("mien.networks", 1)
 _IR_VERSION: Final = 10
@@ -380,7 +380,7 @@ def photo_graph(
     """
     model = photo_function(manifest).to_model_proto(ir_version=_IR_VERSION)
     model.functions.append(network_function("detector", detector, DETECTOR_OUTPUTS))
-    model.functions.append(network_function("classifier", classifier, [manifest.output.name]))
+    model.functions.append(network_function("classifier", classifier, [LOGITS]))
     model.opset_import.append(helper.make_opsetid(networks.domain, networks.version))
     merged = ir.from_proto(inliner.inline_local_functions(model))
     # Weights stay in the body or branch that uses them: elsewhere, ONNX Runtime does not optimize their convolutions.

@@ -17,7 +17,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 from mien.data.contract import Array
 from mien.data.readers.base import open_reader
-from mien.models.manifest import GraphFile, load_artifact, read_report, sha256_of
+from mien.models.manifest import CROPS, LOGITS, GraphFile, load_artifact, read_report, sha256_of
 from mien.training.config import DataSource
 from mien.training.data import read_split
 from mien.training.evaluate import open_released, scores_of_model
@@ -46,7 +46,7 @@ class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no
 
     def get_next(self) -> dict[str, Array] | None:
         batch = next(self._batches, None)
-        return None if batch is None else {"crops": batch}
+        return None if batch is None else {CROPS: batch}
 
 
 def quantize(source: Path, target: Path, crops: Array) -> None:
@@ -58,7 +58,7 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
     """
     model = onnx.load(source)
     shapes = {tensor.name: tensor.dims for tensor in model.graph.initializer}
-    needed = Extractor(model).extract_model(["crops"], ["logits"]).graph.node
+    needed = Extractor(model).extract_model([CROPS], [LOGITS]).graph.node
     weighted = [node for node in needed if set(node.input[1:2]) & set(shapes)]
     chosen = [
         node.name

@@ -32,7 +32,7 @@ from mien.app.errors import ProviderUnavailable
 from mien.app.inference.batcher import Batcher
 from mien.app.settings import Device, InferenceSettings
 from mien.data.contract import CROP_PX, Array
-from mien.models.manifest import GraphOutput, Relevance, artifact_dir, load_artifact
+from mien.models.manifest import CROPS, LOGITS, RELEVANCE, artifact_dir, load_artifact
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
@@ -115,7 +115,7 @@ class Classifier:
 
     def _open(self, precision: Any, device: Device, *, faces: int = 1) -> "Session":
         graph = self.folder / self.manifest.graph(precision).file
-        warm_up = {self.manifest.input.name: np.zeros((faces, CROP_PX, CROP_PX, 3), np.uint8)}
+        warm_up = {CROPS: np.zeros((faces, CROP_PX, CROP_PX, 3), np.uint8)}
         return open_session(graph, device, threads=self._threads, warm_up=warm_up)
 
     def classify(self, crops: Array) -> Array:
@@ -142,20 +142,20 @@ class Classifier:
         Only of an artifact whose manifest has `explain`.
         """
         assert self.manifest.explain is not None, "checked before the images of a request"  # noqa: S101
-        return self._run(crops, self.manifest.explain)
+        return self._run(crops, RELEVANCE, self.manifest.explain)
 
     def _logits(self, crops: Array) -> Array:
-        logits = self._run(crops, self.manifest.output)
+        logits = self._run(crops, LOGITS, (len(self.manifest.labels),))
         if self.on_batch is not None:
             self.on_batch(len(crops))
         return logits
 
-    def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
-        """One output of the graph for all crops, in batches."""
-        parts = [np.empty((0, *output.shape[1:]), np.float32)]
+    def _run(self, crops: Array, output: str, shape: tuple[int, ...]) -> Array:
+        """One output of the graph for all crops, (N, *shape) float32, in batches."""
+        parts = [np.empty((0, *shape), np.float32)]
         for start in range(0, len(crops), self.max_batch):
             batch = crops[start : start + self.max_batch]
-            (rows,) = self._run_graph([output.name], {self.manifest.input.name: batch})
+            (rows,) = self._run_graph([output], {CROPS: batch})
             parts.append(rows[: len(batch)])
         return np.concatenate(parts)
 

@@ -20,10 +20,7 @@ from mien.app.inference.records import Box, Face, Landmarks
 from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, contract_id
 from mien.models.manifest import (
     GraphFile,
-    GraphInput,
-    GraphOutput,
     Manifest,
-    Relevance,
     sha256_of,
     write_manifest,
 )
@@ -113,11 +110,8 @@ def tiny_artifact(
         "name": folder.name,
         "labels": LABELS,
         "contract_id": contract_id(),
-        "input": GraphInput(),
-        "output": GraphOutput(),
-        "explain": Relevance(shape=(-1, *RELEVANCE_GRID)) if explain else None,
+        "explain": RELEVANCE_GRID if explain else None,
         "graphs": graphs,
-        "color": "RGB",
         "parameters": _FEATURES * len(LABELS) + len(LABELS),
         "temperature": 1.5,
         "prior_correction": (-0.4, 0.5, 0.9, -0.6, 0.1, 0.2, -0.7),  # changes labels

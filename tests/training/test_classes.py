@@ -30,7 +30,7 @@ from tests.training.conftest import CLASSES, Own, Trained
 
 def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_them(own: Own, tmp_path: Path) -> None:
     manifest, artifact = load_artifact(own.artifact), own.artifact
-    assert (manifest.labels, manifest.output.shape) == (CLASSES, (-1, 3))
+    assert manifest.labels == CLASSES
     assert "--option classes=bored,happiness,wide_awake" in (artifact / "card.md").read_text(encoding="utf-8")
     assert scores_of(artifact)[0]["accuracy"]["value"] > 0.5
     out = tmp_path / "results.json"

@@ -12,7 +12,7 @@ import torch
 from mien.data.contract import LABELS, Array
 from mien.data.quality import softmax
 from mien.data.readers.folders import Folders
-from mien.models.manifest import Relevance, load_artifact, read_report, sha256_of, write_manifest
+from mien.models.manifest import load_artifact, read_report, sha256_of, write_manifest
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate, export, graphs
@@ -43,10 +43,10 @@ def copied(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
     manifest, report = load_artifact(trained.artifact), read_report(trained.artifact)
     assert trained.artifact.name == manifest.name == "tiny.drawn"
-    assert (manifest.labels, manifest.color) == (LABELS, "luminance")
+    assert manifest.labels == LABELS
     assert report["weights_from"] == {"teacher": sha256_of(trained.teacher / "best.pt")}
     assert list(report["learned_from"]) == ["folders/train"]
-    assert manifest.explain == Relevance(shape=(-1, 7, 7))
+    assert manifest.explain == (7, 7)
     assert "class folders: those of the owner of the images" in manifest.license
     assert Folders.limits in (trained.artifact / "card.md").read_text(encoding="utf-8")
     assert manifest.commit == read_run_info(trained.student)["commit"]
