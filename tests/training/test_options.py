@@ -5,6 +5,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import pytest
 import torch
@@ -16,12 +17,11 @@ from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, RecipeError, RuntimeConfig
 from mien.training.data import _target
 from mien.training.evaluate import predict
-from mien.training.run import BEST, LAST, load
+from mien.training.run import BEST, load
 from mien.training.train import choose_device, train
 from mien.training.weights import load_trained
 from tests.support.data_sets import make_folders
 from tests.support.training import (
-    PLAIN_DEIT,
     TINY_DEIT,
     data_of,
     drawn_faces,
@@ -33,17 +33,6 @@ from tests.support.training import (
     with_runtime,
 )
 from tests.training.conftest import Trained
-
-
-def test_the_average_of_the_first_steps_is_not_the_initial_weights(tmp_path: Path) -> None:
-    optim = {"learning_rate": 3e-3, "warmup_epochs": 0, "ema_decay": 0.999}
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), model=PLAIN_DEIT, optim=optim)
-    with stopped_after(4):
-        train(recipe, tmp_path / "run")
-    state, name = load(tmp_path / "run" / LAST), "backbone.blocks.0.attn.qkv.weight"
-    torch.manual_seed(recipe.seed)
-    trained, average, initial = state["network"][name], state["ema"][name], FaceNetwork(recipe.model).state_dict()[name]
-    assert (average - trained).norm() < (average - initial).norm()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="fp16 needs a GPU, and torch sees none")
@@ -84,21 +73,32 @@ def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face() -> None:
             _target(Sample("train/1.png", "train", LABELS[0], shares), source, LABELS)
 
 
-# fp32 on one thread of an x86-64 CPU
+# Losses of the steps, and negative log likelihood of each epoch; fp32 on one thread of an x86-64 CPU.
 GOLDEN = {
-    "cnn": [1.785, 2.111, 1.955, 1.847, 1.929, 1.796, 2.015, 1.731, 1.742, 1.820, 1.720, 1.500, 1.535, 1.606],
-    "deit": [1.907, 1.964, 1.525, 1.667, 1.282, 1.206, 1.507, 1.696, 1.407, 1.743, 1.544, 1.188, 1.260, 1.232],
+    "cnn": [
+        1.785, 2.111, 1.912, 1.840, 1.910, 1.727, 1.946, 1.792, 1.665, 1.805, 1.831, 1.442, 1.553, 1.585, 1.886, 1.868,
+    ],
+    "deit": [
+        1.012, 1.062, 0.926, 0.949, 0.801, 0.752, 0.866, 1.059, 0.842, 1.038, 0.920, 0.728, 0.797, 0.771, 1.916, 1.898,
+    ],
 }  # fmt: skip
 
 
 def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
+    def assert_as_recorded(name: str, **changes: Any) -> Path:
+        run = train(small_recipe(root, **changes), tmp_path / name)
+        validated = [line["valid_negative_log_likelihood"] for line in metric_lines(run) if "epoch" in line]
+        assert [*losses(run).values(), *validated] == pytest.approx(GOLDEN[name], abs=2e-3)
+        return run
+
     root = drawn_faces(tmp_path / "faces")
-    cnn = train(small_recipe(root, loss={"label_smoothing": 0.1}), tmp_path / "cnn")
-    assert list(losses(cnn).values()) == pytest.approx(GOLDEN["cnn"], abs=2e-3)
-    distillation = {"mode": "hard", "teachers": [str(cnn)], "weight": 0.5}
-    mixed = {"mix": {"mixup": 0.8}, "loss": {"logit_adjustment": 1.0}}  # The teacher sees the mixed crops.
-    deit = small_recipe(root, model=TINY_DEIT, distillation=distillation, **mixed)
-    assert list(losses(train(deit, tmp_path / "deit")).values()) == pytest.approx(GOLDEN["deit"], abs=2e-3)
+    # SAM, smoothing, and an average that soon forgets the initial weights
+    optim = {"learning_rate": 3e-3, "warmup_epochs": 0.2, "ema_decay": 0.999, "sam_rho": 0.05}
+    cnn = assert_as_recorded("cnn", loss={"label_smoothing": 0.1}, optim=optim)
+    # a teacher that sees the mixed crops, and the frequencies of the faces
+    distillation = {"mode": "soft", "teachers": [str(cnn)], "weight": 0.5, "temperature": 2.0}
+    mixed = {"mix": {"mixup": 0.8}, "loss": {"logit_adjustment": 1.0}}
+    assert_as_recorded("deit", model=TINY_DEIT, distillation=distillation, **mixed)
 
 
 def test_the_automatic_precision_is_bf16_where_the_device_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:

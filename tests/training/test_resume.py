@@ -2,17 +2,22 @@
 
 import errno
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
-from filelock import FileLock
 
 from mien.models.manifest import sha256_of
 from mien.training.run import BEST, LAST, RUN_INFO, RunError, load, read_run_info, save
 from mien.training.train import train
+from tests.support import environment_of, eventually
 from tests.support.training import (
     TINY_CNN,
     data_of,
@@ -21,6 +26,7 @@ from tests.support.training import (
     metric_lines,
     small_recipe,
     with_runtime,
+    write_recipe,
 )
 from tests.training.conftest import Trained
 
@@ -45,15 +51,29 @@ def test_a_run_of_another_recipe_or_with_a_damaged_file_is_rejected(trained: Tra
         train(trained.teacher_recipe(), out)
 
 
-def test_a_second_process_is_turned_away_until_the_first_one_ends_and_has_the_same_losses(
+def test_a_second_process_is_turned_away_until_ctrl_c_ends_the_first_one_in_one_line_and_has_the_same_losses(
     trained: Trained, tmp_path: Path
 ) -> None:
-    recipe, out = trained.teacher_recipe(), tmp_path / "run"
-    out.mkdir()
-    with FileLock(out / ".lock"), pytest.raises(RunError, match="another process trains in this folder"):
+    recipe, out = with_runtime(trained.teacher_recipe(), workers=1), tmp_path / "run"
+    command = [sys.executable, "-m", "mien", "train", write_recipe(tmp_path / "recipe.yaml", recipe), "--out", out]
+    first = subprocess.Popen(
+        command,
+        env=environment_of(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # A terminal sends Ctrl-C to the loader's worker, too.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    eventually(lambda: (out / LAST).exists() or first.poll() is not None)
+    os.killpg(first.pid, signal.SIGSTOP)
+    with pytest.raises(RunError, match="another process trains in this folder"):
         train(recipe, out)
-    assert {path.name for path in out.iterdir()} <= {".lock"}
-    assert losses(train(recipe, out)) == losses(trained.teacher)  # with two loader workers
+    for sent in (signal.SIGINT, signal.SIGCONT):
+        os.killpg(first.pid, sent)
+    _, shown = first.communicate(timeout=60)
+    assert (first.returncode, shown) == (130, "interrupted; rerun the same command to resume\n")
+    assert losses(train(recipe, out)) == losses(trained.teacher)  # with two workers
 
 
 def test_a_finished_run_is_left_as_it_is_also_with_another_cache(trained: Trained, out: Path, tmp_path: Path) -> None:
@@ -80,51 +100,44 @@ def test_a_run_that_failed_during_validation_validates_that_epoch_after_resuming
     assert load(tmp_path / "run" / BEST)["epoch"] == 1
 
 
-def test_each_source_is_recorded_and_rejected_if_it_changed_since_the_start(tmp_path: Path) -> None:
-    root, more = (drawn_faces(tmp_path / name, train=count, valid=1) for name, count in (("a", 2), ("b", 3)))
-    sources = [{"kind": "folders", "split": "train", "root": str(folder)} for folder in (root, more)]
-    recipe = small_recipe(root, epochs=1, data=data_of(root) | {"train": sources})
-    out = train(recipe, tmp_path / "run")
-    before = read_run_info(out)
-    assert before["faces"] == {"folders/train": 15, "folders/train (2)": 20, "folders/valid": 8}
-    assert before["learned_from"].keys() == {"folders/train", "folders/train (2)"}
-    (out / RUN_INFO).write_text(json.dumps(before | {"contract_id": "0" * 12}), encoding="utf-8")
-    with pytest.raises(RunError, match=r"\(the crop contract 0{12}, now \w{12}\)"):
-        train(recipe, out)
-    (out / RUN_INFO).write_text(json.dumps(before), encoding="utf-8")
-    next((more / "train").rglob("*.png")).unlink()
-    with pytest.raises(RunError, match=r"other data \(folders/train \(2\) \w{64}, now \w{64}\)"):
-        train(recipe, out)
-    assert read_run_info(out) == before
-
-
-def test_a_run_is_not_resumed_with_another_teacher(trained: Trained, tmp_path: Path) -> None:
-    teachers = [Path(shutil.copytree(trained.teacher, tmp_path / name / "teacher")) for name in ("a", "b")]
-    state = load(teachers[1] / BEST)
-    save(teachers[1] / BEST, state | {"epoch": 7})
-    distillation = {"mode": "hard", "teachers": list(map(str, teachers))}
-    recipe = small_recipe(trained.faces, epochs=1, distillation=distillation)
-    out = train(recipe, tmp_path / "run")
-    assert read_run_info(out)["weights_from"].keys() == {"teacher", "b/teacher"}
-    assert train(recipe, out) == out
-    save(teachers[0] / BEST, state | {"epoch": 8})
-    with pytest.raises(RunError, match=r"other data \(teacher \w{64}, now"):
-        train(recipe, out)
-
-
-def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teacher(
+def test_data_teachers_and_initial_weights_are_recorded_and_must_not_change_before_the_end(
     trained: Trained, tmp_path: Path
 ) -> None:
-    teacher = trained.teacher
-    own = drawn_faces(tmp_path / "own", train=3, valid=1)
-    values = {"mode": "hard", "teachers": [str(teacher)]}
-    recipe = small_recipe(own, epochs=1, distillation=values, model=TINY_CNN | {"init_from": str(teacher)})
-    run_info = read_run_info(train(recipe, tmp_path / "run"))
-    assert run_info["weights_from"] == {"teacher": sha256_of(teacher / BEST)}
-    inherited = read_run_info(teacher)["data"]["folders/train"]
-    own_hash = run_info["data"]["folders/train"]
-    assert own_hash != inherited
-    assert run_info["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
+    root, more = (drawn_faces(tmp_path / name, train=count, valid=1) for name, count in (("a", 2), ("b", 3)))
+    sources = [{"kind": "folders", "split": "train", "root": str(folder)} for folder in (root, more)]
+    teachers = [Path(shutil.copytree(trained.teacher, tmp_path / name / "teacher")) for name in ("c", "d")]
+    state = load(teachers[1] / BEST)
+    save(teachers[1] / BEST, state | {"epoch": 7})
+    recipe = small_recipe(
+        root,
+        epochs=1,
+        data=data_of(root) | {"train": sources},
+        distillation={"mode": "hard", "teachers": list(map(str, teachers))},
+        model=TINY_CNN | {"init_from": str(trained.teacher)},
+    )
+    out = train(recipe, tmp_path / "run")
+    before, inherited = read_run_info(out), read_run_info(trained.teacher)["data"]["folders/train"]
+    assert before["faces"] == {"folders/train": 15, "folders/train (2)": 20, "folders/valid": 8}
+    own = {name: before["data"][name] for name in ("folders/train", "folders/train (2)")}
+    assert before["learned_from"] == own | {"folders/train of teacher": inherited}
+    assert inherited not in own.values()
+    hashes = [sha256_of(teacher / BEST) for teacher in teachers]
+    assert before["weights_from"] == dict(zip(("teacher", "d/teacher"), hashes, strict=True))
+
+    def assert_rejected(changed: str) -> None:
+        with pytest.raises(RunError, match=rf"of another recipe or other data \({changed} \w+, now \w+\)"):
+            train(recipe, out)
+
+    save(teachers[1] / BEST, state | {"epoch": 8})
+    assert_rejected("d/teacher")
+    save(teachers[1] / BEST, state | {"epoch": 7})
+    (out / RUN_INFO).write_text(json.dumps(before | {"contract_id": "0" * 12}), encoding="utf-8")
+    assert_rejected("the crop contract")
+    (out / RUN_INFO).write_text(json.dumps(before), encoding="utf-8")
+    assert train(recipe, out) == out
+    next((more / "train").rglob("*.png")).unlink()
+    assert_rejected(r"folders/train \(2\)")
+    assert read_run_info(out) == before
 
 
 def test_a_damaged_checkpoint_is_named_and_one_that_is_not_written_leaves_the_one_before(

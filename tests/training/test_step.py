@@ -1,4 +1,4 @@
-"""One training step: its losses by an own formula, what teacher and student see, optimizer, schedule, and SAM."""
+"""One training step: its losses by an own formula, what stops it, optimizer and schedule."""
 
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,11 @@ from torch import nn
 import mien.training.losses
 from mien.data.contract import LABELS
 from mien.models.backbones import Heads
-from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
-from mien.training.data import mix
 from mien.training.losses import losses
 from mien.training.run import LAST, TrainingDiverged, load
-from mien.training.train import build_optimizer, build_scheduler, perturbed_weights, train
+from mien.training.train import build_optimizer, build_scheduler, train
 from tests.support.data_sets import make_folders
 from tests.support.training import TINY_DEIT, metric_lines, small_recipe, with_runtime
 
@@ -60,43 +58,6 @@ def test_a_loss_is_a_file_of_its_name_and_wrong_names_are_rejected_before_data_a
         train(untaught, tmp_path / "other")
 
 
-def test_teacher_and_student_see_the_same_mixed_crops_and_the_loss_the_frequencies(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mixed, student, taught, priors, forward = [], [], [], [], FaceNetwork.forward  # type: ignore[var-annotated]
-
-    class Teacher(nn.Module):
-        def forward(self, crops: torch.Tensor) -> torch.Tensor:
-            taught.append(crops)
-            return torch.zeros(len(crops), 7)
-
-    def mixing(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        mixed.append(mix(*arguments))
-        return mixed[-1]
-
-    def forwarding(network: FaceNetwork, crops: torch.Tensor) -> Heads:
-        student.extend([crops] if network.training else [])
-        return forward(network, crops)
-
-    def losing(*arguments: Any, log_prior: torch.Tensor) -> dict[str, torch.Tensor]:
-        priors.append(log_prior)
-        return losses(*arguments, log_prior=log_prior)
-
-    monkeypatch.setattr("mien.training.train.Teachers", lambda *_arguments: Teacher())
-    monkeypatch.setattr("mien.training.train.mix", mixing)
-    monkeypatch.setattr("mien.training.train.losses", losing)
-    monkeypatch.setattr(FaceNetwork, "forward", forwarding)
-    values = {"mode": "soft", "teachers": [str(artifact_dir(None))]}
-    recipe = small_recipe(root, epochs=1, batch_size=28, distillation=values, mix={"mixup": 0.8, "probability": 1.0})
-    train(recipe, tmp_path / "run")
-    assert len(student) == len(taught) == len(mixed) == 2
-    for seen, by_teacher, (crops, targets) in zip(student, taught, mixed, strict=True):
-        assert torch.equal(seen, crops)
-        assert torch.equal(by_teacher, crops)
-        assert not np.isin(targets.numpy(), (0, 1)).all()
-    assert priors[0].numpy() == pytest.approx(np.log(COUNTS / COUNTS.sum()), rel=1e-4)
-
-
 def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,31 +96,6 @@ def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() ->
     assert found == pytest.approx([1e-2 / 8, 1e-2 / 4, 1e-2 / 2, 1e-2])
     assert rates["head_dist.weight"] == rates["head.weight"]
     assert rates["dist_token"] == rates["pos_embed"] == rates[chain[0]]
-
-
-def test_sam_computes_the_gradient_at_perturbed_weights_and_restores_them() -> None:
-    network = nn.Linear(1, 1, bias=False)
-    nn.init.constant_(network.weight, 2.0)
-    network(torch.ones(1, 1)).square().backward()  # gradient 2 w = 4
-    with perturbed_weights(network, 0.5):
-        assert network.weight.item() == pytest.approx(2.5)
-        assert network.weight.grad is None
-        network(torch.ones(1, 1)).square().backward()
-    assert network.weight.item() == 2.0
-    assert network.weight.grad is not None
-    assert network.weight.grad.item() == pytest.approx(5.0)
-
-
-def test_the_second_pass_of_sam_leaves_the_running_statistics_as_they_are() -> None:
-    network = nn.Sequential(nn.Linear(1, 1), norm := nn.BatchNorm1d(1))
-    faces = torch.arange(4.0)[:, None]
-    network(faces).square().sum().backward()
-    before = norm.running_mean.clone()
-    with perturbed_weights(network, 0.5):
-        network(faces + 9)
-    assert torch.equal(norm.running_mean, before)
-    network(faces + 9)
-    assert not torch.equal(norm.running_mean, before)
 
 
 @pytest.mark.parametrize(("warmup_epochs", "epochs", "peak"), [(1.0, 5, 10), (None, 1, 1), (None, 30, 10)])
