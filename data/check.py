@@ -134,8 +134,8 @@ def _photo_problems(
     if len(photos) > len(part) / 2:
         yield (
             f"{split}: {len(photos)} of {len(part)} images examined have no face of at least {_MIN_FACE_SHARE:.0%} of "
-            f"their width: {_listed(photos)}. Whole photos in class folders need the faces that `mien label` finds: "
-            "see images=photos in data/README.md"
+            f"their width: {_listed(photos)}. Cut the faces out of whole photos: MIEN_MAX_FACES=1 mien label "
+            f"{reader.root} --out found --write crops, and use found/crops"
         )
 
 

@@ -9,27 +9,23 @@ The `manifest.csv` of an export of `mien review` tells the photo or video of eac
     mien data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
     mien data check folders path/to/faces --option classes=bored,confused,interested
 
-Whole photos instead of crops (`images=photos`) are aligned by the landmarks of their largest face, as in serving, which
-`mien label` has found:
+The largest faces of whole photos become crops in the same folders by
 
-    mien label path/to/photos --out found --write csv && cp found/labels.csv path/to/photos/
+    MIEN_MAX_FACES=1 mien label path/to/photos --out found --write crops && mien data check folders found/crops
 """
 
 import logging
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import PurePosixPath
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
-from mien.data.readers.base import LabelOf, Names, Point, Reader, ReaderOptions, Sample, held_out
-from mien.data.readers.photos import TABLE, landmarks_of
+from mien.data.readers.base import LabelOf, Names, Reader, ReaderOptions, Sample, held_out
 
 _SPLITS: Final = {
     "train": "train", "training": "train",
@@ -45,7 +41,6 @@ class FoldersOptions(ReaderOptions):
     """Options of class folders.
 
     Attributes:
-        images: crops, or photos with a labels.csv of `mien label` at the root. Photos without a face are left out.
         valid_share, test_share: share of each class of train that is held out, by the SHA-256 of the file's name with
             its class folder.
         labels: the expression of class folders whose names are numbers or in another language, spelled as on disk:
@@ -53,7 +48,6 @@ class FoldersOptions(ReaderOptions):
         ignore: class folders to leave out, spelled as on disk.
     """
 
-    images: Literal["crops", "photos"] = "crops"
     valid_share: float = Field(0.0, ge=0, lt=1)
     test_share: float = Field(0.0, ge=0, lt=1)
     labels: LabelOf = Field(default_factory=dict)
@@ -85,46 +79,44 @@ class Folders(Reader):
     Options = FoldersOptions
 
     def read(self) -> list[Sample]:
-        options = self.options
         images = [name for name in self.files if "/" in name and _IMAGE.search(name)]
         if not images:
             raise self.error(f"no images in folders below {self.root}")
         self._note_ignored()
-        landmarks = self._detected() if options.images == "photos" else None  # by file; None without a face
         # by class folder, as read
-        self._label_of = {name: parse_label(label, self.labels) for name, label in options.labels.items()}
-        self._label_of |= {name: f"{name} (ignored)" for name in options.ignore if name}
-        prefix = self._folder_around(images)
+        self._label_of = {name: parse_label(label, self.labels) for name, label in self.options.labels.items()}
+        self._label_of |= {name: f"{name} (ignored)" for name in self.options.ignore if name}
+        common = posixpath.commonpath([posixpath.dirname(name) for name in images])
+        prefix = "".join(f"{name}/" for name in takewhile(self._is_outside, filter(None, common.split("/"))))
+        self.files = {name.removeprefix(prefix): file for name, file in self.files.items()}
         keys = [name.removeprefix(prefix) for name in images]
-        self.files |= {key: self.files[prefix + key] for key in keys}
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
-        self._check_names({key.split("/")[has_splits] for key in keys if key.count("/") > has_splits})
-        sources = self._sources(f"{prefix}{_MANIFEST}")
+        classes = {key.split("/")[has_splits] for key in keys if key.count("/") > has_splits}
+        for option in ("ignore", "labels"):
+            if missing := ",".join(sorted({*getattr(self.options, option)} - classes - {""})):
+                raise self.error(
+                    f"{option}={missing}: no such class folder with images in {self.root}, only "
+                    f"{', '.join(sorted(classes))}"
+                )
+        sources = self._sources()
         samples = [self._sample(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits) for key in keys]
-        if landmarks is not None:
-            samples = [self._aligned(sample, prefix, landmarks) for sample in samples]
         read = ", ".join(f"{name} = {label}" for name, label in sorted(self._label_of.items()))
         self.notes.append(f"class folders read as {read}")
         for note in self.notes:
             logger.info("%s: %s", self.root, note)
-        for split, share in (("test", options.test_share), ("valid", options.valid_share / (1 - options.test_share))):
+        valid_share, test_share = self.options.valid_share, self.options.test_share
+        for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):
             if share:
                 samples = self._hold_out(samples, split, share)
         return samples
 
     def _note_ignored(self) -> None:
-        """Note files that are not read."""
         names = [name for name in self.files if not _IMAGE.search(name) and "/" in name]
         for suffix, count in sorted(Counter(PurePosixPath(name).suffix or name for name in names).items()):
             if suffix not in (".csv", ".txt", ".md"):
                 self.notes.append(f"{count} files ignored: {suffix} is not a supported image")
         if loose := [name for name in self.files if "/" not in name and _IMAGE.search(name)]:
             self.notes.append(f"{len(loose)} images ignored: in no class folder, such as {loose[0]}")
-
-    def _folder_around(self, images: list[str]) -> str:
-        """Return the folder around all images, such as "a/b/" or ""; folders of splits and classes do not count."""
-        common = posixpath.commonpath([posixpath.dirname(name) for name in images])
-        return "".join(f"{name}/" for name in takewhile(self._is_outside, filter(None, common.split("/"))))
 
     def _is_outside(self, name: str) -> bool:
         """Tell a folder around the data from one of a split or class."""
@@ -136,18 +128,10 @@ class Folders(Reader):
             return True
         return False
 
-    def _check_names(self, classes: set[str]) -> None:
-        for option in ("ignore", "labels"):
-            if missing := ",".join(sorted({*getattr(self.options, option)} - classes - {""})):
-                existing = ", ".join(sorted(classes))
-                raise self.error(
-                    f"{option}={missing}: no such class folder with images in {self.root}, only {existing}"
-                )
-
-    def _sources(self, manifest: str) -> dict[str, dict[str, str]]:
+    def _sources(self) -> dict[str, dict[str, str]]:
         """Photo or video of each exported face and, in a video, the person; by file name, which survives a move."""
         sources = {}
-        for row in self.rows(manifest, dict) if manifest in self.files else ():
+        for row in self.rows(_MANIFEST, dict) if _MANIFEST in self.files else ():
             if row.get("image") and row.get("file"):  # A table of another program has other columns.
                 person = row.get("name") or (f"{row['file']} {row['person']}" if row.get("person") else "")
                 attributes = {"photo": row["file"]} | ({"person": person} if person else {})
@@ -155,43 +139,21 @@ class Folders(Reader):
         return sources
 
     def _sample(self, key: str, attributes: dict[str, str], *, has_splits: bool) -> Sample:
-        folders = key.split("/")[:-1]
-        split = _SPLITS.get(folders[0].lower() if folders else "") if has_splits else "train"
+        top, *others = key.split("/")[:-1] or [""]
+        split, folders = (_SPLITS.get(top.lower()), others) if has_splits else ("train", [top, *others])
         if split is None:
             raise self.error(f"{key} is next to the split folders; move it into train, valid or test")
-        if not has_splits and len(folders) > 1 and folders[1].lower() in _SPLITS:
-            raise self.error(f"{key}: the split is below the class; move it to {folders[1]}/{folders[0]}/")
-        if len(folders) <= has_splits:
+        if not folders or not folders[0]:
             raise self.error(f"{key} is in no class folder")
-        name = folders[has_splits]
+        name = folders[0]
+        if not has_splits and others and others[0].lower() in _SPLITS:
+            raise self.error(f"{key}: the split is below the class; move it to {others[0]}/{name}/")
         if name not in self._label_of:
             try:
                 self._label_of[name] = parse_label(name, self.labels)
             except UnknownLabel as error:
                 raise self.error(f"{key}: {error}") from error
         return Sample(key, split, self._label_of[name], attributes=attributes)
-
-    def _detected(self) -> dict[str, tuple[Point, ...] | None]:
-        """Landmarks of the largest face of each photo by its name; None for a photo without a face."""
-        if TABLE not in self.files:
-            raise self.error(
-                f"images=photos needs a {TABLE} at the root of {self.root}: run `mien label {self.root} --out found "
-                f"--write csv` and copy found/{TABLE} there"
-            )
-
-        def largest(row: dict[str, str]) -> tuple[str, tuple[Point, ...] | None] | None:
-            if int(row["face"] or 0):  # Faces are numbered from the largest.
-                return None
-            return row["file"], landmarks_of(row) if row["face"] else None
-
-        return dict(self.rows(TABLE, largest))
-
-    def _aligned(self, sample: Sample, prefix: str, landmarks: Mapping[str, tuple[Point, ...] | None]) -> Sample:
-        file = prefix + sample.key
-        if file not in landmarks:
-            raise self.error(f"{file} is not in {TABLE}. Run `mien label` again, and copy its table")
-        points = landmarks[file]
-        return replace(sample, landmarks_px=points) if points else replace(sample, label="no face")
 
     def _hold_out(self, samples: list[Sample], split: str, share: float) -> list[Sample]:
         """Hold out a share of each class of train."""

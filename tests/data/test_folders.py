@@ -1,17 +1,14 @@
 """Class folders with custom images."""
 
-import csv
 import shutil
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from mien.data.contract import align
 from mien.data.errors import DatasetError
 from mien.data.readers.base import Reader, open_reader
-from tests.support.data_sets import draw_face, make_folders, make_photos, write_csv
+from tests.support.data_sets import make_folders
 
 
 def _counts(reader: Reader, split: str) -> dict[str | None, int]:
@@ -54,32 +51,6 @@ def test_numbers_and_names_in_other_languages_mean_what_the_option_says(tmp_path
         assert _counts(reader, "train") == {"anger": 3, "disgust": 2, "happiness": 5, "sadness": 1}
     with pytest.raises(DatasetError, match=r"no split 'valid'.*valid_share=0\.1"):
         reader.samples("valid")
-
-
-def test_the_largest_face_of_whole_photos_is_aligned_by_the_table_of_mien_label(tmp_path: Path) -> None:
-    """Two classes of photos with a face off center, one of them without."""
-    drawn = make_photos(tmp_path / "drawn")
-    with (drawn / "labels.csv").open(encoding="utf-8", newline="") as file:
-        head, *rows = csv.reader(file)
-    table: list[tuple[object, ...]] = [tuple(head)]
-    for folder, (file_name, number, *rest) in zip(("happy", "happy", "happy", "sad"), rows, strict=True):
-        target = tmp_path / "set" / "archive" / folder / file_name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(drawn / file_name, target)
-        name = f"archive/{folder}/{file_name}"
-        table += [(name, number, *rest), (name, 1, *(float(value) / 2 for value in rest))]  # and a smaller face
-    shutil.copy(target, target.with_name("empty.png"))
-    table.append(("archive/sad/empty.png", *[""] * (len(head) - 1)))
-    write_csv(tmp_path / "set" / "labels.csv", table)
-    reader = open_reader("folders", tmp_path / "set", images="photos")
-    assert _counts(reader, "train") == {"happiness": 3, "sadness": 1}
-    assert reader.left_out("train") == {"no face": 1}
-    for number, sample in enumerate(reader.samples("train")):
-        face, points = draw_face("neutral", number, size_px=80)
-        assert np.abs(reader.crop(sample).astype(int) - align(face, points)).mean() < 8
-    shutil.copy(target, target.with_name("new.png"))
-    with pytest.raises(DatasetError, match=r"sad/new\.png is not in labels\.csv. Run `mien label` again"):
-        open_reader("folders", tmp_path / "set", images="photos")
 
 
 def test_shares_hold_out_the_same_images_of_every_class_each_time_and_unknown_classes_are_ignored(
