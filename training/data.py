@@ -25,7 +25,7 @@ from torchvision.transforms import v2
 
 from mien.data.atomic import atomic_file
 from mien.data.augment import Augment
-from mien.data.contract import CROP_PX, Array, contract_id
+from mien.data.contract import CROP_PX, LABELS, Array, contract_id
 from mien.data.errors import DatasetError
 from mien.data.folds import folds_of
 from mien.data.readers.base import Reader, Sample, hold_out, index_sha256, open_reader
@@ -114,38 +114,29 @@ def with_classes(split: Split, classes: tuple[str, ...], *, of: str) -> Split:
     Args:
         of: name of the network with these classes.
     """
-    if classes == split.classes:
-        return split
     if missing := [name for name in split.classes if name not in classes]:
         raise DatasetError(
             f"{split.kind}: {split.name} has {', '.join(missing)}, {of} does not. Use the option classes="
             f"{','.join(name for name in split.classes if name in classes)}."
         )
-    index = np.array([classes.index(name) for name in split.classes])
-    labels = np.where(split.labels >= 0, index[split.labels], -1)
+    index = np.array([*map(classes.index, split.classes), -1])
     votes = None if split.votes is None else in_order(split.votes, split.classes, classes)
     targets = in_order(split.targets, split.classes, classes)
-    return replace(split, labels=labels, targets=targets, votes=votes, classes=classes)
+    return replace(split, labels=index[split.labels], targets=targets, votes=votes, classes=classes)
 
 
 def join(parts: Sequence[Split]) -> Split:
-    """Join splits to train on; a class that one does not know has no share in it.
-
-    A label that a source with target `teacher` has is not used. Raises: DatasetError, for other classes.
-    """
-    labeled = [part for part in parts if part.targets.any()]
-    classes = max((part.classes for part in labeled or parts), key=len)
-    for index, part in enumerate(parts := list(parts)):
-        nothing: Any = {"targets": np.zeros((len(part), len(classes)), np.float32), "votes": None, "classes": classes}
-        parts[index] = with_classes(part, classes, of="another set") if part in labeled else replace(part, **nothing)
-    targets, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "labels"))
+    """Join splits to train on; a class that one does not know has no share in it. Raises: DatasetError, see above."""
+    classes = max((part.classes for part in parts), key=len) or LABELS
+    parts = [with_classes(part, classes, of="another set") for part in parts]
+    labels, targets = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "targets"))
     votes = [part.votes for part in parts if part.votes is not None]
     joined: list[Any] = [part.crops for part in parts]
     crops: Any = JoinedCrops(joined)
     return replace(
         parts[0],
         crops=crops,
-        labels=np.where(targets.any(axis=1), labels, -1),
+        labels=labels,
         targets=targets,
         votes=np.concatenate(votes) if len(votes) == len(parts) else None,
         keys=tuple(key for part in parts for key in part.keys),
@@ -185,7 +176,7 @@ def read_split(
 ) -> Split:
     """Read and decode one split.
 
-    The target `teacher` uses all samples of the reader, others those with one of its labels.
+    The target `teacher` uses all samples of the reader, without classes; others those with one of its labels.
 
     Args:
         classes: those of the network named `of`, by default those of the set.
@@ -211,16 +202,22 @@ def read_split(
             f"{kind}: split {name!r} has no faces labeled {', '.join(reader.labels)} in the fraction "
             f"{source.fraction:g}. Choose another split or fraction, or target: teacher for faces without labels."
         )
-    number_of = {label: number for number, label in enumerate(reader.labels)}
-    shares = [sample.distribution for sample in samples]
+    labels = () if source.target == "teacher" else reader.labels
+    number_of = {label: number for number, label in enumerate(labels)}
+    numbers = np.array([number_of.get(str(sample.label), -1) for sample in samples])
+    targets = np.eye(len(labels) + 1, len(labels), dtype=np.float32)[numbers]  # zeros without a label
+    shares = [sample.distribution for sample in samples] if labels else [None]
+    if source.target == "votes":
+        rows = [row if share is None else share for row, share in zip(targets, shares, strict=True)]
+        targets = np.array(rows, np.float32)
     read = Split(
         kind=kind,
         name=name,
         crops=_decoded(reader, samples, color, index, cache_dir),
-        labels=np.array([number_of.get(str(sample.label), -1) for sample in samples], dtype=np.int64),
-        targets=np.stack([_target(sample, source, reader.labels) for sample in samples]),
-        votes=None if any(share is None for share in shares) else np.array(shares, dtype=np.float64),
-        classes=reader.labels,
+        labels=numbers,
+        targets=targets,
+        votes=None if None in shares else np.array(shares, np.float64),
+        classes=labels,
         keys=tuple(f"{kind}/{sample.key}" for sample in samples),
         index_sha256=index,
     )
@@ -275,13 +272,13 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     data, count = recipe.data, len(recipe.data.train)
     parts = [read_split(source, color=recipe.model.color, cache_dir=data.cache_dir) for source in data.sources]
     faces, valid = join(parts[:count]), None if data.valid is None else parts[-1]
-    if valid is not None:
-        _check_held_out(parts[:count], valid, recipe)
     classes = faces.classes
     if valid is not None and valid.classes != classes:
         raise RecipeError(
             f"data: train has the classes {', '.join(classes)}, valid {', '.join(valid.classes)}. Set data.classes."
         )
+    if valid is not None:
+        _check_held_out(faces, valid)
     labeled = faces.labels[faces.labels >= 0]  # the others have only a teacher
     empty = set(classes).difference(classes[label] for label in labeled)
     if empty and len(labeled):
@@ -303,38 +300,20 @@ def read_faces(recipe: Recipe) -> tuple[Split, Split | None, dict[str, Any]]:
     return faces, valid, run_info
 
 
-def _check_held_out(parts: list[Split], valid: Split, recipe: Recipe) -> None:
-    """Raises: RecipeError, if faces of validation are also in train; logs copies of them in another set."""
-    held_out, keys = recipe.data.held_out, set(valid.keys)
-    for source, part in zip(recipe.data.train, parts, strict=True):
-        same_root = source.resolved_root().resolve() == held_out.resolved_root().resolve()
-        if both := keys.intersection(part.keys) if same_root else ():
-            raise RecipeError(
-                f"data: {len(both)} of {len(keys)} faces of valid are also in train, such as {min(both)}. Give both "
-                "the same options, and different splits."
-            )
-    seen = {hash(crop.tobytes()) for part in parts for crop in part.crops}
-    if same := [key for key, crop in zip(valid.keys, valid.crops, strict=True) if hash(crop.tobytes()) in seen]:
+def _check_held_out(faces: Split, valid: Split) -> None:
+    """Raises: RecipeError, if faces of validation are also in train; logs copies of them under other names."""
+    seen = {hash(crop.tobytes()) for crop in faces.crops}
+    same = [key for key, crop in zip(valid.keys, valid.crops, strict=True) if hash(crop.tobytes()) in seen]
+    if both := {*same}.intersection(faces.keys):
+        raise RecipeError(
+            f"data: {len(both)} of {len(valid)} faces of valid are also in train, such as {min(both)}. Give both the "
+            "same options, and different splits."
+        )
+    if same:
         logger.warning(
             "data: %d of %d faces of valid have the pixels of a training face, such as %s: remove these from train",
-            len(same), len(keys), same[0],
+            len(same), len(valid), same[0],
         )  # fmt: skip
-
-
-def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
-    """Class shares, (K,) float32. Raises: DatasetError, unless vote shares are one per label and sum to 1."""
-    if source.target == "teacher" or sample.label not in labels:  # cross entropy with zeros is zero
-        return np.zeros(len(labels), dtype=np.float32)
-    if source.target != "votes" or sample.distribution is None:
-        target: Array = np.eye(len(labels), dtype=np.float32)[labels.index(sample.label)]
-        return target
-    shares = np.asarray(sample.distribution, dtype=np.float32)
-    if shares.shape != (len(labels),) or not (shares >= 0).all() or abs(float(shares.sum()) - 1) > 1e-3:
-        raise DatasetError(
-            f"{source.kind}: {sample.key} has vote shares {shares.tolist()}, expected {len(labels)} that sum to 1, in "
-            f"the order {', '.join(labels)}. Use target: label."
-        )
-    return shares
 
 
 class FaceBatch(NamedTuple):

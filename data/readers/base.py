@@ -131,6 +131,9 @@ class Reader:
         self._images: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
         try:
             for sample in sorted(self.read(), key=attrgetter("key")):
+                shares, number = sample.distribution, len(self.labels)
+                if shares and not (len(shares) == number and min(shares) >= 0 and abs(sum(shares) - 1) < 1e-3):
+                    raise DatasetError(f"{self.kind}: {sample.key}: shares {shares}, expected {number} that sum to 1")
                 self._images[sample.split].append(sample)
         except UnknownLabel as error:
             raise self.error(str(error)) from error
