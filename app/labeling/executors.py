@@ -8,7 +8,9 @@ import contextlib
 import hashlib
 import math
 import multiprocessing
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -305,14 +307,13 @@ class Processes:
                     process.join()
 
     def _open(self, workers: int) -> ProcessPoolExecutor:
-        """New processes, which ignore Ctrl-C: this one ends them. Raises: LabelingError, if the last did not start."""
+        """New processes. Raises: LabelingError, if the last did not start."""
         if self._ready is not None and (not self._ready.done() or self._ready.exception() is not None):
             raise LabelingError(
                 "a worker process ended while it started. A script that labels needs "
                 '`if __name__ == "__main__":`. --workers 1 labels without processes.'
             )
-        context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-        pool = ProcessPoolExecutor(workers, context, initializer=signal.signal, initargs=ignored)
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
         self._ready = pool.submit(is_ready, self._setup)
         return pool
 
@@ -330,6 +331,18 @@ class Processes:
                 failure = Failure("failed", f"{_ATTEMPTS} worker processes died while they labeled it")
                 yield [Result(item.name, item.path).failed(failure)]
         pool.shutdown()
+
+
+def _start_worker() -> None:
+    """Ignore Ctrl-C, after which the parent ends its processes, and end with a parent that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def is_ready(setup: Setup) -> bool:
