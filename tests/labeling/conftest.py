@@ -1,4 +1,4 @@
-"""An artifact, an album, a small labeled folder with its review page, and `mien` as a separate process."""
+"""An album, labeled as a whole, a small labeled folder with its review page, and `mien` as a separate process."""
 
 import hashlib
 import json
@@ -12,8 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
+from typing import Any, NamedTuple
 
 import pytest
 from click.testing import Result
@@ -45,18 +44,15 @@ class Mien:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "mien", *map(str, arguments)]
-        pipe = subprocess.PIPE
+        command, pipe = [sys.executable, "-m", "mien", *map(str, arguments)], subprocess.PIPE
         self.started.append(subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=pipe, stderr=pipe))
         return self.started[-1]
 
     def __call__(self, *arguments: str | Path, given: bytes | None = None) -> Result:
         """Call the program in this process, which is faster; `start` creates a separate process."""
         missing = {name: None for name in os.environ if name not in self.environment}
-        given_arguments = list(map(str, arguments))
-        with patch.object(sys, "argv", ["mien", *given_arguments]):
-            runner = CliRunner(env=self.environment | missing)
-            return runner.invoke(app, given_arguments, input=given, catch_exceptions=False)
+        runner = CliRunner(env=self.environment | missing)
+        return runner.invoke(app, list(map(str, arguments)), input=given, catch_exceptions=False)
 
     def run(self, *arguments: str | Path, out: Path | None = None, given: bytes | None = None) -> Result:
         """Label with messages."""
@@ -120,9 +116,20 @@ def photos(tmp_path: Path) -> Path:
     return write_photos(tmp_path / "photos", count=5)
 
 
+class Labeled(NamedTuple):
+    """A finished run: inputs, outputs and record."""
+
+    photos: Path
+    out: Path
+    run: Run
+
+
 @pytest.fixture(scope="session")
-def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_album(tmp_path_factory.mktemp("albums") / "album", 40)
+def album(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
+    """A messy album, labeled by one process that nothing stops."""
+    photos = make_album(tmp_path_factory.mktemp("album") / "album", 100)
+    out = tmp_path_factory.mktemp("whole") / "out"
+    return Labeled(photos, out, label_folder(photos, out, settings, *ALL[:-2]))
 
 
 def tree(out: Path) -> dict[str, str]:
@@ -140,34 +147,6 @@ def labeled(out: Path) -> int:
     return 0
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """An empty disk of 64 KB, which `resize` makes larger."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]
-    mounted = subprocess.run(command, capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
-
-
-def resize(disk: Path, size: str) -> None:
-    """Change the size of `small_disk`."""
-    subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Labeled:
-    """A finished run: inputs, outputs and record."""
-
-    photos: Path
-    out: Path
-    settings: Settings
-    run: Run
-
-
 @pytest.fixture(scope="session")
 def finished(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
     base = tmp_path_factory.mktemp("finished")
@@ -178,7 +157,7 @@ def finished(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> La
     write_video(photos / "clip.avi", frames=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(quality.LIMITS, "small", 200)
-        return Labeled(photos, base / "out", settings, label_folder(photos, base / "out", settings, *ALL))
+        return Labeled(photos, base / "out", label_folder(photos, base / "out", settings, *ALL))
 
 
 @pytest.fixture
@@ -187,7 +166,7 @@ def own(finished: Labeled, tmp_path: Path) -> Labeled:
     photos, out = (
         shutil.copytree(folder, tmp_path / folder.name, symlinks=True) for folder in (finished.photos, finished.out)
     )
-    return Labeled(photos, out, finished.settings, finished.run)
+    return Labeled(photos, out, finished.run)
 
 
 def page_data(report: str) -> dict[str, Any]:

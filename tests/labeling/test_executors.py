@@ -1,48 +1,158 @@
-"""Labeling in one process per core: the files of one process, and workers that die, are interrupted or lack memory."""
+"""Runs in this process, in one per core and on a Ray cluster: the same files, whatever stops, dies or fails."""
 
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
+from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 
 from benchmarks.labeling import make_photos
 from mien.app.cpu_count import free_bytes
+from mien.app.errors import LabelingError, Stopped
 from mien.app.inference.classifier import CPU
+from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import Photo
 from mien.app.labeling import executors
+from mien.app.labeling.cluster import label_on_worker, open_on_worker
+from mien.app.labeling.copies import ANNOTATED
 from mien.app.labeling.executors import Processes, Setup, Task, Threads, local_executor
 from mien.app.labeling.inputs import Item
 from mien.app.labeling.journal import Result
 from mien.app.labeling.options import LabelOptions
 from mien.app.settings import Settings
-from tests.labeling.conftest import Mien, labeled, tree
+from mien.app.video.reader import VideoFrame
+from mien.data.contract import Array
+from tests.labeling.conftest import Labeled, Mien, labeled, tree
 from tests.support import ROOT, eventually
-from tests.support.albums import write_photos, write_video
+from tests.support.albums import by_file, write_photos, write_video
 
-OUTPUTS = ("--write", "csv,annotated,crops,report,episodes")
+OUTPUTS = ("--write", "csv,jsonl,annotated,crops,coco,report,episodes")
 
 
 @pytest.fixture
 def setup(settings: Settings, tmp_path: Path) -> Setup:
     (tmp_path / "out").mkdir()
-    return Setup(settings, LabelOptions(out=tmp_path / "out"))
+    return Setup(settings, LabelOptions(inputs=[str(tmp_path)], out=tmp_path / "out"))
 
 
-def test_processes_give_the_bytes_of_one_process(
-    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def descendants(process: int) -> Iterator[int]:
+    """Processes that a process and its threads have started, and those below them."""
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # It may have ended.
+            for child in map(int, path.read_text().split()):
+                yield child
+                yield from descendants(child)
+
+
+# The same files
+
+
+def test_processes_give_the_bytes_of_one_process(mien: Mien, album: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "_PER_PROCESS", 50)
+    mien.label(album.photos, *OUTPUTS, "--workers", "2", exit_code=3)
+    assert tree(mien.out) == tree(album.out)
+
+
+@pytest.mark.slow
+def test_a_run_killed_repeatedly_ends_in_the_same_bytes(mien: Mien, album: Labeled) -> None:
+    def kill_when(is_due: Callable[[], object]) -> None:
+        process = mien.start("label", album.photos, "--out", mien.out, *OUTPUTS)
+        eventually(lambda: is_due() or process.poll())
+        process.kill()
+        process.communicate()  # The pipes are closed when its workers have ended, too.
+
+    kill_when(lambda: labeled(mien.out))
+    kill_when((mien.out / "coco.json").exists)  # Other outputs are still written.
+    mien.label(album.photos, *OUTPUTS, exit_code=3)
+    assert tree(mien.out) == tree(album.out)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # A cluster starts slowly on a busy machine.
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
+def test_a_killed_worker_of_a_cluster_leaves_the_files_of_a_local_run(mien: Mien, album: Labeled) -> None:
+    options = ("--out", mien.out, *OUTPUTS, "--engine", "ray", "--workers", "2")
+    driver, workers = mien.start("label", album.photos, *options), list[int]()
+
+    def find_workers() -> list[int]:
+        with suppress(OSError):  # One may have ended.
+            below = {process: Path(f"/proc/{process}/cmdline").read_bytes() for process in descendants(driver.pid)}
+            workers.extend(process for process in below if below[process].startswith(b"ray::label_on_worker"))
+        return workers
+
+    eventually(lambda: labeled(mien.out) or driver.poll(), timeout_s=400)
+    eventually(find_workers, failure=lambda: "no worker was found")
+    os.kill(workers[0], signal.SIGKILL)  # It labels a batch.
+    _, log = driver.communicate(timeout=400)
+    assert driver.returncode == 3, log.decode()
+    assert tree(mien.out) == tree(album.out)
+
+
+def test_a_machine_without_the_output_folder_or_with_another_precision_is_reported(setup: Setup) -> None:
+    setup, task = replace(setup, pictures=frozenset({ANNOTATED})), [Item("a.jpg", b"/a.jpg", 1)]
+    facts = open_on_worker(setup)
+    with pytest.raises(LabelingError, match=r"differs: precision fp32 instead of int8"):
+        label_on_worker(setup, facts | {"precision": "int8"}, task)
+    with pytest.raises(LabelingError, match="cannot find the output folder"):
+        label_on_worker(setup, facts, task)
+    (missing,) = label_on_worker(replace(setup, pictures=frozenset()), facts, task)
+    assert missing.reason == "not_found", "tables alone need no shared output folder"
+
+
+# Signals
+
+
+def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_ends_in_the_same_files(
+    mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(executors, "_PER_PROCESS", 2)
-    write_photos(photos, *(f"more/{number}.jpg" for number in range(20)))
-    for name in ("a.avi", "b.avi"):
-        write_video(photos / name, frames=6)
-    (photos / "broken.jpg").write_bytes(b"\xff\xd8\xff")
-    mien.label(photos, *OUTPUTS, "--workers", "1", out=tmp_path / "one", exit_code=3)
-    mien.label(photos, *OUTPUTS, "--workers", "2", exit_code=3)
-    assert tree(mien.out) == tree(tmp_path / "one")
+    mien.label(photos, out=tmp_path / "whole")
+    for name in ("run.open_labeler", "run.scan", "executors.annotate", "report.render_page", "run.write_atomic"):
+        function, out = f"mien.app.labeling.{name}", tmp_path / name
+        real = pkgutil.resolve_name(function)
+
+        def killing(*arguments: Any, function: str = function, real: Any = real, **options: Any) -> Any:
+            monkeypatch.setattr(function, real)  # A second signal would end the run at once.
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except Stopped:
+                if function.endswith("open_labeler"):  # as a native library does while it is imported
+                    raise ImportError from None
+                raise
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(function, killing)
+        stopped = mien.run(photos, out=out)
+        assert (stopped.exit_code, "topped by SIGTERM" in stopped.output) == (4, True), stopped.output
+        assert len(mien.label(photos, out=out)) == 5
+        assert tree(out) == tree(tmp_path / "whole"), name
+
+
+def test_an_interrupt_ends_all_processes_and_a_rerun_completes(mien: Mien, tmp_path: Path) -> None:
+    make_photos(tmp_path / "photos", write_photos(tmp_path / "ten", count=10), 450)
+    command = ("label", tmp_path / "photos", "--out", mien.out, "--workers", "2", "--write", "csv")
+    driver = mien.start(*command)
+    eventually(lambda: labeled(mien.out) or driver.poll())
+    children = list(descendants(driver.pid))
+    assert len(children) >= 2
+    os.kill(driver.pid, signal.SIGINT)
+    driver.communicate(timeout=30)
+    assert driver.returncode == 4
+    eventually(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()])
+    assert 0 < labeled(mien.out) < 450
+    assert mien(*command).exit_code == 0
+    assert labeled(mien.out) == 450
+
+
+# Processes
 
 
 def dying(setup: Setup, task: Task) -> list[Result]:
@@ -66,34 +176,13 @@ def test_a_photo_that_kills_three_processes_is_an_error_and_the_others_are_label
 def test_a_script_without_a_guard_gets_an_error_and_not_more_processes(mien: Mien, photos: Path) -> None:
     script = mien.out.with_name("script.py")
     script.write_text(
-        "from pathlib import Path\n"
-        "from mien.app.labeling import executors, run\n"
-        "from mien.app.labeling.options import LabelOptions\n"
-        "from mien.app.settings import InferenceSettings\n"
+        "from mien.app.cli import app\n"
+        "from mien.app.labeling import executors\n"
         "executors._PER_PROCESS = 1\n"
-        f"options = LabelOptions(inputs=[{str(photos)!r}], out=Path({str(mien.out)!r}), workers=2)\n"
-        "run.label(options, InferenceSettings.load())\n"
+        f"app(['label', {str(photos)!r}, '--out', {str(mien.out)!r}, '--workers', '2'])\n"
     )
-    command = [sys.executable, script]
-    done = subprocess.run(command, cwd=ROOT, env=mien.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "A script that labels needs `if __name__" in done.stderr.splitlines()[-1]
-
-
-def test_an_interrupt_ends_all_processes_and_a_rerun_completes(mien: Mien, tmp_path: Path) -> None:
-    make_photos(tmp_path / "photos", write_photos(tmp_path / "ten", count=10), 450)
-    command = ("label", tmp_path / "photos", "--out", mien.out, "--workers", "2", "--write", "csv")
-    driver = mien.start(*command)
-    eventually(lambda: labeled(mien.out) or driver.poll())
-    children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
-    assert len(children) >= 2
-    os.kill(driver.pid, signal.SIGINT)
-    driver.communicate(timeout=30)
-    assert driver.returncode == 4
-    eventually(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()])
-    assert 0 < labeled(mien.out) < 450
-    assert mien(*command).exit_code == 0
-    assert labeled(mien.out) == 450
+    done = subprocess.run([sys.executable, script], cwd=ROOT, env=mien.environment, capture_output=True, check=False)
+    assert (done.returncode, b"A script that labels needs `if __name__" in done.stderr.splitlines()[-1]) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -145,3 +234,55 @@ def test_a_video_on_more_cores_is_labeled_by_as_many_threads(mien: Mien, folder:
     with patch.object(executors, "ThreadPoolExecutor", wraps=ThreadPoolExecutor) as pool:
         assert len(mien.label(folder, "--workers", "3", "--write", "csv")) == 8
     assert {call.args for call in pool.call_args_list} == {(3,)}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak in the unit of Linux")
+def test_memory_of_eight_hundred_files_is_that_of_a_fifth_of_them(mien: Mien, tmp_path: Path) -> None:
+    thirty, peaks_mb = write_photos(tmp_path / "thirty", count=30), []
+    for count in (160, 800):
+        make_photos(tmp_path / str(count), thirty, count)
+        options = ("--workers", "2", "--write", "csv,jsonl,coco,report", "--out", tmp_path / f"out{count}")
+        process = mien.start("label", tmp_path / str(count), "--quiet", *options)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        peaks_mb.append(used.ru_maxrss / 1024)
+    assert peaks_mb[1] - peaks_mb[0] < 25
+
+
+# Stages that fail
+
+
+def test_a_photo_or_a_video_on_which_a_stage_fails_is_a_row_but_a_model_that_fails_for_all_ends_the_run(
+    mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Labeler, "classify", Mock(side_effect=RuntimeError("the GPU is gone")))
+        mien.refuses("the GPU is gone", photos)
+    poison, prepare, classify, calls = (photos / "2.jpg").read_bytes(), Labeler.prepare, Labeler.classify, []
+
+    def preparing(pipeline: Labeler, payload: bytes, **options: bool) -> Photo:
+        if payload == poison:
+            raise RuntimeError("the network has no answer")
+        return prepare(pipeline, payload, **options)
+
+    def classifying(pipeline: Labeler, crops: Array) -> Array:
+        calls.append(len(crops))
+        if len(calls) in (1, 4):  # They are the whole batch, and then its third photo.
+            raise MemoryError
+        return classify(pipeline, crops)
+
+    for name in ("x.avi", "y.avi"):
+        write_video(photos / name, frames=2)
+    monkeypatch.setattr(Labeler, "prepare", preparing)
+    monkeypatch.setattr(Labeler, "classify", classifying)
+    monkeypatch.setattr(VideoFrame, "pixels", Mock(side_effect=[RuntimeError("no known type"), MemoryError]))
+    assert by_file(mien.label(photos, exit_code=3), "reason", "error") == {
+        **dict.fromkeys(("0.jpg", "1.jpg", "4.jpg"), ("", "")),
+        "2.jpg": ("failed", "RuntimeError: the network has no answer"),
+        "3.jpg": ("too_large", "out of memory"),
+        "x.avi": ("failed", "RuntimeError: no known type"),
+        "y.avi": ("too_large", "out of memory"),
+    }
+    assert calls == [4, 1, 1, 1, 1]

@@ -1,63 +1,66 @@
-"""Inputs of labeling: folders, lists, videos, files of kinds that are not read, and unusual files."""
+"""Inputs of labeling: folders, lists, photos, videos, and files that are unusual, damaged or swapped during a run."""
 
 import codecs
+import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
-from tests.labeling.conftest import Mien
+from mien.app.labeling.executors import Threads
+from mien.data.contract import decode
+from tests.labeling.conftest import Labeled, Mien
 from tests.support import encoded, gradient_image, sample_photo
-from tests.support.albums import ODD_NAMES, by_file, face_photo, rows_of, write_photos, write_video
+from tests.support.albums import ARCHIVES, ODD_NAMES, RAW, UNNAMED, by_file, ffmpeg, rows_of, write_photos, write_video
 
+# status, reason, and a part of the error
 UNREADABLE = {
-    "odd/empty.jpg": ("error", "empty"),
-    "odd/text.jpg": ("error", "unsupported"),
-    "odd/cut.jpg": ("error", "unsupported"),
-    "odd/huge.png": ("error", "too_large"),
-    "odd/dangling.jpg": ("error", "not_found"),
-    "odd/pipe.jpg": ("skipped", "special_file"),
-    "odd/notes.txt": ("skipped", "not_an_image"),
-    "odd/photos.zip": ("error", "unsupported"),
+    "empty.jpg": ("error", "empty", "no bytes"),
+    "text.jpg": ("error", "unsupported", ""),
+    "cut.jpg": ("error", "unsupported", ""),
+    "huge.png": ("error", "too_large", "limit"),
+    "dangling.jpg": ("error", "not_found", "link"),
+    "pipe.jpg": ("skipped", "special_file", "pipe"),
+    "notes.txt": ("skipped", "not_an_image", ""),
+    "main.ts": ("skipped", "not_an_image", "TypeScript"),
+    **dict.fromkeys(UNNAMED, ("error", "corrupt", "")),
+    **dict.fromkeys(ARCHIVES[:2], ("error", "unsupported", "unzip it")),
+    **dict.fromkeys(ARCHIVES[2:], ("error", "unsupported", "unpack it")),
+    **dict.fromkeys(RAW, ("error", "unsupported", "ImageMagick")),
 }
-READABLE = {f"odd/{name}" for name in (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg")}
+READABLE = (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg", "once.jpg", "twice.jpg")
 
 
-def test_unreadable_files_are_rows_with_a_reason_and_odd_names_and_links_are_labeled(mien: Mien, album: Path) -> None:
-    assert "already labeled" not in mien.run(album, "--limit", 1).stderr
-    rows = {row["file"]: row for row in mien.label(album, exit_code=3)}
-    assert {name: (rows[name]["status"], rows[name]["reason"]) for name in UNREADABLE} == UNREADABLE
-    assert all(rows[name]["error"] and not rows[name]["face"] for name in UNREADABLE)
+def test_unreadable_files_are_rows_with_a_reason_and_odd_names_and_links_are_labeled(album: Labeled) -> None:
+    rows = {row["file"].removeprefix("odd/"): row for row in rows_of(album.out)}
+    for name, (status, reason, error) in UNREADABLE.items():
+        assert (rows[name]["status"], rows[name]["reason"], rows[name]["face"]) == (status, reason, ""), name
+        assert rows[name]["error"]
+        assert error in rows[name]["error"]
     assert {rows[name]["status"] for name in READABLE} == {"ok"}
+    assert rows.keys() - {*UNREADABLE, *READABLE, "locked.jpg"} == {
+        "clip.avi", *(f"000/{number:05d}{'.jpg' if number % 7 else '.png'}" for number in range(100))
+    }  # fmt: skip
 
 
-def test_archives_camera_raw_and_tga_are_rows_that_say_what_to_use(mien: Mien, folder: Path) -> None:
-    advice = {"a.zip": "unzip it", "b.CBZ": "unzip it", "c.tar.gz": "unpack it", "d.rar": "unpack it"}
-    advice |= {"e.jpg.gz": "unpack it", "f.nef": "exiftool", "g.DNG": "ImageMagick", "h.tga": "ImageMagick"}
-    for name in advice:
-        (folder / name).write_bytes(encoded(face_photo(), "TIFF"))  # Camera raw is TIFF, too.
-    for inputs in ([folder], [folder / name for name in advice]):
-        rows = mien.label(*inputs, "--write", "csv", out=mien.out / str(len(inputs)), exit_code=3)
-        assert by_file(rows, "status", "reason") == dict.fromkeys(advice, ("error", "unsupported"))
-        assert all(advice[row["file"]] in row["error"] for row in rows)
-
-
-def test_the_photo_of_a_live_photo_is_labeled_and_its_video_is_skipped_and_counted(mien: Mien, tmp_path: Path) -> None:
-    photos = write_photos(tmp_path / "photos", "IMG_1.JPG")
-    write_video(photos / "IMG_1.mov", frames=6)
-    write_video(photos / "talk.mov", frames=4)
+def test_the_photo_of_a_live_photo_is_labeled_and_its_video_is_skipped_and_counted(mien: Mien, folder: Path) -> None:
+    write_photos(folder, "IMG_1.JPG")
+    write_video(folder / "IMG_1.mov", frames=6)
+    write_video(folder / "talk.mov", frames=4)
 
     def frames() -> dict[str, int]:
-        return Counter(row["file"] for row in mien.label(photos, "--write", "csv") if row["frame"])
+        return Counter(row["file"] for row in mien.label(folder, "--write", "csv") if row["frame"])
 
     assert frames() == {"talk.mov": 4}
     assert by_file(rows_of(mien.out), "status", "reason")["IMG_1.mov"] == ("skipped", "live_photo")
-    summary = mien.run(photos).stdout
+    summary = mien.run(folder).stdout
     assert "1 file skipped (1 live_photo)" in summary
     assert "YuNet" not in summary, "every photo has a face"
-    (photos / "sky.png").write_bytes(encoded(gradient_image(64, 64)))
-    assert "YuNet finds more faces: run `mien models pull`" in mien.run(photos).stdout
-    (photos / "IMG_1.JPG").unlink()
+    (folder / "sky.png").write_bytes(encoded(gradient_image(64, 64)))
+    assert "YuNet finds more faces: run `mien models pull`" in mien.run(folder).stdout
+    (folder / "IMG_1.JPG").unlink()
     assert frames() == {"IMG_1.mov": 6, "talk.mov": 4}, "without its photo, it is a video"
 
 
@@ -103,3 +106,66 @@ def test_names_are_read_from_a_list_of_lines_quoted_paths_or_nul_in_utf_8(
         rows = mien.label("--files-from", "-", "--write", "csv", exit_code=3, given=given)
         assert by_file(rows, "status") == {"a.jpg": "ok", '"b"': "ok", "gone.jpg": "error"}
     mien.refuses("Save the list as UTF-8", "--files-from", "-", given=codecs.BOM_UTF16_LE + "a.jpg".encode("utf-16-le"))
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
+    mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced, run = (photos / "2.jpg", write_video(photos / "clip.avi", frames=2)), Threads.run
+
+    def swapped(*arguments: Any) -> Any:
+        for path in replaced:
+            path.unlink()
+            os.mkfifo(path)
+        return run(*arguments)
+
+    monkeypatch.setattr(Threads, "run", swapped)
+    reasons = by_file(mien.label(photos), "status", "reason")
+    assert {reasons[path.name] for path in replaced} == {("skipped", "special_file")}
+
+
+# Damage
+
+
+def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, tmp_path: Path) -> None:
+    path = write_video(tmp_path / "clip.mkv", frames=60, rate=10.0)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+    rows = mien.label(path, "--every", "5", "--write", "csv", exit_code=3)
+    (whole,) = (row for row in rows if not row["frame"])
+    assert (whole["status"], whole["reason"]) == ("error", "corrupt")
+    assert "of 6.0 s: truncated or damaged" in whole["error"]
+    assert Counter(row["status"] for row in rows if row["frame"])["ok"] in range(2, 6)
+
+
+def test_videos_that_are_whole_have_no_error(mien: Mien, folder: Path, tmp_path: Path) -> None:
+    base = tmp_path / "b.mp4"
+    ffmpeg("-i", write_video(tmp_path / "a.mp4", frames=32, rate=8.0), "-c:v", "libx264", "-g", "8", base)
+    sound = ("-f", "lavfi", "-t", "9", "-i", "anullsrc")  # It is longer than the video.
+    ffmpeg("-i", base, *sound, "-c:v", "copy", folder / "long.mkv")
+    ffmpeg("-i", base, "-c", "copy", "-output_ts_offset", "20", folder / "late.ts")
+    ffmpeg("-ss", "1.1", "-i", base, "-c", "copy", folder / "trimmed.mp4")
+    ffmpeg("-i", base, "-c", "copy", "-f", "segment", "-segment_time", "2", folder / "part%d.mkv")
+    ffmpeg(*sound, folder / "sound.mp4")
+    rows = mien.label(folder, "--every", "16", "--write", "csv")
+    odd = [row for row in rows if row["status"] != "ok"]
+    assert by_file(odd, "status", "reason") == {"sound.mp4": ("skipped", "no_video")}
+
+
+def test_a_jpeg_without_its_end_is_labeled_as_far_as_it_goes_and_beyond_a_half_it_is_an_error(
+    mien: Mien, folder: Path, tmp_path: Path
+) -> None:
+    whole = encoded(decode(sample_photo().read_bytes()), "JPEG", quality=90)
+    with Image.open(sample_photo()) as image:
+        progressive = encoded(image.convert("RGB"), "JPEG", progressive=True, quality=90)
+    cuts = {"whole": whole, "no-marker": whole[:-2], "last-percent": whole[: len(whole) * 99 // 100]}
+    cuts |= {"progressive": progressive[: len(progressive) * 7 // 10], "beyond-half": whole[: len(whole) * 4 // 10]}
+    for name, payload in cuts.items():
+        (folder / name).write_bytes(payload)
+    rows = mien.label(folder, "--write", "csv,annotated", exit_code=3)
+    assert by_file(rows, "status", "reason", "notes") == dict.fromkeys(cuts, ("ok", "", "incomplete")) | {
+        "whole": ("ok", "", ""),
+        "beyond-half": ("error", "corrupt", ""),
+    }
+    assert sum(row["label"] != "" for row in rows) == 4
+    assert mien("review", mien.out, "--export", tmp_path / "faces", "--all").stdout.startswith("4 faces")

@@ -3,14 +3,16 @@
 import json
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.labeling.conftest import Mien, resize, tree
+from tests.labeling.conftest import Mien, tree
 from tests.support import encoded, tiny_artifact
-from tests.support.albums import by_file, face_photo, write_photos, write_video
+from tests.support.albums import by_file, face_photo, rows_of, write_photos, write_video
 
 PICTURES = "csv,annotated,crops"
 NAMES = ["a.jpg", "b.jpg", "c.jpg"]
@@ -25,67 +27,68 @@ def names_of(rows: list[dict[str, str]]) -> list[str]:
     return [row["file"] for row in rows]
 
 
-# The output folder
+# Files of others
 
 
-def test_an_output_folder_with_files_of_others_or_without_its_journal_is_rejected_and_kept(
+def test_an_output_folder_with_files_of_others_or_without_its_journal_is_rejected(
     mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
-    path = mien.out / "annotated" / "mine.jpg"
-    path.parent.mkdir(parents=True)
-    path.write_text("the only copy")
-    mien.label(photos, "--write", "csv", out=tmp_path / "moved")
-    shutil.rmtree(tmp_path / "moved" / ".mien")
-    for out in (mien.out, photos, tmp_path / "moved"):
+    mien.label(photos, "--write", "csv")
+    shutil.rmtree(mien.out / ".mien")
+    for out in (photos, mien.out):
         mien.refuses(f"{out} contains files, but no journal", photos, out=out)
         assert not (out / ".mien").exists()
 
 
-def test_own_files_among_the_outputs_are_kept_and_deleted_images_are_written_again(mien: Mien, photos: Path) -> None:
-    out = mien.out
+def test_a_file_in_the_place_of_an_output_or_of_a_picture_is_reported_and_kept(mien: Mien, photos: Path) -> None:
+    outputs = {"annotated/b.jpg": "annotated", "crops/mine.jpg": "crops", "labels.csv": "labels.csv"}
+    pictures = {name: name for name in ("annotated/new.jpg", "crops/new.jpg.face0.png")}
+    pictures["annotated/new.mp4/frame_00000000.jpg"] = "annotated/new.mp4"
+    for earlier, names in (("jsonl", outputs), (PICTURES, pictures)):
+        mien.label(photos, "--write", earlier)
+        if names is pictures:
+            write_video(write_photos(photos, "new.jpg", first=4) / "new.mp4", frames=1)
+        for name, reported in names.items():
+            (mien.out / name).parent.mkdir(exist_ok=True)
+            (mien.out / name).write_text("the only copy")
+            mien.refuses(f"{mien.out / reported} exists", photos, "--write", PICTURES)
+            (mien.out / name).unlink()
+            if reported != name:
+                (mien.out / reported).rmdir()
+    assert len(mien.label(photos, "--write", PICTURES)) == 5
+
+
+def test_pictures_follow_their_photos_and_videos_and_files_of_others_beside_them_are_kept(
+    mien: Mien, photos: Path, tmp_path: Path
+) -> None:
+    two = np.hstack([face_photo(variant=0), face_photo(variant=1)])
+    (photos / "a.jpg").write_bytes(encoded(two, "JPEG"))
+    for name in ("IMG_1", "IMG_2"):
+        (photos / name).write_bytes(encoded(face_photo(), "JPEG"))
+    write_photos(photos, "left.jpg", "same.jpg")
+    write_video(photos / "left.avi", frames=2)
     mien.label(photos, "--write", PICTURES)
-    before = tree(out)
-    for folder in ("annotated", "crops"):
-        next((out / folder).iterdir()).unlink()
-    mien.label(photos, "--write", PICTURES)
-    assert tree(out) == before
-    own = [out / folder / name for folder in ("annotated", "crops", "notes") for name in ("mine.jpg", "deep/too.txt")]
+    assert {path.name for path in (mien.out / "crops").iterdir()} >= {"a.jpg.face1.png", "same.jpg.face0.png"}
+    own = [mien.out / folder / name for folder in ("annotated", "crops", "notes") for name in ("mine.jpg", "deep/too")]
     for path in own:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("the only copy")
-    (photos / "a.jpg").unlink()
-    mien.label(photos)
-    assert not (out / "annotated" / "a.jpg").exists()
-    assert not (out / "crops" / "a.jpg.face0.png").exists()
+
+    write_photos(photos, "a.jpg", "c.jpg", "new.jpg", first=4)
+    (photos / "IMG_1").write_text("no longer an image")
+    (photos / "IMG_2").write_bytes(b"")
+    for name in ("b.jpg", "left.jpg", "left.avi"):
+        (photos / name).unlink()
+    (photos / "b.jpg").symlink_to(photos / "gone.jpg")
+    for name in ("annotated/same.jpg", "crops/same.jpg.face0.png"):
+        (mien.out / name).unlink()
+    statuses = by_file(mien.label(photos, "--write", "csv", exit_code=3), "status", "reason", "face", "image_width")
+    assert (statuses["IMG_1"][0], statuses["IMG_2"][0]) == ("skipped", "skipped")
+    assert statuses["b.jpg"] == ("error", "not_found", "", "")
     assert all(path.read_text() == "the only copy" for path in own)
-
-
-@pytest.mark.parametrize(
-    ("first", "names"),
-    [
-        ("jsonl", ("annotated/b.jpg", "crops/mine.jpg", "labels.csv")),
-        (PICTURES, ("annotated/new.jpg", "crops/new.jpg.face0.png", "annotated/new.mp4/frame_00000000.jpg")),
-    ],
-    ids=["a new output", "a new image"],
-)
-def test_a_file_in_the_place_of_an_output_or_a_new_image_is_reported_and_kept(
-    mien: Mien, photos: Path, tmp_path: Path, first: str, names: tuple[str, ...]
-) -> None:
-    mien.label(photos, "--write", first)
-    write_photos(photos, "new.jpg", first=4)
-    write_video(photos / "new.mp4", frames=1)
-    for name in names:
-        path = mien.out / name
-        reported = path if first == PICTURES else mien.out / name.split("/", maxsplit=1)[0]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("the only copy")
-        mien.refuses(str(reported.parent if "mp4" in name else reported), photos, "--write", PICTURES)
-        path.unlink()
-        if "mp4" in name:
-            path.parent.rmdir()
-    for out in (mien.out, tmp_path / "fresh"):
-        mien.label(photos, "--write", f"{first},{PICTURES}", out=out)
-    assert tree(mien.out) == tree(tmp_path / "fresh")
+    mien.label(photos, "--write", PICTURES, out=tmp_path / "fresh", exit_code=3)
+    others = {str(path.relative_to(mien.out)) for path in own}
+    assert {name: value for name, value in tree(mien.out).items() if name not in others} == tree(tmp_path / "fresh")
 
 
 # Inputs that change
@@ -100,28 +103,16 @@ def test_another_folder_is_rejected_and_is_added_or_replaces(mien: Mien, photos:
     assert "5 of 5 files already labeled" in mien.run(other, photos, "--write", PICTURES).stderr
     (other / "z.jpg").unlink()
     assert names_of(mien.label(photos, other, "--write", PICTURES)) == both[:4]
-    assert (mien.out / "annotated" / "a.jpg").exists()
     assert names_of(mien.label(other, "--replace", "--write", PICTURES)) == ["b.jpg"]
     mien.label(other, "--write", PICTURES, out=tmp_path / "alone")
     assert tree(mien.out) == tree(tmp_path / "alone")
 
 
-def test_a_folder_that_became_empty_is_rejected_and_photos_that_left_are_counted(mien: Mien, photos: Path) -> None:
-    write_photos(photos, "deep/d.jpg", "deep/er/e.jpg")
-    mien.label(photos, "--write", PICTURES)
-    for name in ("a.jpg", "deep/d.jpg"):  # A folder below still has a file.
-        (photos / name).unlink()
-    assert "2 files of the earlier run are gone" in mien.run(photos, "--write", PICTURES).stdout
-    (photos / "deep" / "er" / "e.jpg").unlink()
-    mien.refuses(f"No files found in {photos / 'deep' / 'er'}", photos, "--write", PICTURES)
-    assert names_of(mien.label(photos, "--replace", "--write", PICTURES)) == ["b.jpg", "c.jpg"]
-
-
-def test_rows_of_a_folder_that_became_unreadable_are_kept(
+def test_files_that_left_are_counted_and_a_folder_that_became_empty_or_unreadable_loses_no_row(
     mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_photos(photos, "deep/d.jpg")
-    mien.label(photos)
+    write_photos(photos, "deep/d.jpg", "deep/er/e.jpg")
+    mien.label(photos, "--write", PICTURES)
     real = os.scandir
 
     def failing(path: str) -> object:
@@ -129,10 +120,17 @@ def test_rows_of_a_folder_that_became_unreadable_are_kept(
             raise OSError(5, "Input/output error")
         return real(path)
 
-    monkeypatch.setattr("mien.app.labeling.inputs.os.scandir", failing)
-    statuses = by_file(mien.label(photos, exit_code=3), "status")
-    assert (statuses["deep/d.jpg"], statuses["deep"]) == ("ok", "error")
+    with monkeypatch.context() as patched:
+        patched.setattr("mien.app.labeling.inputs.os.scandir", failing)
+        statuses = by_file(mien.label(photos, exit_code=3), "status")
+    assert (statuses["deep/er/e.jpg"], statuses["deep"]) == ("ok", "error")
     assert (mien.out / "annotated" / "deep" / "d.jpg").exists()
+    for name in ("a.jpg", "deep/d.jpg"):  # A folder below still has a file.
+        (photos / name).unlink()
+    assert "3 files of the earlier run are gone" in mien.run(photos, "--write", PICTURES).stdout
+    (photos / "deep" / "er" / "e.jpg").unlink()
+    mien.refuses(f"No files found in {photos / 'deep' / 'er'}", photos, "--write", PICTURES)
+    assert names_of(mien.label(photos, "--replace", "--write", PICTURES)) == ["b.jpg", "c.jpg"]
 
 
 def test_outputs_of_this_and_of_other_runs_among_the_inputs_are_not_labeled(
@@ -158,18 +156,6 @@ def test_errors_are_tried_again_by_a_rerun_of_a_finished_run_and_do_not_hold_up_
     assert json.loads((mien.out / "run.json").read_text())["labeled_now"] == 1
 
 
-def test_a_video_that_was_away_is_complete_again(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    video = write_video(photos / "a.avi", frames=5)
-    mien.label(photos, "--write", "csv", "--limit", "3")
-    video.rename(tmp_path / "a.avi")
-    mien.label(photos, "--write", "csv")
-    (tmp_path / "a.avi").rename(video)
-    assert names_of(mien.label(photos, "--write", "csv")) == ["a.avi"] * 5 + NAMES
-
-
-# Names
-
-
 @pytest.mark.parametrize(
     ("files", "inputs", "count"),
     [
@@ -192,41 +178,28 @@ def test_every_file_has_its_own_row_and_copy(
     assert sum(path.is_file() for path in (mien.out / "annotated").rglob("*")) == count
 
 
-# Outputs and images
-
-
-def test_a_changed_photo_keeps_no_picture_of_what_it_was(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    two = np.hstack([face_photo(variant=0), face_photo(variant=1)])
-    (photos / "a.jpg").write_bytes(encoded(two, "JPEG"))
-    for name in ("IMG_1", "IMG_2"):
-        (photos / name).write_bytes(encoded(face_photo(), "JPEG"))
-    mien.label(photos, "--write", PICTURES)
-    assert (mien.out / "crops" / "a.jpg.face1.png").exists()
-    write_photos(photos, "a.jpg", first=4)
-    (photos / "IMG_1").write_text("no longer an image")
-    (photos / "IMG_2").write_bytes(b"")
-    write_photos(photos, "c.jpg", "new.jpg", first=5)
-    (photos / "b.jpg").unlink()
-    (photos / "b.jpg").symlink_to(photos / "gone.jpg")
-    statuses = by_file(mien.label(photos, "--write", "csv", exit_code=3), "status", "reason", "face", "image_width")
-    assert (statuses["IMG_1"][0], statuses["IMG_2"][0]) == ("skipped", "skipped")
-    assert statuses["b.jpg"] == ("error", "not_found", "", "")
-    mien.label(photos, "--write", PICTURES, out=tmp_path / "fresh", exit_code=3)
-    assert tree(mien.out) == tree(tmp_path / "fresh")
-
-
 # Disks, processes and models
 
 
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of 4 KB."""
+    (disk := tmp_path / "disk").mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
 def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
-    mien: Mien, tmp_path: Path, small_disk: Path
+    mien: Mien, tmp_path: Path, disk: Path
 ) -> None:
-    photos, out = write_photos(tmp_path / "many", count=80), small_disk / "out"
-    command = (photos, "--write", "csv,annotated,crops", "--workers", "1")
-    (small_disk / "filler").write_bytes(b"\0" * 60 * 1024)  # The disk has 64 KB.
+    photos, out = write_photos(tmp_path / "many", count=80), disk / "out"
+    command = (photos, "--write", PICTURES, "--workers", "1")
     mien.refuses("no space left", *command, out=out, exit_code=6)
-    (small_disk / "filler").unlink()
-    resize(small_disk, "1000k")
+    subprocess.run(["mount", "-o", "remount,size=1000k", disk], check=True)
     full = mien.run(*command, out=out)
     assert (full.exit_code, "no space left" in full.stderr) == (6, True), full.stderr
     assert not (out / "labels.csv").exists()
@@ -234,26 +207,20 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
     copies = list((out / "annotated").rglob("*.jpg"))
     assert 0 < len(copies) < 80
     assert all(path.read_bytes().endswith(b"\xff\xd9") for path in copies), "one is half written"
-    resize(small_disk, "64m")
+    subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
     assert "already labeled" in mien.run(*command, out=out).stderr
     mien.label(*command)
     assert tree(out) == tree(mien.out)
 
 
-def test_a_second_process_is_refused_and_leaves_the_output_of_the_first(
-    mien: Mien, photos: Path, tmp_path: Path
-) -> None:
-    names = tmp_path / "names.txt"
-    os.mkfifo(names)  # The first process scans until the pipe is closed.
+def test_a_second_process_is_refused_and_leaves_the_output_of_the_first(mien: Mien, photos: Path) -> None:
+    os.mkfifo(names := photos.with_name("names.txt"))  # The first process scans until the pipe is closed.
     first = mien.start("label", "--files-from", names, "--quiet", "--out", mien.out)
     with names.open("w") as pipe:  # It waits for its reader, which has locked the folder.
         mien.refuses(f"in use by process {first.pid}", photos, exit_code=5)
         pipe.writelines(f"{path}\n" for path in photos.iterdir())
     assert first.wait() == 0
-    names.unlink()
-    names.write_text("".join(f"{path}\n" for path in photos.iterdir()))
-    mien.label("--files-from", names, out=tmp_path / "whole")
-    assert tree(mien.out) == tree(tmp_path / "whole")
+    assert names_of(rows_of(mien.out)) == [str(photos / name) for name in NAMES]
 
 
 def test_another_model_or_setting_is_rejected_and_nothing_changes(mien: Mien, photos: Path, tmp_path: Path) -> None:

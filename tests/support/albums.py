@@ -37,8 +37,12 @@ BROKEN = {
     "empty.jpg": b"",
     "text.jpg": b"not an image",
     "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40,
-    "photos.zip": b"PK\x03\x04",
+    "main.ts": b"const a = 1;",
+    "notes.txt": b"not an image, and not meant to be one",
 }
+UNNAMED = ("IMG_0001", "x.jpg_original", "x.mpo")  # The names do not say that they are photos, but their bytes do.
+ARCHIVES = ("a.zip", "b.CBZ", "c.tar.gz", "d.rar", "e.jpg.gz")
+RAW = ("f.nef", "g.DNG", "h.tga")
 
 
 @cache
@@ -103,9 +107,10 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
         (folder / name).write_bytes(variants[number])
     with open(os.fsencode(folder) + b"/latin-\xe9.jpg", "wb") as file:  # noqa: PTH123  # Path requires UTF-8
         file.write(variants[7])
-    for name, payload in BROKEN.items():
+    tiff = encoded(face_photo(), "TIFF")  # as camera raw
+    broken = BROKEN | dict.fromkeys(UNNAMED, variants[1][:600]) | dict.fromkeys((*ARCHIVES, *RAW), tiff)
+    for name, payload in broken.items():
         (folder / name).write_bytes(payload)
-    (folder / "notes.txt").write_text("not an image, and not meant to be one")
     Image.new("1", (20_000, 20_000)).save(folder / "huge.png")  # 400 megapixels in a few kB
     (folder / "twice.jpg").write_bytes(variants[0])
     (folder / "once.jpg").hardlink_to(folder / "twice.jpg")
