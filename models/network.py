@@ -111,12 +111,15 @@ def select_head(heads: Heads, head: Head) -> Tensor:
     The paper adds the two softmaxes (Touvron et al. 2021, section 4); DeiT's code and timm average logits instead.
 
     Returns: (B, classes) float32.
-    Raises: ValueError, if the model has no distillation head.
+    Raises: UnknownBackbone, if the model has no distillation head.
     """
     if head == "class":
         return heads.class_logits.float()
     if heads.distillation_logits is None:
-        raise ValueError(f"head {head!r}: this model has no distillation token, only the class head")
+        raise UnknownBackbone(
+            f"head {head!r}: this model has no distillation token. Choose one of timm's *_distilled_* models, or "
+            "distillation.mode soft or hard."
+        )
     if head == "distillation":
         return heads.distillation_logits.float()
     both = torch.stack([heads.class_logits.float(), heads.distillation_logits.float()])

@@ -177,7 +177,7 @@ class Run:
                 "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
                 epoch + 1, 100 * score["accuracy"], 100 * score["mean_class_accuracy"], head,
             )  # fmt: skip
-        self._log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
+        self._log({"epoch": epoch, **{f"valid_{name}": value for name, value in score.items()}})
         value = score.get(select, epoch) * (-1 if select == "negative_log_likelihood" else 1)
         if value > self.best_score:
             self.best_score, self.best_epoch = value, epoch

@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mien.data.quality import softmax
 from mien.models.network import FaceNetwork
-from mien.training.config import OptimConfig, Recipe, RecipeError, RuntimeConfig
+from mien.training.config import ModelConfig, OptimConfig, Recipe, RecipeError, RuntimeConfig
 from mien.training.data import FaceBatches, Split, log_frequencies, mix, read_faces
 from mien.training.evaluate import predict, scores
 from mien.training.losses import losses, supervised_loss
@@ -47,7 +47,7 @@ def train(recipe: Recipe, out: Path) -> Path:
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
     torch.manual_seed(recipe.seed)
     faces, valid, run_info = read_faces(recipe)
-    network = build_network(recipe, faces.classes, resumed=(out / LAST).exists())
+    network = build_network(recipe.model, faces.classes, resumed=(out / LAST).exists())
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     teach = torch.no_grad()(autocast(Teachers(recipe.distillation, faces.classes).to(device))) if teachers else None
     forward: Any = autocast(torch.compile(network) if recipe.runtime.compile else network)
@@ -132,21 +132,13 @@ def _multiplies_faster_in_bf16() -> bool:
     return bf16_s < fp32_s
 
 
-def build_network(recipe: Recipe, classes: tuple[str, ...], *, resumed: bool) -> FaceNetwork:
-    """Build the network of a recipe with its initial weights, which the checkpoint of a resumed run replaces.
-
-    Raises: RecipeError, RunError, PretrainedWeightsUnavailable.
-    """
-    model = recipe.model.model_copy(update={"pretrained": False, "init_from": None}) if resumed else recipe.model
+def build_network(model: ModelConfig, classes: tuple[str, ...], *, resumed: bool) -> FaceNetwork:
+    """Build a network with its initial weights, which the checkpoint of a resumed run replaces."""
+    if resumed:
+        model = model.model_copy(update={"pretrained": False, "init_from": None})
     network = FaceNetwork(model, len(classes))
     if model.init_from is not None:
         load_initial(network, model.init_from, classes)
-    mode = recipe.distillation.mode
-    if mode.startswith("token-") and not network.distilled:
-        raise RecipeError(
-            f"distillation.mode {mode}: {model.name} has no distillation token. Choose one of timm's *_distilled_* "
-            "models, or mode soft or hard."
-        )
     return network
 
 
@@ -206,22 +198,20 @@ def perturbed_weights(network: nn.Module, rho: float) -> Iterator[None]:
 
     In the block, gradients start at zero, and running statistics of BatchNorm are frozen: the first pass updated them.
     """
-    gradients = [(weight, weight.grad) for weight in network.parameters() if weight.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for _, gradient in gradients]))
-    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
-    momenta = [module.momentum for module in norms]
+    moved = [
+        (weight, weight.grad, weight.detach().clone()) for weight in network.parameters() if weight.grad is not None
+    ]
+    scale = rho / (nn.utils.get_total_norm([gradient for _, gradient, _ in moved]) + 1e-12)
+    norms = [(module, module.momentum) for module in network.modules() if isinstance(module, _BatchNorm)]
     with torch.no_grad():
-        before = [(weight, weight.clone()) for weight, _ in gradients]
-        for weight, gradient in gradients:
-            weight.add_(gradient * (rho / (norm + 1e-12)))
+        for weight, gradient, _ in moved:
+            weight.add_(gradient * scale)
             weight.grad = None
-    for module in norms:
+    for module, _ in norms:
         module.momentum = 0.0
-    try:
-        yield
-    finally:
-        for module, momentum in zip(norms, momenta, strict=True):
-            module.momentum = momentum
-        with torch.no_grad():
-            for weight, value in before:
-                weight.copy_(value)
+    yield
+    for module, momentum in norms:
+        module.momentum = momentum
+    with torch.no_grad():
+        for weight, _, before in moved:
+            weight.copy_(before)

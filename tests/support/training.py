@@ -1,19 +1,16 @@
 """Helpers for training tests: class folders of drawn faces, recipes that take a second, and the metrics of runs."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from mien.data.contract import LABELS, contract_id
 from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, Recipe, parse_as
 from mien.training.data import Split, read_split
-from mien.training.run import BEST, METRICS, RECIPE, Run, save
+from mien.training.run import BEST, METRICS, RECIPE, save
 from tests.support.data_sets import make_folders
 from tests.support.models import DEIT, SMALL
 
@@ -91,22 +88,6 @@ def write_recipe(path: Path, recipe: Recipe) -> Path:
 def with_runtime(recipe: Recipe, **changes: object) -> Recipe:
     """The recipe with other runtime options."""
     return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
-
-
-@contextmanager
-def stopped_after(step: int) -> Iterator[None]:
-    """Interrupt a training in this block after a step, as Ctrl-C does; its checkpoints are of even steps."""
-    step_done = Run.step_done
-
-    def stopping(self: Run, *arguments: Any, **options: Any) -> None:
-        step_done(self, *arguments, **options)
-        if self.step == step:
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "step_done", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            yield
 
 
 def metric_lines(out: Path) -> list[dict[str, Any]]:

@@ -1,20 +1,16 @@
 """A teacher, a student distilled from it, and a network with own classes, trained and released once for all tests."""
 
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from mien.training import export as export_command
 from mien.training import metrics
 from mien.training.config import Recipe
 from mien.training.export import export
-from mien.training.graphs import ReleasedNetwork
 from mien.training.train import train
 from tests.support.data_sets import make_folders
 from tests.support.training import TINY_CNN, TINY_DEIT, data_of, drawn_faces, small_recipe, with_runtime
@@ -45,33 +41,11 @@ class Own:
     artifact: Path
 
 
-@contextmanager
+@pytest.fixture(scope="session", autouse=True)
 def few_resamples() -> Iterator[None]:
     """Exact intervals are of no use here, and take seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "RESAMPLES", 100)
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fast_intervals() -> Iterator[None]:
-    with few_resamples():
-        yield
-
-
-@contextmanager
-def one_graph() -> Iterator[None]:
-    """Export once: the file of the fp16 graph, which `trained` has, is a copy of the fp32 graph."""
-    write_graph = export_command.write_graph
-
-    def write(released: ReleasedNetwork, path: Path) -> None:
-        if path.name == "model.fp16.onnx":
-            shutil.copy(path.with_name("model.onnx"), path)
-        else:
-            write_graph(released, path)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export_command, "write_graph", write)
         yield
 
 
@@ -85,7 +59,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = _shared(tmp_path_factory, "trained")
     runs = Trained(folder / "faces", folder / "teacher", folder / "student", folder / "artifacts" / "tiny.drawn")
-    with FileLock(f"{folder}.lock"), few_resamples():  # before the fixture of the module
+    with FileLock(f"{folder}.lock"):
         if not runs.artifact.exists():
             drawn_faces(runs.faces, train=12)
             train(with_runtime(runs.teacher_recipe(), workers=2), runs.teacher)
@@ -99,7 +73,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def own(tmp_path_factory: pytest.TempPathFactory) -> Own:
     folder = _shared(tmp_path_factory, "own")
     made = Own(folder / "faces", folder / "run", folder / "artifacts" / "tiny.own")
-    with FileLock(f"{folder}.lock"), few_resamples(), one_graph():
+    with FileLock(f"{folder}.lock"):
         if not made.artifact.exists():
             counts = {"train": {"anger": 36, "happiness": 24, "sadness": 12}, "valid": dict.fromkeys(FOLDERS, 4)}
             make_folders(made.root, counts)

@@ -13,7 +13,7 @@ from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.run import BEST, RunError, load, save
-from mien.training.weights import Teachers, load_initial, load_trained
+from mien.training.weights import Teachers, load_initial
 from tests.support.models import DEIT, crops
 from tests.support.training import (
     PLAIN_DEIT,
@@ -100,33 +100,24 @@ def test_a_network_that_an_artifact_initializes_or_that_teaches_equals_its_graph
         np.testing.assert_allclose(taught.numpy(), expected, atol=0.1)
 
 
-def test_an_artifact_of_another_network_is_rejected(trained: Trained) -> None:
-    with pytest.raises(RunError, match="do not match the network"):
-        started(trained.artifact, TINY_DEIT | {"options": PLAIN_DEIT["options"]})
+def test_teachers_are_joined_by_the_names_of_their_classes_and_their_mean_probability(
+    trained: Trained, tmp_path: Path
+) -> None:
+    run, artifact = Path(shutil.copytree(trained.teacher, tmp_path / "teacher")), artifact_dir(None)
+    state, gray = load(run / BEST), crops(4, channels=1)
 
+    def shares(*folders: Path) -> torch.Tensor:
+        with torch.no_grad():
+            return Teachers(DistillationConfig(mode="soft", teachers=folders))(gray).softmax(-1)
 
-def test_a_teacher_of_other_labels_or_another_contract_is_rejected(trained: Trained, tmp_path: Path) -> None:
-    teacher = shutil.copytree(trained.teacher, tmp_path / "teacher")
-    state = load(teacher / BEST)
-    config, gray = DistillationConfig(mode="soft", teachers=(teacher,)), crops(2, channels=1)
-    expected = Teachers(config).eval()(gray)
-    save(teacher / BEST, state | {"labels": list(reversed(LABELS))})
-    torch.testing.assert_close(Teachers(config).eval()(gray), expected.flip(1))  # by name
+    alone = shares(run)
+    torch.testing.assert_close(shares(run, artifact), (alone + shares(artifact)) / 2, atol=1e-5, rtol=1e-4)
+    save(run / BEST, state | {"labels": list(reversed(LABELS))})
+    torch.testing.assert_close(shares(run), alone.flip(1))
     for change, error, message in (
         ({"labels": ["joy", *LABELS[1:]]}, RecipeError, "does not know surprise"),
         ({"contract_id": "0000"}, RunError, "this build has"),
     ):
-        save(teacher / BEST, state | change)
+        save(run / BEST, state | change)
         with pytest.raises(error, match=message):
-            Teachers(config)
-
-
-def test_a_released_artifact_teaches_alone_and_together_with_a_run(trained: Trained) -> None:
-    run, artifact = trained.teacher, artifact_dir(None)
-    alone = Teachers(DistillationConfig(mode="soft", teachers=(artifact,))).eval()
-    gray = crops(4, channels=1)
-    with torch.no_grad():
-        logits = alone(gray)
-        both = Teachers(DistillationConfig(mode="soft", teachers=(run, artifact))).eval()(gray)
-        expected = (logits.softmax(-1) + load_trained(run)[0](gray).class_logits.softmax(-1)) / 2
-    torch.testing.assert_close(both.softmax(-1), expected, atol=1e-5, rtol=1e-4)
+            shares(run)

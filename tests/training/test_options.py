@@ -14,7 +14,7 @@ from mien.data.contract import LABELS
 from mien.models.network import FaceNetwork
 from mien.training.config import RecipeError, RuntimeConfig
 from mien.training.evaluate import predict
-from mien.training.run import BEST, load
+from mien.training.run import BEST, RunError, load
 from mien.training.train import choose_device, train
 from mien.training.weights import load_trained
 from tests.support.data_sets import make_folders
@@ -25,7 +25,6 @@ from tests.support.training import (
     losses,
     metric_lines,
     small_recipe,
-    stopped_after,
     valid_faces,
     with_runtime,
 )
@@ -112,29 +111,33 @@ def test_the_automatic_precision_is_bf16_where_the_device_computes_it(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("select", "values"), [("accuracy", [0.5, 0.7, 0.6]), ("negative_log_likelihood", [2.5, 1.9, 2.2])]
+    ("select", "values", "kept"),
+    [("accuracy", [0.5, 0.7, 0.6], 1), ("negative_log_likelihood", [2.5, 1.9, 2.2], 1), ("last", [0.5, 0.7, 0.6], 2)],
 )
-def test_the_epoch_with_the_best_score_is_kept_also_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, select: str, values: list[float]
+def test_the_epoch_with_the_best_score_is_kept_also_if_a_validation_fails_which_a_rerun_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, select: str, values: list[float], kept: int
 ) -> None:
-    scores = iter(values)
+    scores, run = iter([*values[:2], torch.OutOfMemoryError(), values[2]]), tmp_path / "run"
+    name = "accuracy" if select == "last" else select
 
     def scripted(*_arguments: object) -> dict[str, float]:
+        if isinstance(score := next(scores), Exception):
+            raise score
         rising = len(metric_lines(run)) / 100  # the others would select the last epoch
         others = {"accuracy": rising, "mean_class_accuracy": rising, "negative_log_likelihood": -rising}
-        return others | {select: next(scores)}
+        return others | {name: score}
 
     monkeypatch.setattr("mien.training.train.validate", scripted)
-    run = tmp_path / "run"
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), epochs=3, select=select)  # of three steps
-    with stopped_after(8):  # in the third epoch
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), epochs=3, select=select)
+    recipe = with_runtime(recipe, checkpoint_every_steps=3)  # the steps of an epoch
+    with pytest.raises(RunError, match="out of memory on cpu at batch_size 8"):
         train(recipe, run)
-    best = (run / BEST).read_bytes()
+    (run / ".a1.part.pt").write_bytes(b"half of a checkpoint")
     train(recipe, run)
-    assert (run / BEST).read_bytes() == best
+    assert not list(run.glob(".*.part*"))
     state = load(run / BEST)
-    assert (state["epoch"], state[select]) == (1, values[1])
-    assert [line[f"valid_{select}"] for line in metric_lines(run) if "epoch" in line] == values
+    assert (state["epoch"], state[name]) == (kept, values[kept])
+    assert [line[f"valid_{name}"] for line in metric_lines(run) if "epoch" in line] == values
 
 
 HEADS = {"class": "backbone.head.weight", "distillation": "backbone.head_dist.weight"}
@@ -161,7 +164,7 @@ def test_the_head_of_a_recipe_is_one_that_it_trains(
     )
     run = train(recipe, tmp_path / "run")
     best, line = load(run / BEST), metric_lines(run)[-1]
-    assert best["head"] == line["head"] == heads[-1]
+    assert best["head"] == heads[-1]
     of_head = predict(load_trained(run)[0], (valid := valid_faces(root)).crops, head=heads[-1])  # type: ignore[arg-type]
     assert line["valid_accuracy"] == pytest.approx((of_head.argmax(axis=1) == valid.labels).mean())
     torch.manual_seed(recipe.seed)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,7 +22,6 @@ from tests.support.training import (
     data_of,
     drawn_faces,
     losses,
-    metric_lines,
     small_recipe,
     with_runtime,
     write_recipe,
@@ -31,13 +29,8 @@ from tests.support.training import (
 from tests.training.conftest import Trained
 
 
-@pytest.fixture
-def out(trained: Trained, tmp_path: Path) -> Path:
-    """A copy of the teacher's run."""
-    return Path(shutil.copytree(trained.teacher, tmp_path / "run"))
-
-
-def test_a_run_of_another_recipe_or_with_a_damaged_file_is_rejected(trained: Trained, out: Path) -> None:
+def test_a_run_of_another_recipe_or_with_a_damaged_file_is_rejected(trained: Trained, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(trained.teacher, tmp_path / "run"))
     recipe = trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1})
     for removed in (None, LAST):
         (out / str(removed)).unlink(missing_ok=True)
@@ -76,30 +69,6 @@ def test_a_second_process_is_turned_away_until_ctrl_c_ends_the_first_one_in_one_
     assert losses(train(recipe, out)) == losses(trained.teacher)  # with two workers
 
 
-def test_a_finished_run_is_left_as_it_is_also_with_another_cache(trained: Trained, out: Path, tmp_path: Path) -> None:
-    recipe = trained.teacher_recipe()
-    before = {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
-    data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
-    assert train(with_runtime(recipe.model_copy(update={"data": data}), threads=2), out) == out
-    assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"} == before
-
-
-def test_a_run_that_failed_during_validation_validates_that_epoch_after_resuming(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"), select="last")
-    recipe = with_runtime(recipe, checkpoint_every_steps=7)
-    with monkeypatch.context() as stopped:
-        stopped.setattr("mien.training.train.predict", Mock(side_effect=torch.OutOfMemoryError))
-        with pytest.raises(RunError, match="out of memory on cpu at batch_size 8"):
-            train(recipe, tmp_path / "run")
-    (tmp_path / "run" / ".a1.part.pt").write_bytes(b"half of a checkpoint")
-    train(recipe, tmp_path / "run")
-    assert [line["epoch"] for line in metric_lines(tmp_path / "run") if "epoch" in line] == [0, 1]
-    assert not list((tmp_path / "run").glob(".*.part*"))
-    assert load(tmp_path / "run" / BEST)["epoch"] == 1
-
-
 def test_data_teachers_and_initial_weights_are_recorded_and_must_not_change_before_the_end(
     trained: Trained, tmp_path: Path
 ) -> None:
@@ -134,7 +103,9 @@ def test_data_teachers_and_initial_weights_are_recorded_and_must_not_change_befo
     (out / RUN_INFO).write_text(json.dumps(before | {"contract_id": "0" * 12}), encoding="utf-8")
     assert_rejected("the crop contract")
     (out / RUN_INFO).write_text(json.dumps(before), encoding="utf-8")
-    assert train(recipe, out) == out
+    elsewhere = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
+    assert train(with_runtime(recipe.model_copy(update={"data": elsewhere}), threads=2), out) == out
+    assert read_run_info(out) == before
     next((more / "train").rglob("*.png")).unlink()
     assert_rejected(r"folders/train \(2\)")
     assert read_run_info(out) == before

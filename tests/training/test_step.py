@@ -11,7 +11,7 @@ from torch import nn
 
 import mien.training.losses
 from mien.data.contract import LABELS
-from mien.models.backbones import Heads
+from mien.models.backbones import Heads, UnknownBackbone
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
 from mien.training.losses import losses
@@ -56,6 +56,8 @@ def test_a_loss_is_a_file_of_its_name_and_wrong_names_are_rejected_before_data_a
     untaught = small_recipe(tmp_path / "no data", distillation={"mode": "soft", "teachers": ["nobody"]})
     with pytest.raises(RecipeError, match=r"nobody: not found"):
         train(untaught, tmp_path / "other")
+    with pytest.raises(UnknownBackbone, match="this model has no distillation token"):
+        train(small_recipe(root, distillation={"mode": "token-hard", "teachers": [str(run)]}), tmp_path / "other")
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
