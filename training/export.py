@@ -17,10 +17,10 @@ import json
 import logging
 import re
 import shlex
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import jinja2
@@ -35,7 +35,6 @@ from mien.models.manifest import (
     REPORT_NAME,
     GraphFile,
     Manifest,
-    Precision,
     read_manifest,
     read_report,
     sha256_of,
@@ -102,7 +101,12 @@ def export(
     source = recipe.data.valid or recipe.data.train[-1]  # `mien train --all` puts its faces last.
     record = {"head": head, "recipe": shareable(recipe), "data": run_info["data"], **recorded(run)}
     final = artifacts_dir / f"{arch or recipe.model.arch or recipe.model.name}.{tag}"
-    with new_artifact(final) as staging:
+    if final.exists():
+        raise FileExistsError(f"{final} exists, and artifacts are never overwritten: choose another --tag")
+    artifacts_dir.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".", dir=artifacts_dir) as folder:
+        staging = Path(folder) / final.name
+        staging.mkdir()
         valid = _read_unchanged(source, record["data"], labels)
         manifest = write_graphs(network, record, staging, valid, name=final.name, commit=run_info["commit"])
         if calibrated_by is None:
@@ -110,6 +114,7 @@ def export(
         else:
             manifest, report = _calibrated_by(calibrated_by, manifest, record)
         finish(staging, manifest, report, canvases(valid.crops))
+        staging.rename(final)
     return final
 
 
@@ -145,7 +150,7 @@ def write_graphs(
 
     Args:
         record: of the training; it becomes part of the report.
-    Returns: the manifest, without what is fitted on validation.
+    Returns: the manifest, without what is fitted on validation, and without the license.
     Raises: ExportError, if they differ.
     """
     released = ReleasedNetwork(network, record["head"])
@@ -173,7 +178,7 @@ def write_graphs(
         prior_correction=(0.0,) * len(valid.classes),
         confidence_threshold=0.0,
         commit=commit,
-        license=license_of(record["learned_from"], record["weight_terms"]),
+        license="",
         files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)},
     )
 
@@ -198,9 +203,6 @@ def refit(folder: Path, *, tau: float | None = None, photos: Path | None = None)
     # except what is written here: a kill before the manifest is repaired by the same command
     rewritten = {CARD_NAME, REPORT_NAME, *PHOTO_GRAPHS.values()}
     verify_files(folder, {name: sha256 for name, sha256 in manifest.hashes().items() if name not in rewritten})
-    # The terms are those that the readers state today.
-    license_ = license_of(report["learned_from"], report["weight_terms"])
-    manifest = manifest.model_copy(update={"license": license_})
     if photos:
         finish(folder, manifest, report, photos_in(photos))
         return
@@ -229,7 +231,8 @@ def fit(
         tau: weight of the correction, instead of the fitted one.
     Returns: manifest and report with the results.
     """
-    logits = open_released(folder, manifest).logits(valid.crops)
+    model = open_released(folder, manifest)
+    logits = model.logits(valid.crops)
     point = fit_operating_point(logits, valid.labels, tau)
     logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
     calibrated = {prior: softened(rows, valid.crops) for prior, rows in point.cross_fitted.items()}
@@ -242,24 +245,26 @@ def fit(
         )
     changes = {"temperature": point.temperature, "prior_correction": point.prior_correction}
     fitted = manifest.model_copy(update={**changes, "confidence_threshold": threshold, "agreement": None})
-    measured = dict(report) | {"scores": {}, "agreement": None}
+    measured = dict(report) | {"agreement": None}
     if voted is not None:
-        of_voted, votes = open_released(folder, fitted).logits(voted.crops), np.asarray(voted.votes)
+        of_voted, votes = model.logits(voted.crops), np.asarray(voted.votes)
         log_natural = np.log(np.maximum(fitted.probabilities(of_voted, "natural"), 1e-12))
         served = fitted.probabilities(of_voted, "balanced").argmax(axis=1)
         fitted = fitted.model_copy(update={"agreement": fit_agreement(log_natural, votes)})
         measured["agreement"] = agreement_scores(cross_fitted_agreement(log_natural, votes), voted, served)
-    precisions: tuple[Precision, ...] = ("fp32", "int8") if "int8" in fitted.graphs else ("fp32",)
-    for precision in precisions:
-        model = open_released(folder, fitted, precision)
-        of_precision, cross_fitted = model.logits(valid.crops), calibrated if precision == "fp32" else None
-        measured["scores"][precision] = scores_of_model(model, valid, of_precision, cross_fitted)
+    measured["scores"] = {"fp32": scores_of_model(replace(model, manifest=fitted), valid, logits, calibrated)}
+    if "int8" in fitted.graphs:
+        int8 = open_released(folder, fitted, "int8")
+        measured["scores"]["int8"] = scores_of_model(int8, valid, int8.logits(valid.crops))
     return fitted, measured
 
 
 def finish(folder: Path, manifest: Manifest, report: Mapping[str, Any], photos: Iterable[Array]) -> None:
     """Write photo graphs, compared on photos, report, card and manifest. Raises: ExportError; ArtifactError."""
-    manifest, report = write_photo_graphs(folder, manifest, photos), to_jsonable_python(report)
+    # The terms are those that the readers state today.
+    license_ = license_of(report["learned_from"], report["weight_terms"])
+    manifest = write_photo_graphs(folder, manifest, photos).model_copy(update={"license": license_})
+    report = to_jsonable_python(report)
     write_atomic(folder / REPORT_NAME, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     write_atomic(folder / CARD_NAME, card(manifest, report))
     written = {name: sha256_of(folder / name) for name in (REPORT_NAME, CARD_NAME)}
@@ -274,8 +279,7 @@ def card(manifest: Manifest, report: Mapping[str, Any]) -> str:
     names = dict.fromkeys(name.split("/")[0] for name in report["learned_from"])
     limits = [reader_of(name).limits for name in names]
     counts = np.array(first["confusion"])
-    wrong = counts - np.diag(np.diag(counts))
-    if wrong.any():
+    if (wrong := counts * (1 - np.eye(len(counts), dtype=int))).any():
         actual, predicted = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
         share = percent(wrong[actual, predicted] / counts[actual].sum(), 0)
         confusion = f"{manifest.labels[actual]} labeled {manifest.labels[predicted]}: {share} %"
@@ -312,21 +316,3 @@ def _text(option: Any) -> str:
     """Value of a reader's option as the command line takes it."""
     parts = [f"{key}={of}" for key, of in option.items()] if isinstance(option, dict) else option
     return ",".join(map(str, parts)) if isinstance(parts, list) else str(parts)
-
-
-@contextmanager
-def new_artifact(final: Path) -> Iterator[Path]:
-    """A folder that is renamed to `final` if the block succeeds and removed if it fails.
-
-    Raises: FileExistsError, if `final` exists.
-    """
-    if final.exists():
-        raise FileExistsError(f"{final} exists, and artifacts are never overwritten: choose another --tag")
-    staging = final.with_name(f".{final.name}.part")
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    try:
-        yield staging
-        staging.rename(final)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)

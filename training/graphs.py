@@ -151,20 +151,15 @@ def write_photo_graphs(folder: Path, manifest: Manifest, photos: Iterable[Array]
     Returns: the manifest with the new files.
     Raises: ExportError, if a graph differs from the artifact's graph of the crop; ArtifactError, of the detector.
     """
-    found_by, photos = load_detector(default_detector_dir()), list(photos)
-    written = {}
-    for precision, name in PHOTO_GRAPHS.items():
-        if precision not in manifest.graphs:
-            continue
-        detector = onnx.load(default_detector_dir() / found_by.graph.file)
-        classifier = onnx.load(folder / manifest.graph(precision).file)
+    found_by, photos, written = load_detector(default_detector_dir()), list(photos), {}
+    detector = onnx.load(default_detector_dir() / found_by.graph.file)
+    for precision in (of for of in PHOTO_GRAPHS if of in manifest.graphs):
+        name, classifier = PHOTO_GRAPHS[precision], onnx.load(folder / manifest.graph(precision).file)
         model = photo_graph(manifest, classifier, detector, score_threshold=found_by.score_threshold)
         onnx.save(model, folder / name)
         faces, difference = compare(folder, manifest, precision, photos)
-        if faces == 0:
-            logger.warning("%s: no face found in %d photos, nothing was compared", name, len(photos))
-        else:
-            logger.info("%s: probabilities of %d faces differ by %.4f in the mean", name, faces, difference)
+        level = logging.INFO if faces else logging.WARNING
+        logger.log(level, "%s: probabilities of %d faces differ by %.4f in the mean", name, faces, difference)
         written[precision] = GraphFile(file=name, sha256=sha256_of(folder / name))
     return manifest.model_copy(update={"photo_graphs": written})
 

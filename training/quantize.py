@@ -91,12 +91,12 @@ def run(artifact: Path, kind: str, root: Path) -> None:
     manifest, report = load_artifact(artifact), read_report(artifact)
     if "int8" in manifest.graphs:
         raise ExportError(f"{manifest.name} already has an int8 graph, and artifacts are never overwritten")
-    data = report["recipe"]["data"]
-    sources = [source for source in (*data["train"][::-1], data["valid"]) if source and source["kind"] == kind]
-    # Validation without options of its own has those of its training set, which hold out the same faces.
-    options = {"train": {}} | {source["split"]: source["options"] for source in sources}
+    # Sets of another kind have no options. Validation without some has those of train, which hold out the same faces.
+    recorded = report["recipe"]["data"]
+    sources = [*recorded["train"][::-1], recorded["valid"] or {}]
+    options = {of["split"]: of["options"] for of in sources if of.get("kind") == kind}
     train, valid = (
-        DataSource(kind=kind, root=root, split=split, options=options.get(split, options["train"]))
+        DataSource(kind=kind, root=root, split=split, options=options.get(split, options.get("train", {})))
         for split in ("train", "valid")
     )
     faces = read_split(valid, classes=manifest.labels, of=manifest.name)
