@@ -5,7 +5,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
-from mien.data.contract import CROP_PX, LABELS, Array
+from mien.data.contract import LABELS, Array
 from mien.training import metrics
 from mien.training.calibration import (
     MAX_ECE,
@@ -15,9 +15,16 @@ from mien.training.calibration import (
     fit_operating_point,
 )
 from mien.training.data import Split
-from mien.training.evaluate import scores
+from mien.training.evaluate import PRIORS, scores
 from mien.training.robustness import STRENGTHS, corrupt
 from tests.support.data_sets import draw_face
+
+
+def split_of(labels: Array, votes: Array | None = None) -> Split:
+    """Faces without pixels."""
+    keys, nothing = tuple(map(str, range(len(labels)))), np.empty(0)
+    return Split("drawn", "valid", nothing, labels, nothing, votes, LABELS, keys, "")
+
 
 RNG = np.random.default_rng(1)
 ACTUAL = RNG.integers(0, 7, 400)
@@ -89,8 +96,7 @@ def test_losses_of_two_faces_and_the_bins_of_the_calibration_error() -> None:
 
 def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_and_labels_of_the_others() -> None:
     labels = np.array([0] * 300 + [3] * 50 + [6] * 50)
-    targets = np.eye(7)[labels]
-    faces = Split("drawn", "valid", np.empty(0), labels, targets, None, LABELS, tuple(map(str, range(400))), "0" * 64)
+    faces = split_of(labels)
     fitted = np.full((400, 7), 0.4 / 6)
     fitted[np.arange(400), labels] = 0.6  # correct, at 60 %
     held_out = np.full((400, 7), 0.1 / 6)
@@ -125,16 +131,15 @@ def faces() -> tuple[Array, Array]:
     return (2.5 * evidence + np.log(frequency)) * 2, labels
 
 
-def _mean_class(probabilities: Array, labels: Array) -> float:
-    return float(recall_score(labels, probabilities.argmax(axis=1), average="macro"))
-
-
 def test_rare_classes_gain_and_calibration_holds(faces: tuple[Array, Array]) -> None:
     logits, labels = faces
     point = fit_operating_point(logits, labels)
-    natural, balanced = point.cross_fitted["natural"], point.cross_fitted["balanced"]
-    assert _mean_class(balanced, labels) > _mean_class(natural, labels) + 0.01
-    assert metrics.ece(balanced, labels) <= max(MAX_ECE, metrics.ece(natural, labels))
+    natural, balanced = (
+        recall_score(labels, point.cross_fitted[prior].argmax(axis=1), average="macro") for prior in PRIORS
+    )
+    assert balanced > natural + 0.01
+    errors = [metrics.ece(probabilities, labels) for probabilities in point.cross_fitted.values()]
+    assert errors[1] <= max(MAX_ECE, errors[0])
     offsets = dict(zip(LABELS, point.prior_correction, strict=True))
     assert offsets["disgust"] > offsets["fear"] > 0 > offsets["happiness"] > offsets["neutral"]
     assert sum(offsets.values()) == pytest.approx(0, abs=1e-3)
@@ -163,42 +168,23 @@ def test_no_face_is_scored_by_a_temperature_that_was_fitted_on_it() -> None:
     assert not np.array_equal(before, after)
 
 
-TEMPERATURE, OFFSETS = 2.5, np.array([0.6, -0.3, -0.8, 0.4, 0.2, -0.5, 0.4])
-
-
-def drawn_votes(logits: Array, raters: int = 10) -> Array:
-    """Votes of raters who follow the logits by a known temperature and offsets."""
-    shares = softmax(log_softmax(logits, axis=1) / TEMPERATURE + OFFSETS, axis=1)
-    return np.random.default_rng(2).multinomial(raters, shares)
-
-
-@pytest.fixture(scope="module")
-def logits() -> Array:
-    return np.random.default_rng(1).normal(0, 3, (4000, len(LABELS))).astype(np.float32)
-
-
-def voted(votes: Array) -> Split:
-    crops = np.random.default_rng(3).integers(0, 256, (len(votes), CROP_PX, CROP_PX, 1), np.uint8)
-    keys, nothing = tuple(map(str, range(len(votes)))), np.zeros(votes.shape)
-    return Split("drawn", "valid", np.repeat(crops, 3, axis=3), nothing[:, 0], nothing, votes, LABELS, keys, "")
-
-
-def test_fit_finds_the_temperature_and_the_offsets_of_the_raters(logits: Array) -> None:
-    fitted = fit_agreement(log_softmax(logits, axis=1), drawn_votes(logits))
-    assert fitted.temperature == pytest.approx(TEMPERATURE, rel=0.05)
-    assert fitted.offsets == pytest.approx(OFFSETS - OFFSETS.mean(), abs=0.08)
-
-
-def test_agreement_is_scored_for_the_served_label_and_cross_fitted(logits: Array) -> None:
-    log_probabilities, votes = log_softmax(logits[:40], axis=1), drawn_votes(logits[:40])
-    labels = (logits[:40] + OFFSETS).argmax(axis=1)
-    fitted = fit_agreement(log_probabilities, votes)
-    seen = agreement_scores(
-        softmax(log_probabilities / fitted.temperature + np.array(fitted.offsets), axis=1), voted(votes), labels
+def test_agreement_finds_the_temperature_and_the_offsets_of_the_raters_and_is_cross_fitted() -> None:
+    temperature, offsets = 2.5, np.array([0.6, -0.3, -0.8, 0.4, 0.2, -0.5, 0.4])
+    natural = log_softmax(np.random.default_rng(1).normal(0, 3, (4000, len(LABELS))), axis=1)
+    votes = np.random.default_rng(2).multinomial(10, softmax(natural / temperature + offsets, axis=1))
+    fitted = fit_agreement(natural, votes)
+    assert fitted.temperature == pytest.approx(temperature, rel=0.05)
+    assert fitted.offsets == pytest.approx(offsets - offsets.mean(), abs=0.08)
+    few, votes = natural[:40], votes[:40]
+    labels = (few + offsets).argmax(axis=1)
+    fitted = fit_agreement(few, votes)
+    seen = softmax(few / fitted.temperature + np.array(fitted.offsets), axis=1)
+    error, unseen = (
+        agreement_scores(expected, split_of(labels, votes), labels)
+        for expected in (seen, cross_fitted_agreement(few, votes))
     )
-    unseen = agreement_scores(cross_fitted_agreement(log_probabilities, votes), voted(votes), labels)
     assert unseen["faces"] == sum(part["faces"] for part in unseen["reliability"]) == 40
     actual = (votes[np.arange(40), labels] / 10).mean()
     assert sum(part["faces"] * part["votes"].value for part in unseen["reliability"]) / 40 == pytest.approx(actual)
-    error = seen["error"].value
-    assert error < unseen["error"].value < 1.1 * error, "faces that the fit has seen are predicted a little better"
+    known = error["error"].value
+    assert known < unseen["error"].value < 1.1 * known, "faces that the fit has seen are predicted a little better"
