@@ -133,11 +133,16 @@ def bootstrap(statistics: Callable[..., Any], *rows: Array) -> list[Interval]:
 
 
 def fit_temperature(logits: Array, actual: Array) -> float:
-    """Temperature that minimizes the negative log likelihood of (N, classes) logits. Source: Guo et al. 2017."""
+    """Temperature that minimizes the negative log likelihood of (N, classes) logits. Source: Guo et al. 2017.
+
+    Targets are smoothed as if one more face had every label, because N correct labels do not prove certainty: the best
+    temperature would be 0. Source: Platt 1999, section 2.2.
+    """
+    faces, classes = logits.shape
+    targets = (faces * np.eye(classes)[actual] + 1 / classes) / (faces + 1)
 
     def loss(log_temperature: float) -> float:
-        log_probabilities = log_softmax(logits / np.exp(log_temperature), axis=1)
-        return float(-log_probabilities[np.arange(len(actual)), actual].mean())
+        return float(-(targets * log_softmax(logits / np.exp(log_temperature), axis=1)).sum(axis=1).mean())
 
     return float(np.exp(minimize_scalar(loss, bounds=(-2.5, 2.5), method="bounded").x))
 

@@ -44,6 +44,9 @@ def test_temperature_equals_the_factor_that_logits_were_multiplied_by() -> None:
     logits = RNG.normal(size=(4000, 7)) * 2
     labels = np.array([RNG.choice(7, p=row) for row in softmax(logits, axis=1)])
     assert metrics.fit_temperature(logits * 3, labels) == pytest.approx(3.0, rel=0.08)
+    separated = np.eye(2)[np.arange(16) % 2]
+    confidence = softmax(separated / metrics.fit_temperature(separated, np.arange(16) % 2), axis=1).max(axis=1)
+    assert confidence == pytest.approx(1 - 0.5 / 17, abs=1e-3)  # not 1, of 16 faces
 
 
 def test_the_threshold_keeps_the_faces_that_are_right() -> None:
