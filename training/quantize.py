@@ -35,7 +35,7 @@ _INPUT_CHANNELS: Final = 3
 def _drawn_crops(source: DataSource) -> Array:
     """Random labeled crops, (N, 112, 112, 3) uint8 RGB. Raises: DatasetError."""
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    samples = reader.labeled(source.split)
+    samples = [sample for sample in reader.samples(source.split) if sample.label in reader.labels]
     chosen = np.random.default_rng(0).choice(len(samples), min(CALIBRATION_FACES, len(samples)), replace=False)
     return np.stack([reader.crop(samples[int(index)]) for index in chosen])
 
