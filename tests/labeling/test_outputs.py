@@ -3,26 +3,31 @@
 import base64
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 from urllib.parse import unquote
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image, ImageCms
 from rich.console import Console
+from xlsxwriter.utility import xl_rowcol_to_cell
 
 from mien.app.cli.label import print_summary
 from mien.app.inference.records import Landmarks, flat
+from mien.app.labeling.report import render_strips
 from mien.app.labeling.run import Progress
 from mien.app.labeling.tables import COLUMNS
+from mien.app.settings import load_settings
 from mien.app.video.reader import Video
 from mien.data.contract import LABELS, LANDMARKS, decode
 from tests.labeling.conftest import Labeled, Mien, page_data
-from tests.support import face_of
-from tests.support.albums import by_file, face_photo, rows_of, write_video
+from tests.support import face_of, sample_photo
+from tests.support.albums import by_file, face_photo, label_folder, rows_of, write_video
 
 
 def test_the_table_has_its_columns_and_a_row_per_face_or_image_without_one(finished: Labeled) -> None:
@@ -50,30 +55,22 @@ def test_annotated_copies_keep_the_color_profile_of_the_photo(mien: Mien, folder
         assert image.info["icc_profile"] == profile
 
 
-def lines_of(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def test_json_lines_equal_the_csv(finished: Labeled) -> None:
-    lines = lines_of(finished.out)
+def test_json_lines_and_the_workbook_have_the_rows_of_the_csv_as_numbers_and_texts(finished: Labeled) -> None:
     texts = {type(None): lambda _: "", bool: lambda value: str(value).lower(), float: lambda value: value}
+    lines = [json.loads(line) for line in (finished.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
     for row, line in zip(rows_of(finished.out), lines, strict=True):
         read = {name: float(row[name]) if isinstance(value, float) else row[name] for name, value in line.items()}
         assert read == {name: texts.get(type(value), str)(value) for name, value in line.items()}
-
-
-def test_the_workbook_has_the_rows_of_the_table_as_numbers_and_texts(finished: Labeled) -> None:
     with zipfile.ZipFile(finished.out / "labels.xlsx") as archive:
         root = ET.fromstring(archive.read("xl/worksheets/sheet1.xml"))  # noqa: S314  # It is our own.
-    header, *rows = root.iter("{http://schemas.openxmlformats.org/spreadsheetml/2006/main}row")
-    letters = {(cell.get("r") or "").rstrip("1"): "".join(cell.itertext()) for cell in header}
+    rows = root.iter("{http://schemas.openxmlformats.org/spreadsheetml/2006/main}row")
     types = {"inlineStr": str, "b": lambda text: text == "1", None: float}
-    for row, line in zip(rows, lines_of(finished.out), strict=True):
-        cells = {
-            letters[(cell.get("r") or "").rstrip("0123456789")]: types[cell.get("t")]("".join(cell.itertext()))
-            for cell in row
+    for number, (row, line) in enumerate(zip(rows, [dict(zip(COLUMNS, COLUMNS, strict=True)), *lines], strict=True)):
+        assert {cell.get("r"): types[cell.get("t")]("".join(cell.itertext())) for cell in row} == {
+            xl_rowcol_to_cell(number, column): value
+            for column, value in enumerate(line.values())
+            if value not in (None, "")
         }
-        assert cells == {name: value for name, value in line.items() if value not in (None, "")}
 
 
 def test_an_annotated_video_has_every_frame_and_a_box_that_moves(mien: Mien, folder: Path) -> None:
@@ -164,3 +161,61 @@ def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_
         report.labeled(2, 3, errors=1)
         report.writing("csv")
     assert all(text in console.file.getvalue() for text in ("3 faces", "15"))
+
+
+# People of videos
+
+
+def test_strips_have_the_shares_of_those_seen_most_where_they_are_there_and_count_the_others() -> None:
+    seen = {1: range(10), 2: (0, 1, 2, 3, 9), 3: (8,), 4: (8,)} | dict.fromkeys(range(5, 11), range(5, 9))
+    faces = {
+        person: SimpleNamespace(person=person, probabilities=dict.fromkeys(LABELS, 0.02) | {label: 0.88})
+        for person, label in zip(seen, ("sadness", *["happiness"] * 9), strict=True)
+    }
+    frames = [
+        SimpleNamespace(time_s=time_s, until_s=time_s + 1, faces=[faces[one] for one in seen if time_s in seen[one]])
+        for time_s in range(10)
+    ]
+    html = render_strips(SimpleNamespace(videos=lambda: ["<b>.mp4"], frames=lambda _: frames, expressions=LABELS))
+    assert "<h3>&lt;b&gt;.mp4</h3>" in html
+    assert re.findall(r"person (\d+)", html) == ["1", "2", *map(str, range(5, 11))]
+    assert "2 more, who are in fewer frames" in html
+    _, sad, happy, *_ = html.split("<svg ")
+    for picture, label, spells in ((sad, "sadness", [(0, 1000)]), (happy, "happiness", [(0, 400), (900, 1000)])):
+        assert f"on average {label} 88%" in picture
+        areas = re.findall(rf'points="([^"]*)"><title>{label}<', picture)
+        points = [np.array([point.split(",") for point in area.split()], float) for area in areas]
+        assert [(area[:, 0].min(), area[:, 0].max()) for area in points] == spells, "one area per spell"
+        top = 88 + 2 * LABELS.index(label)
+        assert 100 - points[0][:3, 1] == pytest.approx([top] * 3, abs=0.1), "stacked on those below"
+
+
+def test_people_keep_their_number_in_a_video_and_every_video_begins_with_person_1(mien: Mien, folder: Path) -> None:
+    one, other = face_photo(variant=0), face_photo(variant=1)
+    for name, pair in (("a.avi", (one, other)), ("b.avi", (other, one))):
+        write_video(folder / name, images=[np.hstack(pair)] * 4)
+    rows = sorted(mien.label(folder, "--write", "csv"), key=lambda row: float(row["x"]))
+    for name in ("a.avi", "b.avi"):
+        frames = [[row["person"] for row in rows if (row["file"], row["frame"]) == (name, str(n))] for n in range(4)]
+        assert frames == frames[:1] * 4, "from left to right"
+        assert sorted(frames[0]) == ["1", "2"]
+
+
+def test_the_tables_have_the_times_and_the_person_of_a_clip_and_of_its_chosen_part(tmp_path: Path) -> None:
+    """A face smiles in the first 2 of 4 seconds."""
+    released, rate = load_settings(detector="builtin", device="cpu"), 8.0
+    face = cv2.resize(decode(sample_photo().read_bytes()), (256, 256))
+    images = [face] * int(2 * rate) + [cv2.GaussianBlur(face, (0, 0), 60)] * int(2 * rate)
+    clip = write_video(tmp_path / "my smile.mp4", images=images, rate=rate)
+    whole, part, after = tmp_path / "whole", tmp_path / "part", tmp_path / "after"
+    label_folder(clip, whole, released, "episodes", "csv", every=1)
+    (episode,) = rows_of(whole, "episodes.csv")
+    assert (episode["file"], episode["person"], episode["label"]) == ("my smile.mp4", "1", "happiness")
+    assert [float(episode[name]) for name in ("onset_s", "offset_s", "duration_s")] == [0.0, 2.0, 2.0]
+    faces = [row for row in rows_of(whole) if row["face"]]
+    assert {row["person"] for row in faces} == {"1"}
+    assert float(episode["peak"]) == pytest.approx(max(float(row["p_happiness"]) for row in faces), abs=1e-5)
+    label_folder(clip, part, released, "csv", start=2.5, end=3.25, every=1)
+    assert [float(row["time_s"]) for row in rows_of(part)] == [2.5 + number / rate for number in range(6)]
+    label_folder(clip, after, released, "csv", start=60.0)  # The video is shorter.
+    assert [row["reason"] for row in rows_of(after)] == ["outside_part"]
