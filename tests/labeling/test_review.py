@@ -1,8 +1,10 @@
-"""Corrections: storage, and validity for the same bytes only."""
+"""Corrections: storage, validity for the same bytes only, and export as a data set."""
 
 import errno
 import json
 import os
+import shlex
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -17,12 +19,15 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
+from mien.app.errors import LabelingError
 from mien.app.inference.records import Box
 from mien.app.labeling.inputs import CORRECTIONS, JOURNAL, STATE_DIR, Item
 from mien.app.labeling.journal import Correction, Corrections, Journal, Result, open_journal
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import append, serve_review
+from mien.app.settings import Settings
 from mien.data.contract import decode
+from mien.data.readers.base import open_reader
 from tests.labeling.conftest import Labeled, decide, opened, page_data
 from tests.support.albums import label_folder, rows_of
 
@@ -30,16 +35,6 @@ from tests.support.albums import label_folder, rows_of
 def faces_of(page: TestClient, **query: str) -> list[dict[str, Any]]:
     faces: list[dict[str, Any]] = page.get("/api/faces", params={"state": "open"} | query).json()["faces"]
     return faces
-
-
-def add_larger_face(journal: Journal, file: str) -> None:
-    """Give an image a larger face, which comes first, as another detector might."""
-    image = journal.result(file, None)
-    assert image is not None
-    (face,) = image.faces
-    x, y, width, height = face.box
-    larger = replace(face, box=Box(x + 2 * width, y, 2 * width, 2 * height), index=0)
-    journal.save([replace(image, faces=(larger, replace(face, index=1)))])
 
 
 def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> None:
@@ -79,7 +74,7 @@ def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labe
 
 
 def test_tables_report_and_summary_have_the_decisions_when_the_page_is_stopped(
-    own: Labeled, monkeypatch: pytest.MonkeyPatch
+    own: Labeled, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predicted = {row["file"]: row["label"] for row in rows_of(own.out)}
     labels = {"0.jpg": "anger", "1.jpg": "not_a_face", "2.jpg": predicted["2.jpg"]}
@@ -104,7 +99,7 @@ def test_tables_report_and_summary_have_the_decisions_when_the_page_is_stopped(
     assert {face["file"]: face["decision"] for face in data["faces"] if face["decision"]} == {
         file: label for file, label in labels.items() if label != "not_a_face"
     }
-    run = label_folder(own.photos, own.out, own.settings, "csv", replace=True)
+    run = label_folder(own.photos, own.out, settings, "csv", replace=True)
     assert (run["reviewed"], run["corrected"]) == (3, 2)
 
 
@@ -134,41 +129,33 @@ def test_a_truncated_line_and_a_missing_line_feed_affect_no_other_line(
     assert (own.out / CORRECTIONS).read_bytes().startswith(lines + b"{")
 
 
-def test_a_correction_stays_with_its_face_when_another_detector_numbers_it_differently(
-    page: TestClient, own: Labeled, tmp_path: Path
+def test_a_correction_stays_with_its_bytes_and_its_face_whatever_their_name_and_number(
+    page: TestClient, own: Labeled, settings: Settings, tmp_path: Path
 ) -> None:
-    decide(page, "0.jpg", "anger")
-    decide(page, "1.jpg", "fear")
+    for file, label in (("0.jpg", "anger"), ("1.jpg", "fear"), ("2.jpg", "sadness")):
+        decide(page, file, label)
+    (shown,) = (face for face in faces_of(page, state="reviewed") if face["file"] == "0.jpg")
+    (own.photos / "2.jpg").rename(own.photos / "renamed.jpg")
+    label_folder(own.photos, own.out, settings, "csv", replace=True)
     with closing(Journal(own.out)) as journal:
-        add_larger_face(journal, "0.jpg")
-        image = journal.result("1.jpg", None)
-        assert image is not None
-        journal.save([replace(image, faces=(replace(image.faces[0], box=Box(500.0, 500.0, 50.0, 50.0)),))])
+        images = {file: journal.result(file, None) for file in ("0.jpg", "1.jpg")}
+        (face, other) = (image.faces[0] for image in images.values() if image is not None)
+        x, y, width, height = face.box
+        # The larger face comes first.
+        larger = replace(face, box=Box(x + 2 * width, y, 2 * width, 2 * height), index=0)
+        changed = {"0.jpg": (larger, replace(face, index=1)), "1.jpg": (replace(other, box=Box(500, 500, 50, 50)),)}
+        journal.save([replace(image, faces=changed[file]) for file, image in images.items() if image is not None])
+    states = {(face["file"], face["face"]): face["decision"] for face in faces_of(page, state="")}
+    assert {key: decision for key, decision in states.items() if decision} == {
+        ("0.jpg", 1): "anger",
+        ("renamed.jpg", 0): "sadness",
+    }, "the open page shows the rerun"
+    assert decide(page, "0.jpg", "fear", box=shown["box"]) == 409, "the page was loaded before"
     said = write_export(own.out, tmp_path / "faces", everything=False)
-    assert [path.name for path in (tmp_path / "faces").rglob("*.png")] == ["0.jpg.face1.png"]
+    names = {path.name for path in (tmp_path / "faces").rglob("*.png")}
+    assert names == {"0.jpg.face1.png", "renamed.jpg.face0.png"}
     assert "1 correction without a matching face" in said
     assert "  1.jpg: fear" in said
-    states = {(face["file"], face["face"]): face["decision"] for face in faces_of(page, state="")}
-    assert (states["0.jpg", 0], states["0.jpg", 1], states["1.jpg", 0]) == (None, "anger", None)
-
-
-def test_a_page_that_was_loaded_before_a_rerun_decides_about_no_other_face(page: TestClient, own: Labeled) -> None:
-    (shown,) = (face for face in faces_of(page) if face["file"] == "0.jpg")
-    assert decide(page, "0.jpg", "anger", box=shown["box"]) == 200
-    with closing(Journal(own.out)) as journal:
-        add_larger_face(journal, "0.jpg")
-    assert decide(page, "0.jpg", "fear", box=shown["box"]) == 409
-    assert [(correction.face, correction.label) for correction in Corrections(own.out)] == [(0, "anger")]
-
-
-def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own: Labeled, tmp_path: Path) -> None:
-    decide(page, "0.jpg", "anger")
-    (own.photos / "0.jpg").rename(own.photos / "renamed.jpg")
-    label_folder(own.photos, own.out, own.settings, "csv", replace=True)
-    reviewed = faces_of(page, state="reviewed")
-    assert [face["file"] for face in reviewed] == ["renamed.jpg"], "the open page shows the rerun"
-    write_export(own.out, tmp_path / "faces", everything=False)
-    assert [path.name for path in (tmp_path / "faces").rglob("*.png")] == ["renamed.jpg.face0.png"]
 
 
 def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,14 +183,70 @@ def test_threads_that_read_a_journal_at_once_get_their_own_rows(tmp_path: Path) 
         assert sum(threads.map(wrong_values, range(4))) == 0
 
 
-def test_a_disk_that_is_full_is_reported(page: TestClient, own: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
-    response = page.post("/api/decisions", json={"file": "0.jpg", "face": 0, "label": "anger"})
-    assert (response.status_code, "no space left" in response.json()["detail"]) == (422, True)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not move a folder with open files")
-def test_no_decision_is_saved_where_a_folder_was_before_it_was_moved(page: TestClient, own: Labeled) -> None:
+def test_a_full_disk_is_reported_and_no_decision_is_saved_where_a_folder_was_before_it_was_moved(
+    page: TestClient, own: Labeled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+        response = page.post("/api/decisions", json={"file": "0.jpg", "face": 0, "label": "anger"})
+    assert (response.status_code, "no space left" in response.json()["detail"]) == (422, True)
     own.out.rename(own.out.with_name("moved"))
     assert decide(page, "0.jpg", "anger") == 422
     assert not own.out.exists()
+
+
+# Exports
+
+
+def test_reviewed_faces_become_class_folders_that_training_reads(
+    page: TestClient, own: Labeled, tmp_path: Path
+) -> None:
+    with pytest.raises(LabelingError, match=r"no face of .* is reviewed\. Run mien review .*, or add --all"):
+        write_export(own.out, tmp_path / "none", everything=False)
+    assert not (tmp_path / "none").exists()
+    for file, label in (("0.jpg", "anger"), ("1.jpg", "not_a_face"), ("2.jpg", "surprise")):
+        decide(page, file, label)
+    said = write_export(own.out, target := tmp_path / "my faces", everything=False)
+    assert "2 faces" in said
+    assert shlex.split(said.splitlines()[-1])[-1] == str(target)
+    samples = {(sample.label, Path(sample.key).name) for sample in open_reader("folders", target).samples("train")}
+    assert samples == {("anger", "0.jpg.face0.png"), ("surprise", "2.jpg.face0.png")}
+    write_export(own.out, tmp_path / "all", everything=True)
+    assert len(open_reader("folders", tmp_path / "all").samples("train")) == 6
+
+
+def test_an_export_needs_a_new_or_empty_folder_and_is_whole_or_absent(
+    own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, link, mine = tmp_path / "disk", tmp_path / "link", tmp_path / "mine.txt"
+    disk.mkdir()
+    link.symlink_to(disk)
+    mine.write_text("the only copy")
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(LabelingError, match="cannot write"):
+            write_export(own.out, link, everything=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "photos", "disk", "link", "mine.txt"}
+    write_export(own.out, link, everything=True)
+    assert (link.is_symlink(), len(list(disk.rglob("*.png")))) == (True, 7)
+    for target in (link, mine, own.out / "crops"):
+        with pytest.raises(LabelingError, match="is not an empty folder"):
+            write_export(own.out, target, everything=True)
+    assert (mine.read_text(), len(list(disk.rglob("*.png")))) == ("the only copy", 7)
+
+
+def test_a_photo_that_took_the_name_of_another_is_not_exported(
+    own: Labeled, settings: Settings, tmp_path: Path
+) -> None:
+    photos = own.photos
+    label_folder(photos, tmp_path / "own", settings, "csv")
+    (photos / "1.jpg").replace(photos / "0.jpg")  # They have the same size.
+    clip = (photos / "clip.avi").read_bytes()
+    (photos / "clip.avi").write_bytes(clip[:-1] + bytes([clip[-1] ^ 1]))
+    said = write_export(tmp_path / "own", tmp_path / "faces", everything=True)
+    assert "3 faces in" in said
+    assert "4 photos not exported:\n  0.jpg is not the image that was labeled" in said
+    assert f"1.jpg can no longer be read ({os.strerror(errno.ENOENT)}): label" in said
+    assert "clip.avi is not the image that was labeled" in said
+    assert {row["file"] for row in rows_of(tmp_path / "faces", "manifest.csv")} == {"2.jpg", "3.jpg", "4.jpg"}
