@@ -18,8 +18,7 @@ from mien.app.settings import load_settings
 from mien.data.contract import LABELS, TEMPLATE_PX, Array, align, decode, fit
 from mien.data.readers.base import Sample, frame
 from mien.models.manifest import Agreement
-from tests.support import encoded, gradient_image, sample_photo, tiny_artifact
-from tests.support.app import upright_face
+from tests.support import encoded, gradient_image, sample_photo, tiny_artifact, upright_face
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,12 @@
 """`POST /v1/expressions`: responses, and problems of a busy or failing service."""
 
+import asyncio
 import base64
 import json
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,12 +17,12 @@ from fastapi.testclient import TestClient
 from mien.app.service import api
 from mien.app.service.metrics import JsonLines
 from mien.data.contract import decode
-from tests.support import encoded, gradient_image
-from tests.support.app import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, post_in_parts, problem, upright_face
+from tests.service.conftest import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem
+from tests.support import encoded, gradient_image, upright_face
 
 
-def test_a_multipart_photo_comes_back_with_its_face(client: TestClient) -> None:
-    body = post(client, PHOTO).json()
+def test_a_photo_comes_back_with_its_face_its_doubt_and_its_drawing(client: TestClient) -> None:
+    body = post(client, PHOTO, annotate="true").json()
     assert (body["model"], body["choice"], body["detector"]) == ("tiny.test", "fast", "drawn")
     assert (body["provider"], body["precision"]) == ("CPUExecutionProvider", "fp32")
     assert body["confidence_threshold"] == 0.3, "that of the model"
@@ -30,6 +33,13 @@ def test_a_multipart_photo_comes_back_with_its_face(client: TestClient) -> None:
     assert face["box"] == {"x": 280.0, "y": 200.0, "width": 80.0, "height": 80.0}
     assert face["landmarks"]["left_eye"] == {"x": 304.0, "y": 228.0}
     assert face["confidence"] == face["probabilities"][face["label"]] == max(face["probabilities"].values())
+    drawn = decode(base64.b64decode(image["annotated"]["base64"]))
+    changed = np.abs(drawn.astype(int) - decode(PHOTO)).max(axis=2) > 40
+    assert changed[200:280, 278:283].any(), "the left edge of the face's box is drawn"
+    assert not changed[:, :150].any()
+    for threshold in (1, 0):
+        (same,) = post(client, PHOTO, confidence_threshold=threshold).json()["images"][0]["faces"]
+        assert (same["label"], same["uncertain"], same["reasons"][0]) == (face["label"], threshold == 1, "covered")
 
 
 def test_a_bad_image_among_good_ones_has_an_error(connect: Connect) -> None:
@@ -43,36 +53,11 @@ def test_a_bad_image_among_good_ones_has_an_error(connect: Connect) -> None:
     assert {image["width"] for image in bad} == {None}
 
 
-def test_a_threshold_changes_what_is_uncertain(client: TestClient) -> None:
-    face = post(client, PHOTO, confidence_threshold=1).json()["images"][0]["faces"][0]
-    assert (face["uncertain"], face["reasons"][0]) == (True, "covered")
-    sure = post(client, PHOTO, confidence_threshold=0).json()["images"][0]["faces"][0]
-    assert (sure["label"], sure["uncertain"]) == (face["label"], False)
-
-
-def test_the_annotated_image_differs_from_the_photo_at_the_face_only(client: TestClient) -> None:
-    drawn = post(client, PHOTO, annotate="true").json()["images"][0]["annotated"]
-    changed = np.abs(decode(base64.b64decode(drawn["base64"])).astype(int) - decode(PHOTO)).max(axis=2) > 40
-    assert changed[200:280, 278:283].any(), "the left edge of the face's box is drawn"
-    assert not changed[:, :150].any()
-
-
-def test_the_buffer_is_freed_when_the_client_has_read_the_response(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "_PIECE_BYTES", 1000)
-    client, buffered, body = connect(), list[int](), b""
-    admission = client.app.state.service.admission  # type: ignore[attr-defined]
-
-    async def send(message: dict[str, Any]) -> None:
-        nonlocal body
-        body += message.get("body", b"")
-        buffered.append(admission.buffered_bytes)
-
-    post_in_parts(client, send, query=b"crops=true")
-    assert len(buffered) > 5
-    assert min(buffered) >= len(PHOTO) + 2 * len(json.loads(body)["images"][0]["faces"][0]["crop"]["base64"])
-    assert admission.buffered_bytes == 0
+def test_notes_tell_what_may_be_missing_in_an_image(connect: Connect) -> None:
+    two = SimpleNamespace(name="two", detect=lambda *_, **__: [upright_face(100, 100), upright_face(300, 300)])
+    large = encoded(gradient_image(3300, 400), "JPEG")
+    first, second = post(connect(detector=two, max_faces=1), PHOTO, large).json()["images"]
+    assert (first["notes"], second["notes"]) == (["max_faces"], ["max_faces", "reduced_search"])
 
 
 def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient) -> None:
@@ -87,6 +72,58 @@ def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient) -
     assert first["faces"][0]["probabilities"] != first["faces"][1]["probabilities"]
     assert [face["box"] for face in second["faces"]] == [boxes[1]], "detected"
     assert third["faces"] == []
+
+
+def post_in_parts(client: TestClient, send: Callable[..., Any], *messages: dict[str, Any]) -> None:
+    """Post a photo to the application itself; `messages` follow the body, and `send` gets what is sent."""
+    received = iter([{"type": "http.request", "body": PHOTO}, *messages])
+
+    async def receive() -> dict[str, Any]:
+        for message in received:
+            return message
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    headers = {b"host": b"localhost", b"content-type": b"image/jpeg", b"content-length": b"%d" % len(PHOTO)}
+    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/v1/expressions", "root_path": ""}
+    scope |= {"query_string": b"crops=true", "headers": [*headers.items()], "client": ("10.0.0.9", 1)}
+    assert client.portal is not None
+    client.portal.call(client.app, scope, receive, send)
+
+
+def test_the_buffer_is_freed_when_the_client_has_read_the_response(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_PIECE_BYTES", 1000)
+    client, buffered, body = connect(), list[int](), b""
+    admission = client.app.state.service.admission  # type: ignore[attr-defined]
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal body
+        body += message.get("body", b"")
+        buffered.append(admission.buffered_bytes)
+
+    post_in_parts(client, send)
+    assert len(buffered) > 5
+    assert min(buffered) >= len(PHOTO) + 2 * len(json.loads(body)["images"][0]["faces"][0]["crop"]["base64"])
+    assert admission.buffered_bytes == 0
+
+
+def test_a_request_that_its_client_gives_up_leaves_a_line_in_the_log_and_nothing_else(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = SlowDetector()
+    client = connect(detector=slow)
+    admission = client.app.state.service.admission  # type: ignore[attr-defined]
+
+    async def send(_: object) -> None:
+        pass
+
+    with caplog.at_level(logging.INFO, logger="mien.app.service.app"):
+        post_in_parts(client, send, {"type": "http.disconnect"})
+    slow.go.set()
+    assert '10.0.0.9 - "POST /v1/expressions" 499' in caplog.text
+    assert (admission.buffered_bytes, admission.waiting, admission.working) == (0, 0, 0)
 
 
 def test_a_request_too_many_is_rejected_immediately_until_there_is_room(
@@ -133,12 +170,3 @@ def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytes
     assert response.headers["x-request-id"] == "case-7"
     line = json.loads(JsonLines().format(caplog.records[-1]))
     assert (line["level"], "secret detail" in line["exception"]) == ("error", True), "the log has it"
-
-
-def test_notes_tell_what_may_be_missing_in_an_image(connect: Connect) -> None:
-    two = Mock(detect=lambda _: [upright_face(100, 100), upright_face(300, 300)])
-    two.name = "two"  # not an argument of Mock
-    client = connect(detector=two, max_faces=1, detection_tiles="never")
-    assert post(client, PHOTO).json()["images"][0]["notes"] == ["max_faces"]
-    large = encoded(gradient_image(3300, 400), "JPEG")
-    assert post(client, large).json()["images"][0]["notes"] == ["max_faces", "reduced_search"]

@@ -1,4 +1,4 @@
-"""Overload, several processes, and memory over many requests; `make soak` runs the long form."""
+"""Overload, several processes, malicious files, and memory."""
 
 import asyncio
 import json
@@ -6,9 +6,7 @@ import os
 import random
 import re
 import signal
-import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -17,45 +15,24 @@ import pytest
 from PIL import Image
 from websockets.sync.client import connect
 
-from benchmarks.load import Connection, closed_loop, open_loop, request_bytes
+from benchmarks.load import closed_loop, request_bytes
 from benchmarks.serving import cpu_s
 from tests.service.conftest import Serve
 from tests.support import encoded, eventually, gradient_image, sample_photo
-from tests.support.app import key_hash
 from tests.support.hostile import corpus
 from tests.support.serving import Server
 
-PHOTOS = [encoded(gradient_image(width, 160), "JPEG") for width in (160, 200, 240, 280)]
-REQUESTS = [request_bytes(photo, "image/jpeg", host="localhost") for photo in PHOTOS]
+PHOTO = encoded(gradient_image(200, 160), "JPEG")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "times"),
-    # four times is the most that a client on the same cores sends for a minute
-    [pytest.param(3, 10, marks=pytest.mark.slow), pytest.param(60, 4, marks=pytest.mark.soak)],
-)
-def test_overload_is_rejected_and_not_queued(serve: Serve, seconds: float, times: int) -> None:
-    """Send more than the service can do; the long form also checks the latency, on an idle machine."""
+@pytest.mark.slow
+def test_overload_is_rejected_and_not_queued(serve: Serve) -> None:
     server = serve(max_queue=32)
-    outcomes = asyncio.run(closed_loop(server.address, REQUESTS, count=60, concurrency=8))
-    assert {outcome.status for outcome in outcomes} == {200}
-    capacity = 60 / max(outcome.started_s + outcome.took_s for outcome in outcomes)
-    rate = times * capacity
-    outcomes = asyncio.run(open_loop(server.address, REQUESTS, count=int(rate * seconds), rate=rate))
-    ended = time.monotonic()
-    eventually(lambda: server.post(PHOTOS[0]).status_code == 200 and server.get("/ready").json()["queue_depth"] == 0)
-    recovered_s = time.monotonic() - ended
-    statuses = Counter(outcome.status for outcome in outcomes)
-    p99_s = np.quantile([outcome.took_s for outcome in outcomes if outcome.status == 200], 0.99)
-    sent = len(outcomes) / max(outcome.started_s + outcome.took_s for outcome in outcomes) / capacity
-    print(f"{statuses}, p99 {p99_s:.2f} s, sent {sent:.1f} times {capacity:.0f}/s, recovered in {recovered_s:.1f} s")
-    assert set(statuses) <= {200, 503}, "a result or a rejection, and nothing lost"
-    assert statuses[503] > statuses[200] > 0
-    assert recovered_s <= 15
-    if seconds == 60:
-        assert sent > 3, "the client sent enough to overload the service"
-        assert p99_s <= 2
-        assert recovered_s <= 5
+    request = request_bytes(PHOTO, "image/jpeg", host="localhost")
+    outcomes = asyncio.run(closed_loop(server.address, [request], count=1000, concurrency=200))
+    assert {outcome.status for outcome in outcomes} == {200, 503}, "a result or a rejection, and nothing lost"
+    assert server.post(PHOTO).status_code == 200
+    assert server.get("/ready").json()["queue_depth"] == 0
 
 
 def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_killed(serve: Serve) -> None:
@@ -66,7 +43,7 @@ def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_
 
     assert len(workers()) == 2
     for _ in range(12):  # each on its own connection, so that both processes get some
-        response = server.post(PHOTOS[0])
+        response = server.post(PHOTO)
         assert response.status_code == 200
     assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
     lines = [json.loads(line) for line in server.log.read_text().splitlines()]
@@ -83,7 +60,7 @@ def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_
         assert shown() == {"3.0"}
         for pid in workers():
             os.kill(pid, signal.SIGKILL)
-    eventually(lambda: server.log.read_text().count("Application startup complete") == 4, timeout_s=20)
+    eventually(lambda: server.starts() == 4, timeout_s=20)
     assert shown() == {"0.0"}, "streams of killed workers are not open"
     assert 'mien_images_total{outcome="no_face"} 12.0' in server.get("/metrics").text
     os.kill(workers()[-1], signal.SIGKILL)
@@ -91,61 +68,29 @@ def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_
     assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
 
 
-def _with_key(request: bytes, key: str) -> bytes:
-    return request.replace(b"\r\n\r\n", b"\r\nX-API-Key: %s\r\n\r\n" % key.encode(), 1)
-
-
-@pytest.mark.parametrize(
-    ("count", "grown_mb"),
-    [
-        pytest.param(900, 300, marks=pytest.mark.slow),  # not all buffers exist after 300 requests
-        pytest.param(20_000, 50, marks=pytest.mark.soak),
-    ],
-)
-def test_honest_requests_are_answered_beside_hostile_clients(serve: Serve, count: int, grown_mb: float) -> None:
-    """Three honest clients with a key, beside hostile ones: every malicious file, aborted and stalled uploads, unread
-    responses, stray bytes. Every honest request is answered, and memory does not grow after the first third."""
-    server = serve(api_key_sha256=f"{key_hash('honest')},{key_hash('hostile')}")
-    chance = random.Random(0)  # noqa: S311  # a repeatable load
-    honest = [_with_key(request, "honest") for request in REQUESTS]
-    hostile = [_with_key(request_bytes(case.payload, case.kind, host="localhost"), "hostile") for case in corpus()]
-    asset = _with_key(b"GET /static-offline-docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n", "hostile")
-    unfinished = [hostile[0][:-9], asset * 6, b"\r\n", hostile[1][: len(hostile[1]) // 2]]
-    statuses, refused = Counter[int](), Counter[int]()
-
-    async def sends(requests: list[bytes], counts: Counter[int], left: Iterator[int]) -> None:
-        connection = Connection(*server.address)
-        for _ in left:
-            counts[await connection.send(chance.choice(requests))] += 1
-        connection.close()
-
-    async def dawdles() -> None:
-        while True:
-            _, writer = await asyncio.open_connection(*server.address)
-            try:
-                writer.write(chance.choice(unfinished))
-                await asyncio.sleep(chance.choice([0, 0.1, 3]))
-            finally:
-                writer.transport.abort()
-
-    async def phase(requests: int) -> None:
-        left = iter(range(requests))
-        slow = [asyncio.create_task(dawdles()) for _ in range(20)]
-        both = (honest, statuses), (hostile, refused)
-        await asyncio.gather(*(sends(*client, left) for client in both * 3))
-        for task in slow:
-            task.cancel()
-
-    asyncio.run(phase(count // 3))
-    before_mb = server.memory_mb()
-    asyncio.run(phase(count - count // 3))
-    grown = server.memory_mb() - before_mb
-    print(f"honest {dict(statuses)}, hostile {dict(refused)}, resident {before_mb:.0f} MB, grown {grown:+.1f} MB")
-    assert set(statuses) == {200}, "every honest request was answered"
-    assert set(refused) <= {200, 413, 415, 422, 503}
-    assert min(statuses.total(), refused.total()) > count / 10
-    assert grown <= grown_mb
-    assert "Traceback" not in server.log.read_text()
+@pytest.mark.timeout(400)
+def test_no_hostile_file_crashes_stalls_or_bloats_the_service(common: Server) -> None:
+    statuses = Counter[int]()
+    slowest, fattest = (0.0, ""), (0.0, "")
+    with httpx.Client(base_url=common.url, timeout=20, headers={"content-type": "image/jpeg"}) as client:
+        client.post("/v1/expressions", content=PHOTO)
+        start_mb = common.memory_mb()
+        for name, payload in corpus():
+            before_mb, before_s = common.memory_mb(), cpu_s(common.process.pid)
+            common.reset_peak()
+            answer = client.post("/v1/expressions", content=payload)
+            assert answer.status_code in {200, 413, 415, 422}, (name, answer.text)
+            slowest = max(slowest, (cpu_s(common.process.pid) - before_s, name))
+            fattest = max(fattest, (common.memory_mb("VmHWM") - before_mb, name))
+            statuses[answer.status_code] += 1
+    grown_mb = common.memory_mb() - start_mb
+    print(f"{dict(statuses)}, slowest {slowest}, fattest {fattest}, grown by {grown_mb:.0f} MB")
+    # a valid image is looked at with a long side of 1,600 px, for which the detector takes about 100 MB
+    assert (statuses[200] > 40, statuses.total() > 500) == (True, True), "valid files are labeled"
+    assert slowest[0] <= 2, f"{slowest[1]} took {slowest[0]:.2f} s of processor time"
+    assert fattest[0] <= 250, f"{fattest[1]} took {fattest[0]:.0f} MB"
+    assert grown_mb <= 350, "kept files would add 240 MB"
+    assert "Traceback" not in common.log.read_text()
 
 
 def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:
@@ -188,6 +133,7 @@ def test_a_mix_of_the_largest_requests_takes_the_stated_memory_and_frees_it(serv
         refused = clients.submit(status_of, [noise] * 8)
         plain = clients.map(status_of, [[large] * 2] * 3)
         assert ({drawn.result(), cropped.result(), *plain}, refused.result()) == ({200}, 415)
-    print(f"peak {server.peak_mb():.0f} MB")
-    assert server.peak_mb() < 1200 + 200 * max(0, (os.cpu_count() or 2) - 2), "as docs/service.md says"
+    peak_mb = server.memory_mb("VmHWM")
+    print(f"peak {peak_mb:.0f} MB")
+    assert peak_mb < 1200 + 200 * max(0, (os.cpu_count() or 2) - 2), "as docs/service.md says"
     assert server.get("/ready").json()["requests_inside"] == 0

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.conftest import Serve
+from tests.service.conftest import Connect, Serve, key_hash
 from tests.support import ROOT, output_of, tiny_artifact
-from tests.support.app import Connect, key_hash
 
 
 def test_the_description_is_valid_and_complete(connect: Connect) -> None:

@@ -1,6 +1,8 @@
 """`WS /v1/stream`: frames in, faces out, never a queue."""
 
 from contextlib import ExitStack
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -8,29 +10,15 @@ from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from mien.app.inference.detector import Detection
-from mien.data.contract import Array
-from tests.support.app import PHOTO as FRAME
-from tests.support.app import Connect, SlowDetector, key_hash, post, problem
+from tests.service.conftest import PHOTO as FRAME
+from tests.service.conftest import Connect, SlowDetector, key_hash, post, problem
 
-
-class WatchedDetector:
-    """Finds nothing, and notes which images were frames of a stream."""
-
-    name = "watched"
-
-    def __init__(self) -> None:
-        self.live: list[bool] = []
-
-    def detect(self, image: Array, *, live: bool = False) -> list[Detection]:
-        self.live.append(live)
-        return []
+STREAM = "ws://localhost/v1/stream"
 
 
 def rejection(client: TestClient, query: str = "", **options: object) -> httpx.Response:
     """The response to a stream that is rejected before it opens."""
-    address = f"/v1/stream{query}"
-    with pytest.raises(WebSocketDenialResponse) as rejected, client.websocket_connect(address, **options):
+    with pytest.raises(WebSocketDenialResponse) as rejected, client.websocket_connect(STREAM + query, **options):
         pass
     return rejected.value
 
@@ -38,7 +26,7 @@ def rejection(client: TestClient, query: str = "", **options: object) -> httpx.R
 def test_frames_come_back_with_their_number_and_the_face_as_rest_returns_it_or_an_error(connect: Connect) -> None:
     client = connect()
     expected = post(client, FRAME).json()["images"][0]["faces"]
-    with client.websocket_connect("/v1/stream") as socket:
+    with client.websocket_connect(STREAM) as socket:
         for number, frame, status in ((0, FRAME, None), (1, FRAME[:500], 422), (2, FRAME, None)):
             socket.send_bytes(frame)
             result = socket.receive_json()
@@ -52,19 +40,19 @@ def test_frames_come_back_with_their_number_and_the_face_as_rest_returns_it_or_a
 
 
 def test_frames_are_searched_as_those_of_a_stream_and_photos_are_not(connect: Connect) -> None:
-    watched = WatchedDetector()
-    client = connect(detector=watched)
+    frames = Mock(return_value=[])
+    client = connect(detector=SimpleNamespace(name="watched", detect=frames))
     post(client, FRAME)
-    with client.websocket_connect("/v1/stream") as socket:
+    with client.websocket_connect(STREAM) as socket:
         socket.send_bytes(FRAME)
         socket.receive_json()
-    assert watched.live == [False, True]
+    assert [call.kwargs["live"] for call in frames.call_args_list] == [False, True]
 
 
 def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:
     slow = SlowDetector()
     client = connect(detector=slow)
-    with client.websocket_connect("/v1/stream") as socket:
+    with client.websocket_connect(STREAM) as socket:
         socket.send_bytes(FRAME)
         assert slow.begun.acquire(timeout=10)
         for _ in range(50):
@@ -79,22 +67,25 @@ def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) 
 
 def test_text_and_oversized_frames_close_the_stream(client: TestClient) -> None:
     for message, code in (({"text": "hello"}, 1003), ({"bytes": bytes(2_000_001)}, 1009)):
-        with client.websocket_connect("/v1/stream") as socket:
+        with client.websocket_connect(STREAM) as socket:
             socket.send({"type": "websocket.receive"} | message)
             with pytest.raises(WebSocketDisconnect) as closed:
                 socket.receive_json()
             assert closed.value.code == code
 
 
-def test_streams_are_counted_and_limited(client: TestClient) -> None:
+def test_streams_are_limited_and_one_without_an_upgrade_is_told_so(client: TestClient) -> None:
     with ExitStack() as streams:
         for _ in range(8):
-            streams.enter_context(client.websocket_connect("/v1/stream"))
+            streams.enter_context(client.websocket_connect(STREAM))
         refused = rejection(client)
         problem(refused, 503, "queue-full")
         assert "retry-after" in refused.headers
-    with client.websocket_connect("/v1/stream"):
+    with client.websocket_connect(STREAM):
         pass
+    response = client.get("/v1/stream")
+    problem(response, 426, "upgrade-required")
+    assert response.headers["upgrade"] == "websocket"
 
 
 def test_a_stream_requires_a_page_of_the_service_or_a_named_one_and_a_key(connect: Connect) -> None:
@@ -104,12 +95,6 @@ def test_a_stream_requires_a_page_of_the_service_or_a_named_one_and_a_key(connec
     query = "?confidence_threshold="
     problem(rejection(client, f"{query}0&confidence_threshold=1", headers=key), 422, "invalid-request")
     for origin, threshold in (("http://localhost", 0), ("https://friend.example", 1)):
-        with client.websocket_connect(f"/v1/stream{query}{threshold}", headers=key | {"origin": origin}) as socket:
+        with client.websocket_connect(f"{STREAM}{query}{threshold}", headers=key | {"origin": origin}) as socket:
             socket.send_bytes(FRAME)
             assert [face["uncertain"] for face in socket.receive_json()["faces"]] == [threshold == 1]
-
-
-def test_a_stream_without_an_upgrade_is_told_so(client: TestClient) -> None:
-    response = client.get("/v1/stream")
-    problem(response, 426, "upgrade-required")
-    assert response.headers["upgrade"] == "websocket"

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import onnx.parser
 import pytest
 from PIL import Image
 
+from mien.app.inference.detector import Detection
 from mien.app.inference.records import Box, Face, Landmarks
 from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, contract_id
 from mien.models.manifest import (
@@ -36,6 +38,12 @@ def eventually(met: Callable[[], object], *, failure: Callable[[], object] = str
     while not met():
         assert time.monotonic() < end, failure()
         time.sleep(0.1)
+
+
+def is_listening(port: int) -> bool:
+    """Whether a program of this machine accepts connections at this port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def environment_of(**settings: object) -> dict[str, str]:
@@ -122,6 +130,12 @@ def tiny_artifact(
     }
     write_manifest(folder, Manifest.model_validate(fields | changes))
     return folder
+
+
+def upright_face(x: float, y: float, side: float = 80.0) -> Detection:
+    """A detected face with its center at (x, y)."""
+    points = np.array([(-0.2, -0.15), (0.2, -0.15), (0.0, 0.025), (-0.15, 0.225), (0.15, 0.225)], np.float32)
+    return Detection(Box(x - side / 2, y - side / 2, side, side), points * side + (x, y), 0.9)
 
 
 def labeled_face(

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +16,7 @@ import pytest
 from websockets.sync.client import connect
 
 from benchmarks.serving import free_port
-from tests.support import eventually
+from tests.support import eventually, is_listening
 
 # A function that runs a JavaScript expression in the page, and returns its value; promises are awaited.
 Script = Callable[[str], Any]
@@ -30,7 +29,8 @@ def _json(expression: str) -> str:
 
 
 @contextmanager
-def _running(*commands: list[str], **environment: str) -> Iterator[None]:
+def _running(*commands: list[str], port: int, **environment: str) -> Iterator[None]:
+    """Run programs, of which the last one listens at a port."""
     with ExitStack() as stack:
         for command in commands:
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -38,6 +38,7 @@ def _running(*commands: list[str], **environment: str) -> Iterator[None]:
             stack.callback(process.wait)
             # with the browser that a driver started, also one that does not answer
             stack.callback(os.killpg, process.pid, signal.SIGKILL)
+        eventually(lambda: is_listening(port))
         yield
 
 
@@ -50,36 +51,30 @@ def firefox(folder: Path, url: str) -> Iterator[Script]:
     (folder / "user.js").write_text('user_pref("media.autoplay.default", 0);', encoding="utf-8")
     port, numbers = free_port(), itertools.count(1)
     errors: list[str] = []
+    command = [program, "--headless", "--profile", str(folder), f"--remote-debugging-port={port}"]
+    with _running(command, port=port), connect(f"ws://127.0.0.1:{port}/session", max_size=None) as stream:
 
-    def is_up() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
+        def ask(method: str, **params: object) -> Any:
+            number = next(numbers)
+            stream.send(json.dumps({"id": number, "method": method, "params": params}))
+            while (message := json.loads(stream.recv(timeout=120))).get("id") != number:
+                if message["method"] == "log.entryAdded" and message["params"]["level"] == "error":
+                    errors.append(message["params"]["text"])
+            assert message["type"] == "success", message
+            return message["result"]
 
-    with _running([program, "--headless", "--profile", str(folder), f"--remote-debugging-port={port}"]):
-        eventually(is_up)
-        with connect(f"ws://127.0.0.1:{port}/session", max_size=None) as stream:
+        ask("session.new", capabilities={})
+        ask("session.subscribe", events=["log.entryAdded"])
+        context = ask("browsingContext.getTree")["contexts"][0]["context"]
+        ask("browsingContext.navigate", context=context, url=url, wait="complete")
 
-            def ask(method: str, **params: object) -> Any:
-                number = next(numbers)
-                stream.send(json.dumps({"id": number, "method": method, "params": params}))
-                while (message := json.loads(stream.recv(timeout=120))).get("id") != number:
-                    if message["method"] == "log.entryAdded" and message["params"]["level"] == "error":
-                        errors.append(message["params"]["text"])
-                assert message["type"] == "success", message
-                return message["result"]
+        def run(expression: str) -> Any:
+            how = {"target": {"context": context}, "awaitPromise": True, "userActivation": True}
+            result = ask("script.evaluate", expression=_json(expression), **how)
+            assert result["type"] == "success", result
+            return json.loads(result["result"].get("value", "null"))
 
-            ask("session.new", capabilities={})
-            ask("session.subscribe", events=["log.entryAdded"])
-            context = ask("browsingContext.getTree")["contexts"][0]["context"]
-            ask("browsingContext.navigate", context=context, url=url, wait="complete")
-
-            def run(expression: str) -> Any:
-                how = {"target": {"context": context}, "awaitPromise": True, "userActivation": True}
-                result = ask("script.evaluate", expression=_json(expression), **how)
-                assert result["type"] == "success", result
-                return json.loads(result["result"].get("value", "null"))
-
-            yield run
+        yield run
     assert not errors
 
 
@@ -100,14 +95,8 @@ def webkit(_folder: Path, url: str) -> Iterator[Script]:
         assert response.is_success, response.text
         return response.json()["value"]
 
-    def is_up() -> bool:
-        with suppress(httpx.TransportError):
-            return client.get("/status").is_success
-        return False
-
     programs = [screen, display, "-screen", "0", "1400x900x24"], [driver, f"--port={port}"]
-    with client, _running(*programs, **environment):
-        eventually(is_up)
+    with client, _running(*programs, port=port, **environment):
         options = {"binary": str(browser), "args": ["--automation"]}
         session = ask("/session", capabilities={"alwaysMatch": {"webkitgtk:browserOptions": options}})
         address = f"/session/{session['sessionId']}"

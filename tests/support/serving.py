@@ -1,27 +1,17 @@
 """Service in a process of its own, on a free port of this machine."""
 
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
-from benchmarks.serving import SERVER, cpu_s, free_port
+from benchmarks.serving import SERVER, free_port
 from tests.support import ROOT, environment_of, eventually
-
-# The heads of requests, to which more headers and an empty line are added
-GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
-POST = b"POST /v1/expressions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/jpeg\r\n"
-UPGRADE = (
-    b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-)
 
 
 @dataclass
@@ -31,7 +21,6 @@ class Server:
     folder: Path
     environment: dict[str, str]
     port: int = field(default_factory=free_port)
-    workers: int = 1  # `start` waits for all of them
 
     @property
     def url(self) -> str:
@@ -45,25 +34,24 @@ class Server:
     def log(self) -> Path:
         return self.folder / "server.log"
 
-    def start(self) -> None:
-        """Start the process, and wait until it and its workers are ready."""
-        before = self._started()
-        environment = self.environment | {"MIEN_PORT": str(self.port)}
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", SERVER], env=environment, cwd=self.folder, stdout=log, stderr=log
-            )
-        wait_until_ready(self.url, self.process, self.log)
-        # the first worker responds while others start
-        eventually(lambda: self._started() - before >= self.workers, failure=self.log.read_text, timeout_s=90)
+    def starts(self) -> int:
+        """How many processes of workers have started so far."""
+        return self.log.read_text().count("Application startup complete")
 
-    def _started(self) -> int:
-        return self.log.read_text().count("Application startup complete") if self.log.exists() else 0
+    def start(self) -> None:
+        """Start the process, and wait until its workers are ready; fails with the log if it ends or takes too long."""
+        command, environment = [sys.executable, "-c", SERVER], self.environment | {"MIEN_PORT": str(self.port)}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment, cwd=self.folder, stdout=log, stderr=log)
+        goal = self.starts() + int(environment["MIEN_WORKERS"])
+        eventually(
+            lambda: self.starts() >= goal or self.process.poll() is not None, failure=self.log.read_text, timeout_s=90
+        )
+        assert self.process.poll() is None, self.log.read_text()
 
     def stop(self, timeout_s: float = 40) -> int:
         """Stop the process with SIGTERM; returns its exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
         return self.process.wait(timeout_s)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
@@ -74,48 +62,13 @@ class Server:
         headers = {"content-type": "image/jpeg"} | headers
         return httpx.post(f"{self.url}/v1/expressions", content=image, headers=headers, timeout=60)
 
-    def send(self, *parts: bytes) -> bytes:
-        """Send raw bytes until the server closes. Returns what it wrote."""
-        received = b""
-        with socket.create_connection(self.address, timeout=20) as client:
-            with suppress(OSError):
-                for part in parts:
-                    client.sendall(part)
-            with suppress(OSError):
-                while part := client.recv(65536):
-                    received += part
-        return received
-
-    def memory_mb(self) -> float:
-        """Resident memory of the process, megabytes."""
-        return self._status_mb("VmRSS")
-
-    def peak_mb(self) -> float:
-        """Largest resident memory since the last `reset_peak`, megabytes."""
-        return self._status_mb("VmHWM")
+    def memory_mb(self, kind: Literal["VmRSS", "VmHWM"] = "VmRSS") -> float:
+        """Resident memory of the process, now or at its peak since the last `reset_peak`, megabytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(kind)) / 1000
 
     def reset_peak(self) -> None:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5", encoding="ascii")
-
-    def _status_mb(self, name: str) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name)) / 1000
-
-    def cpu_s(self) -> float:
-        """CPU time of the process in seconds, which does not depend on other programs."""
-        return cpu_s(self.process.pid)
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until `/ready` responds; fails with the log of a process that ends or takes too long."""
-
-    def ready() -> bool:
-        assert process.poll() is None, log.read_text()
-        with suppress(httpx.TransportError):
-            return httpx.get(f"{url}/ready", timeout=5).status_code == 200
-        return False
-
-    eventually(ready, failure=log.read_text, timeout_s=90)
 
 
 @contextmanager
@@ -124,7 +77,7 @@ def serving(folder: Path, artifact: Path, **settings: object) -> Iterator[Server
     environment = environment_of(**{"device": "cpu", "model": artifact, "workers": 1, **settings})
     environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    server = Server(folder, environment, workers=int(environment["MIEN_WORKERS"]))
+    server = Server(folder, environment)
     try:
         server.start()
         yield server

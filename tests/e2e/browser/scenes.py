@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from mien.app.inference.records import FACES, Landmarks
-from tests.support import labeled_face
-from tests.support.app import upright_face
+from tests.support import labeled_face, upright_face
 from tests.support.browser import WAIT_MS, Tab
 
 SCENE = """
