@@ -210,6 +210,7 @@ async def models(service: TheService) -> ModelsResponse:
         "provider": classifier.provider,
         "prior": classifier.prior,
         "explain": manifest.explain is not None,
+        "color": "RGB",
         "metrics": scores_of(classifier.folder, classifier.precision),
     }
     return ModelsResponse(models=[ModelInfo(**own | manifest.model_dump(include=ModelInfo.model_fields.keys() - own))])
