@@ -12,6 +12,7 @@ from websockets.sync.client import connect
 
 from mien import Analyzer
 from mien.app.inference.labeler import Labeler
+from mien.app.inference.records import FACES
 from mien.app.live import Frame, label_frames
 from mien.app.settings import load_settings
 from tests.support import encoded, sample_photo
@@ -28,14 +29,17 @@ def test_every_surface_labels_as_python_does(artifact: Path, tmp_path: Path) -> 
     assert face["reasons"][0] == "blurred"
     assert 0 < face["agreement"] != face["confidence"]
 
+    labeler = Labeler.open(load_settings(**options))
+    live = FACES.dump_python([*labeler.label(photo, live=True).faces], mode="json")  # from a smaller copy
+    assert (len(live), live[0]["label"], live == expected) == (1, face["label"], False)
     with serving(tmp_path, artifact, detector="builtin") as server:
         assert server.post(photo, **{"content-type": "image/png"}).json()["images"][0]["faces"] == expected
         with connect(server.url.replace("http", "ws") + "/v1/stream") as stream:
             stream.send(photo)
-            assert json.loads(stream.recv(timeout=60))["faces"] == expected
+            assert json.loads(stream.recv(timeout=60))["faces"] == live
 
     frames = iter([Frame(0.0, np.asarray(Image.open(io.BytesIO(photo))))])
-    (line,) = label_frames(Labeler.open(load_settings(**options)), frames)
+    (line,) = label_frames(labeler, frames)
     assert line["faces"] == [face | {"person": 1}]
 
     (tmp_path / "photos").mkdir()

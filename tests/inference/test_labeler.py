@@ -40,7 +40,7 @@ def detected(labeler: Labeler, photo: Array) -> Detection:
 def finding(model: Path, *faces: Detection, **settings: object) -> Labeler:
     """A labeler whose detector finds these faces."""
     chosen = load_settings(model=model, device="cpu", threads=1, **settings)
-    return Labeler(Mock(detect=lambda _: list(faces)), Classifier(chosen), chosen)
+    return Labeler(Mock(detect=lambda *_, **__: list(faces)), Classifier(chosen), chosen)
 
 
 def test_faces_below_the_minimum_size_are_dropped_and_those_beyond_the_limit_noted(artifact: Path) -> None:
