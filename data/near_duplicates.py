@@ -4,7 +4,7 @@ Two images are near-duplicates if the Pearson correlation of their 16x16 gray th
 contrast do not affect it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import cv2
@@ -41,9 +41,8 @@ def near_duplicate_groups(rows: Array) -> Array:
     """
     from scipy import sparse  # of training, which alone groups images
 
-    starts = range(0, len(rows), _ROWS_AT_ONCE)
-    alike = [sparse.csr_array(rows[start : start + _ROWS_AT_ONCE] @ rows.T > MIN_CORRELATION) for start in starts]
-    _, group = sparse.csgraph.connected_components(sparse.vstack(alike), directed=False)
+    alike = sparse.vstack([sparse.csr_array(part) for part in _alike(rows, rows)])
+    _, group = sparse.csgraph.connected_components(alike, directed=False)
     first = np.unique(group, return_index=True)[1]
     groups: Array = first[group]
     return groups
@@ -51,7 +50,10 @@ def near_duplicate_groups(rows: Array) -> Array:
 
 def near_duplicates(own: Array, others: Array) -> Array:
     """Which rows of `own`, (N, 256), resemble any row of `others`, (M, 256), both from `thumbnails`; (N,) bool."""
-    if not len(others):
-        return np.zeros(len(own), dtype=bool)
-    parts = [own[start : start + _ROWS_AT_ONCE] @ others.T for start in range(0, len(own), _ROWS_AT_ONCE)]
-    return np.concatenate([part.max(axis=1) > MIN_CORRELATION for part in parts] or [np.zeros(0, dtype=bool)])
+    return np.concatenate([np.zeros(0, bool), *(part.any(axis=1) for part in _alike(own, others))])
+
+
+def _alike(own: Array, others: Array) -> Iterator[Array]:
+    """Which rows of `own` resemble which of `others`, (some of N, M) bool each."""
+    for start in range(0, len(own), _ROWS_AT_ONCE):
+        yield own[start : start + _ROWS_AT_ONCE] @ others.T > MIN_CORRELATION

@@ -1,7 +1,8 @@
-"""Files of a data set, in a folder, a zip, or a folder with one zip, by their relative POSIX names.
+"""Files of a data set, in a folder or a zip, by their relative POSIX names.
 
-Zips are not unpacked: the published ones are uncompressed, so reading them is as fast as reading a folder. An inner zip
-such as `Image/aligned.zip` is read as the folder `Image/aligned/`; if it is inside of a zip, it is kept in memory.
+Zips are not unpacked: the published ones are uncompressed, so reading them is as fast as reading a folder. A zip in a
+folder or zip, such as `Image/aligned.zip`, is read as the folder `Image/aligned/`; one inside of a zip is kept in
+memory.
 """
 
 import io
@@ -25,10 +26,6 @@ def files_of(root: Path) -> dict[str, File]:
     """
     if not root.exists():
         raise DatasetError(f"no data at {root}: expected a folder or a zip")
-    visible = [] if root.is_file() else [entry for entry in root.iterdir() if not entry.name.startswith(".")]
-    zips = [entry for entry in visible if entry.suffix.lower() == ".zip" and entry.is_file()]
-    if len(zips) == 1 and not any(entry.is_dir() for entry in visible):
-        root = zips[0]
     files = _zipped(root, root) if root.is_file() else _in_folder(root)
     for inner in [name for name in files if name.lower().endswith(".zip") and not _HIDDEN.search(name)]:
         file = files.pop(inner)

@@ -9,44 +9,33 @@ from typer.testing import CliRunner, Result
 
 from mien.data.check import app, check
 from mien.data.contract import LABELS
-from mien.data.readers.base import Reader, open_reader
+from mien.data.readers.base import open_reader
 from mien.data.readers.raf_db import RafDb
 from tests.support.data_sets import SIX_PER_CLASS, make_folders, make_raf_db
-
-
-def _problems(reader: Reader) -> list[str]:
-    problems: list[str] = check(reader)["problems"]
-    return problems
 
 
 def _run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["check", *map(str, arguments)], env={"COLUMNS": "200"})
 
 
-@pytest.fixture
-def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A drawn RAF-DB with the published counts."""
+def test_a_whole_set_has_no_problems_and_damaged_images_are_counted_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(RafDb, "published", dict.fromkeys(("train", "test"), SIX_PER_CLASS))
-    return make_raf_db(tmp_path / "RAF-DB", originals=False)
-
-
-def test_a_whole_set_has_no_problems(whole: Path) -> None:
+    whole = make_raf_db(tmp_path / "RAF-DB", originals=False)
     report = check(open_reader("raf_db", whole))
     assert report["problems"] == []
     assert report["counts"] == report["published"] == {"train": SIX_PER_CLASS, "test": SIX_PER_CLASS}
     done = _run("raf_db", whole, "--option", "classes=fear,anger")
     assert done.exit_code == 0, done.output
     assert all(text in done.output for text in ("12 / 12", "train: left out 6 disgust, 6 happiness", "no problems"))
-
-
-def test_missing_unreadable_and_repeated_images_are_counted_and_named(whole: Path) -> None:
     aligned = whole / "Image" / "aligned"
     for number in range(1, 6):
         (aligned / f"train_{number:05}_aligned.jpg").unlink()
     broken = aligned / "test_0001_aligned.jpg"
     broken.write_bytes(broken.read_bytes()[:200])
     shutil.copy(aligned / "train_00007_aligned.jpg", aligned / "test_0009_aligned.jpg")
-    missing, unreadable, repeated = _problems(open_reader("raf_db", whole))
+    missing, unreadable, repeated = check(open_reader("raf_db", whole))["problems"]
     assert missing.startswith(
         "train: 5 of 42 images are missing: Image/aligned/train_00001_aligned.jpg, "
         "Image/aligned/train_00002_aligned.jpg, Image/aligned/train_00003_aligned.jpg and 2 more"
@@ -56,13 +45,14 @@ def test_missing_unreadable_and_repeated_images_are_counted_and_named(whole: Pat
     assert repeated.endswith("exclude_near_duplicates_of=test to leave them out of train")
 
 
-def test_copies_of_an_image_with_another_label_are_a_problem_of_an_own_set(tmp_path: Path) -> None:
+def test_copies_with_another_label_and_whole_photos_are_problems_of_an_own_set(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": dict.fromkeys(LABELS, 3)})
     shutil.copy(root / "happiness" / "000.png", root / "happiness" / "copy.png")
-    assert _problems(open_reader("folders", root)) == []
+    assert check(open_reader("folders", root), face_share=lambda _image: 0.5)["problems"] == []
     shutil.copy(root / "happiness" / "000.png", root / "anger" / "copy.png")
-    (problem,) = _problems(open_reader("folders", root))
-    assert "2 images have the same pixels as another image of train, 2 of them with another label" in problem
+    photos, copies = check(open_reader("folders", root), face_share=lambda _image: 0.4)["problems"]
+    assert photos.startswith("train: 23 of 23 images examined have no face of at least 45% of their width: anger/000")
+    assert "2 images have the same pixels as another image of train, 2 of them with another label" in copies
 
 
 def test_counts_that_differ_from_the_published_ones_are_named_last_with_the_place_to_get_the_set(

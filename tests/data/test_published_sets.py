@@ -10,101 +10,74 @@ import pytest
 from mien.app.labeling import tables
 from mien.data.contract import LABELS, align, decode, fit
 from mien.data.errors import DatasetError
-from mien.data.readers.base import Reader, open_reader
-from mien.data.readers.ferplus import probability_shares
+from mien.data.readers.base import Reader, Sample, open_reader
 from tests.support.data_sets import (
     AFFECTNET,
-    COLUMNS,
+    SIX_PER_CLASS,
     draw_face,
     make_affectnet,
     make_expressions,
-    make_ferplus,
     make_muxspace,
     make_photos,
     make_raf_db,
     write_text,
 )
 
-SEVEN = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral"]
 
-
-def _labels(reader: Reader, *splits: str) -> dict[str, str | None]:
+def _labels(reader: Reader, split: str) -> dict[str, str | None]:
     """Labels by file name."""
-    samples = (sample for split in splits or reader.splits() for sample in reader.samples(split))
-    return {Path(sample.key).name: sample.label for sample in samples}
+    return {Path(sample.key).name: sample.label for sample in reader.samples(split)}
 
 
-@pytest.mark.parametrize("box", ['"(0, 0, 48, 48)",', ""], ids=["published", "generated"])
-def test_ferplus_columns(tmp_path: Path, box: str) -> None:
-    """The published label.csv has a box; the one that generate_training_data.py writes has none."""
-    lines = {
-        "neutral": "9,0,0,1,0,0,0,0,0,0",
-        "happiness": "0,10,0,0,0,0,0,0,0,0",
-        "surprise": "0,0,7,0,0,0,3,0,0,0",
-        "sadness": "1,0,0,8,0,0,0,0,1,0",
-        "anger": "0,0,0,0,8,2,0,0,0,0",
-        "disgust": "1,0,0,1,0,6,0,2,0,0",
-        "fear": "0,0,0,0,0,0,8,0,2,0",
-        "contempt": "0,0,0,0,0,2,0,7,1,0",
-        "left out": "0,0,0,0,0,0,0,0,8,2",
-    }
-    text = "".join(f"{label}.png,{box}{votes}\n" for label, votes in lines.items())
-    write_text(tmp_path / "FER2013Train" / "label.csv", text)
-    found = _labels(open_reader("ferplus", tmp_path, classes=8))
-    assert found == {f"{label}.png": label for label in lines if label != "left out"}
-    (fear,) = (sample for sample in open_reader("ferplus", tmp_path).samples("train") if sample.label == "fear")
-    assert fear.distribution == (0, 1, 0, 0, 0, 0, 0)
+def _shares(sample: Sample) -> dict[str, float]:
+    shares = dict(zip([*LABELS, "contempt"], sample.distribution or (), strict=True))
+    return {label: share for label, share in shares.items() if share}
 
 
-def _votes(**counts: int) -> tuple[int, ...]:
-    assert sum(counts.values()) == 10
-    return tuple(counts.get(name, 0) for name in COLUMNS)
+# columns as published; label under the majority protocol; largest columns until three quarters under probability
+VOTES: list[tuple[str, str | None, dict[str, int]]] = [
+    ("9,0,0,1,0,0,0,0,0,0", "neutral", {"neutral": 9}),
+    ("0,10,0,0,0,0,0,0,0,0", "happiness", {"happiness": 10}),
+    ("0,0,7,0,0,0,3,0,0,0", "surprise", {"surprise": 7, "fear": 3}),
+    ("1,0,0,8,0,0,0,0,1,0", "sadness", {"sadness": 8}),
+    ("0,0,0,0,8,2,0,0,0,0", "anger", {"anger": 8}),  # three quarters are reached
+    ("1,0,0,1,0,6,0,2,0,0", "disgust", {"disgust": 6}),
+    ("0,0,0,0,0,0,8,0,2,0", "fear", {"fear": 8}),
+    ("0,0,0,0,0,2,0,7,1,0", "contempt", {"contempt": 7}),
+    ("0,0,0,0,0,0,0,0,8,2", None, {}),
+    ("4,5,0,0,0,0,0,0,1,0", "happiness", {"happiness": 5, "neutral": 4}),  # more than half without the single vote
+    ("5,0,0,5,0,0,0,0,0,0", None, {"neutral": 5, "sadness": 5}),
+    ("4,0,0,3,0,0,3,0,0,0", None, {"neutral": 4, "sadness": 3, "fear": 3}),
+    ("4,0,0,2,2,0,2,0,0,0", None, {}),  # four columns
+    ("6,0,0,0,0,0,0,0,4,0", "neutral", {"neutral": 6}),  # unknown ends the selection, and is dropped
+    ("5,0,0,0,0,0,0,0,5,0", None, {}),  # exactly half is too little
+]
 
 
-@pytest.mark.parametrize(
-    ("votes", "label", "taken"),
-    [
-        (_votes(neutral=5, sadness=5), "neutral", {"neutral": 5, "sadness": 5}),
-        (_votes(neutral=8, sadness=2), "neutral", {"neutral": 8}),  # three quarters are reached
-        (_votes(neutral=4, sadness=3, fear=3), "neutral", {"neutral": 4, "sadness": 3, "fear": 3}),
-        (_votes(neutral=4, sadness=2, fear=2, anger=2), None, None),  # four columns
-        (_votes(neutral=6, unknown=4), "neutral", {"neutral": 6}),  # unknown ends the taking and is dropped
-        (_votes(neutral=5, unknown=5), None, None),  # exactly half is too little
-    ],
-)
-def test_probability_takes_the_largest_columns_until_three_quarters(
-    votes: tuple[int, ...], label: str | None, taken: dict[str, int] | None
-) -> None:
-    found, shares = probability_shares(votes)
-    assert found == label
-    if taken is not None:
-        assert {name: count for name, count in shares.items() if count} == taken
-
-
-def test_options_choose_the_protocol_and_contempt_as_the_last_label(tmp_path: Path) -> None:
-    train = [
-        _votes(happiness=5, neutral=4, unknown=1),  # more than half without the single vote
-        _votes(neutral=5, sadness=5),
-        _votes(contempt=9, neutral=1),
-        _votes(anger=6, contempt=4),
-        _votes(unknown=10),
-        _votes(happiness=5, unknown=5),  # half of the raters named no expression
-    ]
-    seven = open_reader("ferplus", make_ferplus(tmp_path, {"FER2013Train": train}))
-    happy, angry = seven.samples("train")
-    assert (happy.label, angry.label) == ("happiness", "anger")
-    assert happy.distribution == pytest.approx([0, 0, 0, 5 / 9, 0, 0, 4 / 9])
-    assert angry.distribution == (0, 0, 0, 0, 0, 1, 0)
-    assert seven.left_out("train") == {"no majority": 2, "contempt": 1, "unknown": 1}
-    # also without a majority, and with single votes
-    assert [votes for _, votes in seven.voted("train")] == [
-        (0, 0, 0, 5, 0, 0, 4), (0, 0, 0, 0, 5, 0, 5), (0, 0, 0, 0, 0, 6, 0)
-    ]  # fmt: skip
-    eight = open_reader("ferplus", tmp_path, classes=8).samples("train")
-    assert [sample.label for sample in eight] == ["happiness", "contempt", "anger"]
-    assert eight[2].distribution == pytest.approx([0, 0, 0, 0, 0, 0.6, 0, 0.4])
-    undecided = open_reader("ferplus", tmp_path, protocol="probability").samples("train")[1]
-    assert undecided.distribution == (0, 0, 0, 0, 0.5, 0, 0.5)
+def test_votes_of_ferplus_become_labels_and_shares_by_either_protocol(tmp_path: Path) -> None:
+    boxes = ('"(0, 0, 48, 48)",', "")  # published, and as written by generate_training_data.py
+    lines = [f"{number:02}.png,{boxes[number % 2]}{votes}\n" for number, (votes, *_) in enumerate(VOTES)]
+    write_text(tmp_path / "FER2013Train" / "label.csv", "".join(lines))
+    majority, probability = (
+        open_reader("ferplus", tmp_path, classes=8, protocol=name) for name in ("majority", "probability")
+    )
+    names = [f"{number:02}.png" for number in range(len(VOTES))]
+    labels = {name: label for name, (_, label, _) in zip(names, VOTES, strict=True) if label}
+    assert _labels(majority, "train") == labels
+    shares = {sample.key[-6:]: _shares(sample) for sample in majority.samples("train")}
+    assert shares["07.png"] == pytest.approx({"contempt": 7 / 9, "disgust": 2 / 9})
+    assert shares["09.png"] == pytest.approx({"happiness": 5 / 9, "neutral": 4 / 9})
+    selected = {name: of for name, (*_, of) in zip(names, VOTES, strict=True) if of}
+    assert _labels(probability, "train") == {name: next(iter(of)) for name, of in selected.items()}
+    for sample in probability.samples("train"):
+        votes = selected[sample.key[-6:]]
+        assert _shares(sample) == pytest.approx({name: count / sum(votes.values()) for name, count in votes.items()})
+    seven = open_reader("ferplus", tmp_path)
+    assert seven.left_out("train") == {"no majority": 4, "contempt": 1, "unknown": 1}
+    voted = {sample.key[-6:]: votes for sample, votes in seven.voted("train")}  # also without a majority
+    assert voted.keys() == {*names} - {"07.png", "08.png", "14.png"}
+    assert voted["10.png"] == (0, 0, 0, 0, 5, 0, 5)
+    assert voted["05.png"] == (0, 0, 6, 0, 1, 0, 1), "with single votes"
 
 
 @pytest.mark.parametrize(("folders", "classes"), [(False, 8), (True, 7)])
@@ -140,13 +113,12 @@ def test_crops_of_muxspace_show_the_face_and_doubtful_labels_can_be_left_out(tmp
 
 def test_both_layouts_of_raf_db_have_the_same_images_in_the_same_splits(tmp_path: Path) -> None:
     train = dict.fromkeys(LABELS, 9) | {"happiness": 21}  # a tenth of nine is no face, of 21 two
-    test = {label: number for number, label in enumerate(SEVEN, start=1)}
+    test = {label: number for number, label in enumerate(LABELS, start=1)}
     official = open_reader("raf_db", make_raf_db(tmp_path / "official", train, test, originals=False))
     kaggle = open_reader("raf_db", make_raf_db(tmp_path / "kaggle", train, test, kaggle=True))
     assert Counter(sample.label for sample in official.samples("valid")) == {"happiness": 2}
     assert Counter(sample.label for sample in official.samples("test")) == test
-    for split in ("train", "valid", "test"):
-        assert _labels(official, split) == _labels(kaggle, split)
+    assert all(_labels(official, split) == _labels(kaggle, split) for split in ("train", "valid", "test"))
     with pytest.raises(DatasetError, match="images=original: Kaggle's copy has aligned images only"):
         open_reader("raf_db", tmp_path / "kaggle", images="original")
     folder = tmp_path / "kaggle" / "DATASET" / "train"
@@ -156,14 +128,12 @@ def test_both_layouts_of_raf_db_have_the_same_images_in_the_same_splits(tmp_path
 
 
 def test_aligned_images_are_fitted_and_originals_warped_by_their_landmarks_in_either_order(tmp_path: Path) -> None:
-    root = make_raf_db(tmp_path)
+    root = make_raf_db(tmp_path, SIX_PER_CLASS, {"fear": 2})
     aligned, original = open_reader("raf_db", root, images="aligned"), open_reader("raf_db", root)
     for sample, whole in zip(aligned.samples("test"), original.samples("test"), strict=True):
         assert np.array_equal(aligned.crop(sample), fit(aligned.image(sample)))
-        assert original.image(whole).shape == (180, 240, 3)
         # the drawn landmarks lie on the template give or take a pixel, so both crops frame the face alike
-        difference = np.abs(original.crop(whole).astype(int) - aligned.crop(sample))
-        assert np.median(difference) <= 12
+        assert np.median(np.abs(original.crop(whole).astype(int) - aligned.crop(sample))) <= 12
     path = root / "Annotation" / "manual" / f"{Path(whole.key).stem}_manu_attri.txt"
     lines = path.read_text(encoding="utf-8").splitlines()  # with the sides as the person sees them
     path.write_text("\n".join([lines[1], lines[0], lines[2], lines[4], lines[3], *lines[5:]]), encoding="utf-8")
