@@ -4,6 +4,7 @@ A group is a person, a photo, or a set of near-duplicate images.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -28,8 +29,12 @@ def folds_of(reader: Reader, samples: Sequence[Sample], *, folds: int, group_by:
     from sklearn.model_selection import StratifiedGroupKFold  # of training, which alone needs folds
 
     groups, labels = _groups(reader, samples, group_by), [str(sample.label) for sample in samples]
-    if (count := len(set(groups))) < folds:
-        raise DatasetError(f"{reader.kind}: {count} groups by {group_by} are too few for {folds} folds")
+    count, largest = len(set(groups)), max(Counter(labels).values())
+    if min(count, largest) < folds:
+        raise DatasetError(
+            f"{reader.kind}: {count} groups by {group_by} and {largest} faces of the most frequent class are too few "
+            f"for {folds} folds"
+        )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # not in each fold, then
         parts = StratifiedGroupKFold(folds, shuffle=True, random_state=0).split(groups, labels, groups)

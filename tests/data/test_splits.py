@@ -33,8 +33,9 @@ def test_every_class_is_spread_evenly_over_folds_of_equal_sizes(tmp_path: Path) 
     assert np.array_equal(folds, folds_of(reader, samples, folds=5))
     with pytest.raises(DatasetError, match="group by photo or near_duplicates"):
         folds_of(reader, samples, folds=2, group_by="person")
-    with pytest.raises(DatasetError, match="8 groups by none are too few for 9 folds"):
-        folds_of(reader, samples[:8], folds=9)
+    for count, too_many in ((8, 9), (102, 32)):  # images, and those of the most frequent class
+        with pytest.raises(DatasetError, match=f"{count} groups by none and .* too few for {too_many} folds"):
+            folds_of(reader, samples[:count], folds=too_many)
 
 
 def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> None:
