@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +77,7 @@ _TRACE = "MUTATIONS_TRACE"  # variable with the file to which traced processes a
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A part of a file, by offsets of its text; what replaces it; its function, or nothing outside of functions."""
+    """A part of a file, by offsets in bytes; what replaces it; its function, or nothing outside of functions."""
 
     file: str
     start: int
@@ -85,30 +86,26 @@ class Mutant:
     function: str
     tests: tuple[str, ...]
 
-    def text_in(self, text: str) -> str:
-        return text[: self.start] + self.new + text[self.end :]
+    def text_in(self, text: bytes) -> bytes:
+        return text[: self.start] + self.new.encode() + text[self.end :]
 
-    def described(self, text: str) -> str:
-        line = text.count("\n", 0, self.start) + 1
-        return f"{self.file}:{line}: {' '.join(text[self.start : self.end].split())}  ->  {self.new}"
+    def described(self, text: bytes) -> str:
+        line, old = text.count(b"\n", 0, self.start) + 1, text[self.start : self.end].decode()
+        return f"{self.file}:{line}: {' '.join(old.split())}  ->  {self.new}"
 
 
 def mutants_of(file: str, tests: tuple[str, ...]) -> list[Mutant]:
     """All mutants of a file: one changed expression each."""
-    text = (ROOT / file).read_text(encoding="utf-8")
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line.encode()))
-    raw, found = text.encode(), []
+    text = (ROOT / file).read_bytes()
+    starts, found = [0, *accumulate(map(len, text.splitlines(keepends=True)))], []
     for node, field, line in _expressions(ast.parse(text), 0):
-        first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
-        start, end = len(raw[:first].decode()), len(raw[:last].decode())
+        start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         function = f"{file}:{line}" if line else ""
         found += [Mutant(file, start, end, f"({ast.unparse(new)})", function, tests) for new in _changed(node, field)]
     return found
 
 
-def traced(file: str, text: str) -> str:
+def traced(file: str, text: bytes) -> str:
     """The text of a file whose functions look themselves up in the record."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
@@ -222,14 +219,14 @@ class Trace:
         site.mkdir()
         start = f"import builtins\nfrom tests.mutations import Record\nbuiltins.{_EXECUTED} = Record()\n"
         (site / "sitecustomize.py").write_text(start, encoding="utf-8")
-        texts = {tree / name: (tree / name).read_text(encoding="utf-8") for name in files}
+        texts = {tree / name: (tree / name).read_bytes() for name in files}
         for path, text in texts.items():
             path.write_text(traced(str(path.relative_to(tree)), text), encoding="utf-8")
         options = ["-ptests.mutations", "-vv", "--durations=0", "--durations-min=0"]
         environment = {_TRACE: str(calls), "PYTHONPATH": f"{tree}{os.pathsep}{site}"}
         output = run_tests(tree, *options, *tests, timeout_s=7200, **environment)[1]
         for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(text)
         self.seconds = dict.fromkeys(re.findall(r"^(tests/\S+::.+?) PASSED", output, re.MULTILINE), 0.0)
         for seconds, test in re.findall(r"^([\d.]+)s (?:setup|call|teardown) +(tests/.+)", output, re.MULTILINE):
             if test in self.seconds:
@@ -276,12 +273,12 @@ def run_tests(tree: Path, *arguments: str, timeout_s: float, **environment: str)
 def killed_by(tree: Path, mutant: Mutant, tests: Sequence[str], timeout_s: float) -> str:
     """Apply a mutant, run tests until one fails, and undo it. Returns the failure, or nothing."""
     path = tree / mutant.file
-    text = path.read_text(encoding="utf-8")
-    path.write_text(mutant.text_in(text), encoding="utf-8")
+    text = path.read_bytes()
+    path.write_bytes(mutant.text_in(text))
     try:
         code, output = run_tests(tree, "-x", *tests, timeout_s=timeout_s)
     finally:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text)
     failures = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
     return "" if code == 0 else failures[0] if failures else f"exit status {code}"
 
@@ -302,14 +299,13 @@ def main() -> int:
         for test in trace.failing:
             print(f"fails without a mutant: {test}", flush=True)
         for mutant in drawn:
-            text = (tree / mutant.file).read_text(encoding="utf-8")
+            described = mutant.described((tree / mutant.file).read_bytes())
             tests = trace.tests_of(mutant)
             limit_s = 120 + 5 * sum(trace.seconds[test] for test in tests)
             failure = killed_by(tree, mutant, tests, limit_s) if tests else ""
             survivors += not failure
-            outcome = f"killed    {mutant.described(text)}  by {failure}"
-            survived = f"SURVIVED  {mutant.described(text)}  after {len(tests)} tests"
-            print(outcome if failure else survived, flush=True)
+            survived = f"SURVIVED  {described}  after {len(tests)} tests"
+            print(f"killed    {described}  by {failure}" if failure else survived, flush=True)
     print(f"seed {options.seed}: {len(drawn) - survivors} of {len(drawn)} killed ({len(mutants):,} mutants in all)")
     return int(survivors > 0)
 

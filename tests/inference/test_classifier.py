@@ -12,7 +12,16 @@ import pytest
 
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference import classifier as classifier_module
-from mien.app.inference.classifier import CPU, CPU_BATCH, CUDA, Classifier, Session, has_int8_instructions, open_session
+from mien.app.inference.classifier import (
+    CPU,
+    CPU_BATCH,
+    CUDA,
+    Classifier,
+    Session,
+    cuda_unavailable_reason,
+    has_int8_instructions,
+    open_session,
+)
 from mien.app.settings import Settings
 from mien.data.contract import LABELS, Array
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
@@ -118,3 +127,17 @@ def test_int8_is_chosen_on_a_cpu_with_its_instructions(tmp_path: Path, monkeypat
         assert opened(folder, precision="fp32").precision == "fp32"
     with pytest.raises(ProviderUnavailable, match="precision int8 is for CPUs"):
         opened(folder, precision="int8", device="cuda")
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("auto", 5e-3)])
+def test_gpu_and_cpu_give_the_same_probabilities(
+    artifact: Path, precision: str, tolerance: float, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if (reason := cuda_unavailable_reason()) is not None:
+        pytest.skip(f"no GPU to test: {reason}")
+    on_gpu, on_cpu = opened(artifact, device="auto", precision=precision), opened(artifact, precision="fp32")
+    assert (on_gpu.provider, on_gpu.precision) == (CUDA, "fp16" if precision == "auto" else precision)
+    for count in (1, 3, 257):
+        crops = random_crops(count)
+        assert np.abs(on_gpu.classify(crops) - on_cpu.classify(crops)).max() < tolerance
+    assert capfd.readouterr().err == ""
