@@ -7,32 +7,26 @@ import numpy as np
 import pytest
 
 from mien.app.inference.batcher import Batcher
-from mien.data.contract import CROP_PX, LABELS, Array
+from mien.data.contract import Array
 from tests.support import eventually
 
 TIMEOUT_S = 20
 
 
 class Marked:
-    """Fake classifier: each row repeats the first pixel of its crop; waits for `gate`, and fails on 255."""
+    """Fake network: each row is its number twice; waits for `gate`, and fails on 255."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.gate, self.started = threading.Event(), threading.Event()
 
-    def __call__(self, crops: Array) -> Array:
+    def __call__(self, numbers: Array) -> Array:
         self.started.set()
         assert self.gate.wait(TIMEOUT_S)
-        self.batches.append(len(crops))
-        if (crops[:, 0, 0, 0] == 255).any():
-            raise RuntimeError("a poisoned crop")
-        return np.repeat(crops[:, 0, 0, :1].astype(np.float32), len(LABELS), axis=1)
-
-
-def marks(*values: int) -> Array:
-    crops = np.zeros((len(values), CROP_PX, CROP_PX, 3), np.uint8)
-    crops[:, 0, 0, 0] = values
-    return crops
+        self.batches.append(len(numbers))
+        if 255 in numbers:
+            raise RuntimeError("a poisoned number")
+        return np.stack([numbers, numbers], axis=1)
 
 
 def test_a_batch_never_exceeds_its_size_requests_stay_whole_and_a_failure_reaches_only_its_caller() -> None:
@@ -40,10 +34,10 @@ def test_a_batch_never_exceeds_its_size_requests_stay_whole_and_a_failure_reache
     batcher = Batcher(network, max_items=8)
     calls = [range(1), range(5), range(4), [255], range(3), range(2), range(1)]
     with ThreadPoolExecutor(len(calls)) as pool:
-        futures = [pool.submit(batcher, marks(*calls[0]))]
+        futures = [pool.submit(batcher, np.array(calls[0]))]
         assert network.started.wait(TIMEOUT_S)
         for values in calls[1:]:
-            futures.append(pool.submit(batcher, marks(*values)))
+            futures.append(pool.submit(batcher, np.array(values)))
             eventually(lambda: len(batcher._jobs) == len(futures) - 1)
         network.gate.set()
     for values, future in zip(calls, futures, strict=True):
@@ -51,6 +45,6 @@ def test_a_batch_never_exceeds_its_size_requests_stay_whole_and_a_failure_reache
             with pytest.raises(RuntimeError, match="poisoned"):
                 future.result()
         else:
-            assert [int(row[0]) for row in future.result()] == list(values)
+            assert future.result().tolist() == [[value] * 2 for value in values]
     assert network.batches == [1, 5, 8, 4, 1, 3, 3], "the parts of a batch that failed run alone"
-    assert len(batcher(marks(*range(30)))) == 30, "one that is larger than a batch"
+    assert len(batcher(np.arange(30))) == 30, "one that is larger than a batch"

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import cv2
@@ -13,7 +12,7 @@ from mien.app.errors import InvalidFace, InvalidRequest
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.detector import Detection
 from mien.app.inference.labeler import Labeler
-from mien.app.inference.records import Box, Face, flat
+from mien.app.inference.records import Box, flat
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, TEMPLATE_PX, Array, align, decode, fit
 from mien.data.readers.base import Sample, frame
@@ -50,35 +49,41 @@ def test_faces_below_the_minimum_size_are_dropped_and_those_beyond_the_limit_not
         assert ([face.box.width for face in labeled.faces], labeled.notes) == (sides, notes)
 
 
-def crop_of(face: Face) -> Array:
-    assert face.crop_rgb is not None
-    return face.crop_rgb
-
-
-def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities_below_the_threshold(
-    artifact: Path, tmp_path: Path, photo: Array, detected: Detection
-) -> None:
-    turned = detected.landmarks_px + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
-
-    def labeled(image: Array, points: Array = detected.landmarks_px) -> Face:
-        return finding(artifact, replace(detected, landmarks_px=points)).label(image).faces[0]
-
+def test_pixels_and_landmarks_give_reasons(artifact: Path, photo: Array, detected: Detection) -> None:
+    points = detected.landmarks_px
+    turned = points + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
     small = cv2.resize(photo, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA)
-    for face, reasons in (
-        (labeled(photo), set()),
-        (labeled(photo // 20), {"dark"}),
-        (labeled(photo, turned), {"turned"}),
-        (labeled(small, detected.landmarks_px * 0.15), {"small"}),
-        (soft := labeled(cv2.GaussianBlur(photo, (0, 0), 9)), {"blurred"}),
+    for image, landmarks_px, reasons in (
+        (photo, points, set()),
+        (photo // 20, points, {"dark"}),
+        (photo, turned, {"turned"}),
+        (small, points * 0.15, {"small"}),
+        (cv2.GaussianBlur(photo, (0, 0), 9), points, {"blurred"}),
     ):
+        (face,) = finding(artifact, replace(detected, landmarks_px=landmarks_px)).label(image).faces
         assert {*face.reasons} - {"ambiguous"} == reasons
-    (row,) = finding(artifact).classifier.classify(crop_of(soft)[None])
+
+
+def test_a_blurred_face_has_softened_probabilities_and_expected_votes_with_a_share_of_that(
+    tmp_path: Path, photo: Array, detected: Detection
+) -> None:
+    blurred, zeros = cv2.GaussianBlur(photo, (0, 0), 9), (0.0,) * 7
+    # without a correction, votes are the probabilities
+    options = {"agreement": Agreement(temperature=1.0, offsets=zeros), "prior_correction": zeros}
+    labeler = finding(tiny_artifact(tmp_path / "tiny.test", **options), detected)
+    (soft,) = labeler.label(blurred).faces
+    (row,), served = labeler.classifier.classify(soft.crop_rgb[None]), np.array([*soft.probabilities.values()])
     assert soft.label == LABELS[int(row.argmax())]
-    assert soft.confidence < 0.9 * row.max()
-    assert sum(soft.probabilities.values()) == pytest.approx(1)
-    folder = tiny_artifact(tmp_path / "tiny.test", confidence_threshold=float(row.max()) - 1e-3)
+    assert soft.confidence == served.max() < 0.9 * row.max()
+    assert served.sum() == pytest.approx(1)
+    factor = np.log(row.max() / row.min()) / np.log(served.max() / served.min())
+    votes = row ** (1 / (1 + 0.353 * (factor - 1)))
+    assert factor > 1.2
+    assert soft.agreement == pytest.approx(votes.max() / votes.sum(), abs=1e-3)
+    assert flat(replace(soft, agreement=0.12345678))["agreement"] == 0.123457
+    strict = tiny_artifact(tmp_path / "strict.test", confidence_threshold=float(row.max()) - 1e-3, **options)
     for threshold, is_uncertain in ((None, True), (soft.confidence, False)):
-        (face,) = finding(folder, detected).label(cv2.GaussianBlur(photo, (0, 0), 9), threshold=threshold).faces
+        (face,) = finding(strict, detected).label(blurred, threshold=threshold).faces
         assert face.uncertain is is_uncertain, "by softening alone"
 
 
@@ -93,7 +98,7 @@ def test_every_box_becomes_a_face_in_the_order_given_aligned_by_the_landmarks_in
     assert (framed.box, face.box) == (nothing, whole_head)
     assert framed.detection_score == 0 < face.detection_score
     assert np.abs(face.landmarks_px - detected.landmarks_px).max() < 0.05 * width
-    assert np.array_equal(crop_of(face), align(photo, face.landmarks_px))
+    assert np.array_equal(face.crop_rgb, align(photo, face.landmarks_px))
     inner = Box(x + 0.2 * width, y + 0.2 * height, 0.6 * width, 0.6 * height)
     assert (
         np.abs(labeler.label(photo, boxes=[inner]).faces[0].landmarks_px - detected.landmarks_px).max() < 0.05 * width
@@ -102,12 +107,14 @@ def test_every_box_becomes_a_face_in_the_order_given_aligned_by_the_landmarks_in
     assert np.abs(by_box.landmarks_px - detected.landmarks_px).max() < 0.12 * width, "as detectors do"
     assert labeler.label(photo, boxes=[]).faces == ()
     searching = finding(artifact)
-    searching.detector.detect = searched = Mock(return_value=[])  # type: ignore[method-assign]
+    searching.detector.detect = searched = Mock(return_value=[])
     searching.prepare(photo, boxes=[Box(200, 210, 50, 100)])
     assert np.array_equal(searched.call_args.args[0], photo[170:350, 180:270])
 
 
-def test_unusable_boxes_are_named_together(labeler: Labeler, artifact: Path, photo: Array, detected: Detection) -> None:
+def test_unusable_boxes_are_named_together_and_options_that_exclude_each_other(
+    labeler: Labeler, artifact: Path, photo: Array, detected: Detection
+) -> None:
     nan, outside = Box(float("nan"), 0, 10, 10), Box(600, 0, 10, 10)
     huge, thin = Box(0, 0, 5000, 5000), Box(0, 0, 10, -3)
     together = Detection(detected.box, np.zeros((5, 2), np.float32), 1.0)
@@ -116,6 +123,10 @@ def test_unusable_boxes_are_named_together(labeler: Labeler, artifact: Path, pho
     assert caught.value.indexes == (0, 2, 3, 4, 5)
     with pytest.raises(InvalidRequest, match="2, at most 1"):
         finding(artifact, max_faces=1).prepare(photo, boxes=[detected.box] * 2)
+    with pytest.raises(InvalidRequest, match="choose one"):
+        labeler.prepare(photo, whole=True, boxes=[detected.box])
+    with pytest.raises(InvalidRequest, match="1x1 px, too small for a face"):
+        labeler.prepare(photo[:1, :1], whole=True)
 
 
 def test_an_image_that_is_one_face_is_classified_as_in_training_without_a_search(
@@ -125,34 +136,12 @@ def test_an_image_that_is_one_face_is_classified_as_in_training_without_a_search
     whole = Labeler(detector, labeler.classifier, labeler.settings)
     image, crop = gradient_image(90, 60), align(photo, detected.landmarks_px)
     (face,) = whole.label(image, whole=True).faces
-    assert np.array_equal(crop_of(face), fit(image))
+    assert np.array_equal(face.crop_rgb, fit(image))
     assert tuple(face.box) == (0, 0, 90, 60)
     assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 6
     (same,) = whole.label(crop, whole=True).faces
-    assert np.array_equal(crop_of(same), crop)
+    assert np.array_equal(same.crop_rgb, crop)
     assert np.allclose(same.landmarks_px, TEMPLATE_PX)
-    options: dict[str, Any]
-    for pixels, options, complaint in (
-        (photo[:1, :1], {"whole": True}, "1x1 px, too small for a face"),
-        (crop, {"whole": True, "boxes": [detected.box]}, "choose one"),
-    ):
-        with pytest.raises(InvalidRequest, match=complaint):
-            labeler.prepare(pixels, **options)
-
-
-def test_expected_votes_get_a_share_of_the_softening_of_the_probabilities(
-    tmp_path: Path, photo: Array, detected: Detection
-) -> None:
-    agreement = Agreement(temperature=1.0, offsets=(0.0,) * 7)  # without a correction, votes are the probabilities
-    folder = tiny_artifact(tmp_path / "tiny.test", agreement=agreement, prior_correction=(0.0,) * 7)
-    labeler = finding(folder, detected)
-    (soft,) = labeler.label(cv2.GaussianBlur(photo, (0, 0), 9)).faces
-    (row,), served = labeler.classifier.classify(crop_of(soft)[None]), np.array([*soft.probabilities.values()])
-    factor = np.log(row.max() / row.min()) / np.log(served.max() / served.min())
-    votes = row ** (1 / (1 + 0.353 * (factor - 1)))
-    assert factor > 1.2
-    assert soft.agreement == pytest.approx(votes.max() / votes.sum(), abs=1e-3)
-    assert flat(replace(soft, agreement=0.12345678))["agreement"] == 0.123457
 
 
 def large_photo(*, face_px: int) -> bytes:
@@ -165,30 +154,23 @@ def large_photo(*, face_px: int) -> bytes:
     return encoded(canvas, "JPEG", quality=95)
 
 
-@pytest.mark.parametrize(
-    ("payload", "face_px", "reduce_to_px"),
-    [
+def test_crops_of_serving_equal_those_of_training_byte_for_byte(labeler: Labeler) -> None:
+    """The same photo and landmarks, through the service and through a data reader."""
+    for payload, face_px, reduce_to_px in (
         (sample_photo().read_bytes(), 92, None),
         (large_photo(face_px=250), 250, None),
         (large_photo(face_px=500), 500, 1600),
-    ],
-    ids=["small photo", "large photo, small face", "large photo, large face"],
-)
-def test_crops_of_serving_equal_those_of_training_byte_for_byte(
-    labeler: Labeler, payload: bytes, face_px: int, reduce_to_px: int | None
-) -> None:
-    """The same photo and landmarks, through the service and through a data reader."""
-    labeled = labeler.prepare(payload, keep_pixels=True)
-    pixels = decode(payload, reduce_to_px=reduce_to_px)
-    share = pixels.shape[1] / labeled.width
-    assert share == (0.5 if reduce_to_px else 1)
-    assert labeled.pixels is not None
-    assert labeled.pixels.shape == pixels.shape
-    assert labeled.detections[0].box.width == pytest.approx(face_px, rel=0.2)
-    for face, crop in zip(labeled.detections, labeled.crops, strict=True):
-        points = tuple((float(x), float(y)) for x, y in face.landmarks_px * np.float32(share))
-        sample = Sample(key="photo.jpg", split="train", label=None, landmarks_px=points)
-        assert np.array_equal(crop, frame(pixels, sample))
+    ):
+        labeled = labeler.prepare(payload, keep_pixels=True)
+        pixels = decode(payload, reduce_to_px=reduce_to_px)
+        share = pixels.shape[1] / labeled.width
+        assert share == (0.5 if reduce_to_px else 1)
+        assert labeled.pixels.shape == pixels.shape
+        assert labeled.detections[0].box.width == pytest.approx(face_px, rel=0.2)
+        for face, crop in zip(labeled.detections, labeled.crops, strict=True):
+            points = tuple((float(x), float(y)) for x, y in face.landmarks_px * np.float32(share))
+            sample = Sample(key="photo.jpg", split="train", label=None, landmarks_px=points)
+            assert np.array_equal(crop, frame(pixels, sample))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +185,7 @@ def test_a_large_photo_is_searched_in_tiles_or_says_that_it_was_not(
 ) -> None:
     photo = encoded(np.zeros((*size[::-1], 3), np.uint8), "JPEG")
     labeler = finding(artifact, detection_tiles=tiles)
-    labeler.detector.detect = detected = Mock(return_value=[])  # type: ignore[method-assign]
+    labeler.detector.detect = detected = Mock(return_value=[])
     assert labeler.label(photo).notes == notes
     side_px = max(size) / 2 if notes or tiles == "never" else max(size)
     assert max(detected.call_args.args[0].shape) == pytest.approx(side_px, abs=0.5)
