@@ -15,7 +15,7 @@ from mien.app.errors import SettingsError
 from mien.app.inference import detector as detector_module
 from mien.app.inference import detector_files
 from mien.app.inference.classifier import CUDA, Session, open_session
-from mien.app.inference.detector import NMS_IOU, TOP_K, Detection, NetworkDetector
+from mien.app.inference.detector import NMS_IOU, TOP_K, NetworkDetector
 from mien.app.inference.detector_files import YUNET_FILE, create_detector
 from mien.app.settings import load_settings
 from mien.data.contract import Array, decode, roll_degrees
@@ -37,28 +37,20 @@ def photo() -> Array:
     return decode(sample_photo().read_bytes())
 
 
-def the_face(detector: NetworkDetector, image: Array) -> Detection:
-    (face,) = detector.detect(image)
-    return face
-
-
-def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: NetworkDetector, photo: Array) -> None:
-    face = the_face(detector, photo)
+def test_a_face_is_found_in_an_enlarged_reduced_or_rotated_photo(detector: NetworkDetector, photo: Array) -> None:
+    (face,) = detector.detect(photo)
     left_eye, right_eye, nose, left_mouth, right_mouth = face.landmarks_px
     assert left_eye[0] < nose[0] < right_eye[0]
     assert nose[1] < min(left_mouth[1], right_mouth[1])
     side = max(face.box.width, face.box.height)
     for times in (0.5, 5):
-        same = the_face(detector, cv2.resize(photo, None, fx=times, fy=times, interpolation=cv2.INTER_AREA))
+        (same,) = detector.detect(cv2.resize(photo, None, fx=times, fy=times, interpolation=cv2.INTER_AREA))
         assert np.array([*same.box]) / times == pytest.approx(np.array([*face.box]), abs=0.15 * side)
         assert same.landmarks_px / times == pytest.approx(face.landmarks_px, abs=0.1 * side)
-
-
-def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: NetworkDetector, photo: Array) -> None:
-    before = roll_degrees(the_face(detector, photo).landmarks_px)
     for code, turned in ROTATIONS.items():
-        after = roll_degrees(the_face(detector, cv2.rotate(photo, code)).landmarks_px)
-        assert abs((after - before - turned + 180) % 360 - 180) < MAX_ROLL_ERROR[detector.name]
+        (same,) = detector.detect(cv2.rotate(photo, code))
+        roll = roll_degrees(same.landmarks_px) - roll_degrees(face.landmarks_px)
+        assert abs((roll - turned + 180) % 360 - 180) < MAX_ROLL_ERROR[detector.name]
 
 
 def test_the_listed_faces_of_real_photos_are_found(detector: NetworkDetector) -> None:
@@ -78,8 +70,7 @@ def test_plain_textures_have_no_face_and_the_threshold_of_the_settings_counts(
     clouds = cv2.resize(random.integers(0, 256, (12, 16, 3), np.uint8), (640, 480), interpolation=cv2.INTER_CUBIC)
     for texture in (random.integers(0, 256, (480, 640, 3), np.uint8), clouds, gradient_image(640, 480)):
         assert detector.detect(texture) == []
-    folder = None if detector.name == "builtin" else folder_from_environment("MIEN_MODELS_DIR")
-    strict = load_settings(detector=detector.name, models_dir=folder, detection_threshold=0.99)
+    strict = detector._settings.model_copy(update={"detection_threshold": 0.99})
     assert create_detector(strict).detect(photo) == []
 
 
