@@ -6,7 +6,6 @@ import shutil
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from mien.data.contract import CROP_PX
 from mien.data.errors import DatasetError
 from mien.data.readers.base import Reader, index_sha256, kinds, open_reader, reader_of
 from tests.support import data_sets
-from tests.support.data_sets import make_all_different, make_folders, write_image
+from tests.support.data_sets import make_all_different, write_image
 
 KINDS = kinds()
 
@@ -44,13 +43,12 @@ def test_images_that_resemble_one_of_another_split_are_left_out_and_counted(kind
     scaled = {"images": "aligned"} if kind == "raf_db" else {}  # the landmarks of a copied original are not its own
     reader = open_reader(kind, root, **scaled)
     last = reader.splits()[-1]
-    pairs = list(zip(reader.samples("train")[1:3], reader.samples(last)[:2], strict=True))
-    for copy, original in pairs:
+    copies = reader.samples("train")[1:3]
+    for copy, original in zip(copies, reader.samples(last), strict=False):
         brighter = reader.image(original) * 0.8 + 20  # of less contrast
         write_image(root / reader.path_of(copy), brighter.astype(np.uint8))
     clean = open_reader(kind, root, exclude_near_duplicates_of=[last], **scaled)
-    gone = {sample.key for sample in reader.samples("train")} - {sample.key for sample in clean.samples("train")}
-    assert gone == {copy.key for copy, _ in pairs}
+    assert [sample for sample in reader.samples("train") if sample not in clean.samples("train")] == copies
     assert clean.left_out("train")[f"near-duplicates of {last}"] == 2
     assert clean.samples(last) == reader.samples(last)
 
@@ -113,27 +111,3 @@ def test_every_reader_meets_its_published_counts_with_crops_that_show_something(
         samples = reader.samples(split)
         assert Counter(sample.label for sample in samples) == published[split]
         assert all(reader.crop(sample).std() > 5 for sample in islice(samples, 0, None, 500))
-
-
-def test_the_index_changes_with_files_which_are_read_again_only_if_their_size_or_time_changed(tmp_path: Path) -> None:
-    root = make_folders(tmp_path / "set", {"train": {"happy": 3, "sad": 3}, "valid": {"happy": 2}})
-    make_all_different(root)
-
-    def read(**options: object) -> tuple[str, int]:
-        """Hash of the index, and number of files that were read for it."""
-        reader = open_reader("folders", root, exclude_near_duplicates_of=["valid"], **options)
-        reader.cache_dir = tmp_path / "cache"
-        with patch.object(reader, "read_file", wraps=reader.read_file) as opened:
-            return index_sha256(reader, "train"), opened.call_count
-
-    before, first = read()
-    assert first > 6
-    assert read() == (before, 0)
-    file = root / "train" / "sad" / "train000.png"
-    file.write_bytes((root / "train" / "happy" / "train000.png").read_bytes())
-    os.utime(file, ns=(1, 1))
-    after, again = read()
-    assert after != before
-    assert again > 6
-    (root / "train" / "sad" / "train001.png").rename(root / "train" / "happy" / "moved.png")
-    assert read()[0] not in (before, after)

@@ -143,18 +143,14 @@ def make_raf_db(
     return root
 
 
-def make_ferplus(root: Path, votes: Mapping[str, Sequence[tuple[int, ...]]] | None = None) -> Path:
-    """Write FERPlus' layout from ten votes per image, by split folder (`FER2013Train`). Returns `root`."""
-    clear = [tuple({label: 8, "unknown": 2}.get(name, 0) for name in COLUMNS) for label in LABELS]
-    seed = 0
-    for folder, rows in (votes or {"FER2013Train": clear * 2, "FER2013Valid": clear}).items():
+def make_ferplus(root: Path) -> Path:
+    """Write FERPlus' layout: two training images and one of validation per label, with ten votes. Returns `root`."""
+    for folder, count in (("FER2013Train", 2), ("FER2013Valid", 1)):
         lines: list[tuple[object, ...]] = []
-        for row in rows:
-            top = COLUMNS[int(np.argmax(row))]
-            face, _ = draw_face(top if top in LABELS else "neutral", seed, size_px=48, gray=True)
-            lines.append((f"fer{seed:07}.png", "(0, 0, 48, 48)", *row))
-            write_image(root / folder / str(lines[-1][0]), face)
-            seed += 1
+        for seed, label in enumerate(LABELS * count, start=100 * count):
+            votes = ({label: 8, "unknown": 2}.get(name, 0) for name in COLUMNS)
+            lines.append((f"fer{seed:07}.png", "(0, 0, 48, 48)", *votes))
+            write_image(root / folder / f"fer{seed:07}.png", draw_face(label, seed, size_px=48, gray=True)[0])
         write_csv(root / folder / "label.csv", lines)
     return root
 

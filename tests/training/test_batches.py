@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from mien.data.readers.base import Reader, Sample
 from mien.training.config import DataSource, LossConfig, MixConfig
 from mien.training.data import FaceBatches, Split, epoch_counts, epoch_order, join, log_frequencies, mix, read_split
 from mien.training.losses.cross_entropy import loss as cross_entropy
-from tests.support.data_sets import write_image
+from tests.support.data_sets import make_all_different, make_folders, write_image
 from tests.support.training import data_of, drawn_faces, small_recipe
 
 
@@ -120,26 +121,35 @@ def test_a_class_without_faces_is_as_frequent_as_the_others_on_average() -> None
     assert found == pytest.approx([np.log(0.8), (np.log(0.8) + np.log(0.2)) / 2, np.log(0.2)])
 
 
-def test_files_are_read_once_until_one_of_them_changes(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, read, count = DataSource(kind="folders", split="valid", root=root), Reader.read_bytes, Counter[str]()
+def test_files_are_read_once_until_one_of_them_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_folders(tmp_path / "set", {"train": {"happy": 3, "sad": 3}, "valid": {"happy": 2}})
+    make_all_different(root)
+    options = {"exclude_near_duplicates_of": ["valid"]}
+    source, files = DataSource(kind="folders", split="train", root=root, options=options), Counter[str]()
 
-    def counted(reader: Reader, sample: Sample) -> bytes:
-        count[sample.key] += 1
+    def counted(reader: Reader, sample: Sample, read: Callable[[Reader, Sample], bytes] = Reader.read_bytes) -> bytes:
+        files[sample.key] += 1
         return read(reader, sample)
 
+    def read(cache_dir: Path | None = tmp_path / "cache") -> tuple[Split, set[int]]:
+        """The split, and how often its files were read."""
+        files.clear()
+        split = read_split(source, cache_dir=cache_dir)
+        return split, {files[key.removeprefix("folders/")] for key in split.keys}
+
     monkeypatch.setattr(Reader, "read_bytes", counted)
-    monkeypatch.setattr("mien.training.data.HASHES_DIR", tmp_path)
-    before = read_split(source)
-    assert set(count.values()) == {2}, "to decode it and for the hash"
-    assert read_split(source, cache_dir=tmp_path).index_sha256 == before.index_sha256
-    assert set(count.values()) == {3}, "to decode it"
-    assert np.array_equal(read_split(source, cache_dir=tmp_path).crops, before.crops)
-    assert set(count.values()) == {3}
+    monkeypatch.setattr("mien.training.data.HASHES_DIR", tmp_path / "hashes")
+    before, reads = read()
+    assert reads == {3}, "to compare it with validation, for the hash, and to decode it"
+    again, reads = read()
+    assert (again.index_sha256, reads) == (before.index_sha256, {0})
+    assert np.array_equal(again.crops, before.crops)
+    assert [read(cache_dir=None)[1] for _ in range(2)] == [{3}, {1}], "hashes are kept without a cache of crops"
     path = root / before.keys[3].removeprefix("folders/")
     write_image(path, 255 - decode(path.read_bytes()))
-    after = read_split(source, cache_dir=tmp_path)
-    assert after.keys == before.keys
+    after, reads = read()
+    assert (after.keys, reads) == (before.keys, {3})
     changed = [not np.array_equal(*crops) for crops in zip(before.crops, after.crops, strict=True)]
     assert np.flatnonzero(changed).tolist() == [3]
+    path.rename(root / "train" / "happy" / "moved.png")
+    assert len({before.index_sha256, after.index_sha256, read()[0].index_sha256}) == 3
