@@ -1,29 +1,43 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests, and a check of their skips.
 
-from collections.abc import Iterator
-from functools import cache
+With `CI` set, a skip that is not expected there fails the run: a browser, a program or a package that disappears from
+the machine would otherwise switch off whole areas silently.
+"""
+
+import os
+import re
 from pathlib import Path
+from typing import Final
 
-import httpx
 import pytest
 
 from mien.models.manifest import Agreement
 from tests.support import tiny_artifact
-from tests.support.skips import pytest_sessionfinish  # noqa: F401  # a hook of pytest
+
+# Expected on an ordinary machine without a GPU, with or without the folders of the MIEN_* variables.
+EXPECTED_SKIPS: Final = re.compile(
+    r"MIEN_\w+ is not set|.* is not there: "  # the folders
+    r"|.* is not here: `make runtime`"  # `make test-all` fetches it, if npm is installed
+    r"|fp16 needs a GPU|no GPU to test|this machine has a GPU"
+    r"|(?!npm|node|moto)[\w.-]+ is not installed: "  # the notebook and the generator of clients
+    r"|this example needs (?!curl|node)|could not import 'dlib'|uv is not installed"
+    r"|a small disk needs the right to mount|not a git checkout"
+    r"|.* has no make_\w+ that draws"
+)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def certificates_are_read_once() -> Iterator[None]:
-    """Each `httpx.get` would read those of all authorities, which takes 25 ms, and no test sends a request by TLS."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
-        yield
-
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    """The event loop of coroutines that are tests."""
-    return "asyncio"
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run and name the skips that are not expected; with pytest-xdist, the process that has all reports."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or "CI" not in os.environ:
+        return
+    skips = [report for report in terminal.stats.get("skipped", ()) if not hasattr(report, "wasxfail")]
+    reasons = {report.nodeid: str(report.longrepr[2]).removeprefix("Skipped: ") for report in skips}
+    if unexpected := {name: reason for name, reason in reasons.items() if not EXPECTED_SKIPS.match(reason)}:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        terminal.section("skips that are not expected (tests/conftest.py)")
+        for name, reason in sorted(unexpected.items()):
+            terminal.write_line(f"{name}: {reason}")
 
 
 @pytest.fixture(scope="session")

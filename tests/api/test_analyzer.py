@@ -23,28 +23,22 @@ def analyzer(artifact: Path) -> Analyzer:
     return Analyzer(model=artifact, device="cpu", detector="builtin")
 
 
-def test_a_batch_keeps_its_order_and_classifies_its_faces_together(
-    analyzer: Analyzer, monkeypatch: pytest.MonkeyPatch
+def test_a_batch_keeps_its_order_classifies_its_faces_together_and_names_the_images_that_fail(
+    analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, classify = list[int](), Classifier.classify
     monkeypatch.setattr(Classifier, "classify", lambda self, crops: calls.append(len(crops)) or classify(self, crops))
-    empty = encoded(gradient_image(64, 64))
-    photos = [empty, sample_photo(), gradient_image(64, 64), *[sample_photo()] * 15]
-    assert [len(faces) for faces in analyzer.analyze_batch(photos)] == [0, 1, 0] + [1] * 15
-    assert calls == [14, 2]
-    assert analyzer.analyze_batch([]) == []
-
-
-def test_a_batch_names_the_images_that_fail_and_keeps_the_others(analyzer: Analyzer, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no image", encoding="utf-8")
     bad = {1: tmp_path / "notes.txt", 17: None, 18: tmp_path / "gone"}
-    photos: list[Any] = [sample_photo(), bad[1], *[gradient_image(64, 64)] * 15, bad[17], bad[18]]
+    photos: list[Any] = [sample_photo(), bad[1], gradient_image(64, 64), *[sample_photo()] * 14, bad[17], bad[18]]
     with pytest.raises(BatchError, match=r"^3 of 19 images .* images\[1\]: ") as caught:
         analyzer.analyze_batch(iter(photos))
     kinds = {1: UnsupportedImage, 17: TypeError, 18: FileNotFoundError}
     assert {index: type(error) for index, error in caught.value.errors.items()} == kinds
     lengths = [None if faces is None else len(faces) for faces in caught.value.results]
-    assert lengths == [1, None, *[0] * 15, None, None]
+    assert lengths == [1, None, 0, *[1] * 14, None, None]
+    assert calls == [14, 1]
+    assert [len(faces) for faces in analyzer.analyze_batch(photos[2:4])] == [0, 1]
 
 
 def test_faces_may_be_given_instead_of_detected(analyzer: Analyzer) -> None:

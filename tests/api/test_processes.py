@@ -8,10 +8,9 @@ import pytest
 from tests.support import ROOT, output_of
 from tests.support.albums import write_photos
 
-# Opens analyzers and uses their threads, then passes each to other processes. One that hangs tells where, and is ended:
-# its work takes 0.1 s of CPU time, so that a busy machine does not take as long.
+# Opens analyzers and uses their threads, then passes each to other processes. One that hangs tells where, and ends.
 _PROGRAM = """
-import faulthandler, gc, multiprocessing, os, signal, sys
+import faulthandler, gc, multiprocessing, os, sys
 from concurrent.futures import ThreadPoolExecutor
 from mien import Analyzer
 from mien.models import manifest
@@ -22,14 +21,11 @@ def check(pool, analyzer, expected):
     assert list(pool.map(analyzer.analyze, [PHOTO] * 8)) == [expected] * 8
 
 def started(analyzer, expected):
-    faulthandler.dump_traceback_later(100)
-    if hasattr(signal, "alarm"):
-        signal.alarm(110)  # ends the process, even if it waits in a destructor
+    faulthandler.dump_traceback_later(100, exit=True)
     gc.collect()  # of what was garbage in the parent: sessions of the round before
     check(ThreadPoolExecutor(4), analyzer, expected)
 
 def main():
-    faulthandler.enable()
     gc.disable()
     pool = ThreadPoolExecutor(4)  # stays open: a thread that ends during a fork may leave a lock of OpenCV locked
     for _ in range(2):

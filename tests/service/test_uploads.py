@@ -126,8 +126,7 @@ def admission() -> Admission:
     return Admission(Settings(max_body_bytes=1024), Metrics(), slots=1)
 
 
-@pytest.mark.anyio
-async def test_requests_wait_in_order_and_a_canceled_one_leaves_the_queue_or_its_slot() -> None:
+def test_requests_wait_in_order_and_a_canceled_one_leaves_the_queue_or_its_slot() -> None:
     gate, log, done = admission(), list[str](), asyncio.Event()
 
     async def work(name: str) -> None:
@@ -135,17 +134,20 @@ async def test_requests_wait_in_order_and_a_canceled_one_leaves_the_queue_or_its
             log.append(name)
             await done.wait()
 
-    tasks = {name: asyncio.create_task(work(name)) for name in "abcde"}
-    await asyncio.sleep(0)
-    assert (log, gate.waiting, gate.working) == (["a"], 4, 1)
-    tasks["c"].cancel()
-    await asyncio.sleep(0)
-    assert gate.waiting == 3
-    tasks["a"].cancel()
-    await asyncio.sleep(0)  # b has the slot, but has not run yet
-    tasks["b"].cancel()
-    done.set()
-    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    async def run() -> None:
+        tasks = {name: asyncio.create_task(work(name)) for name in "abcde"}
+        await asyncio.sleep(0)
+        assert (log, gate.waiting, gate.working) == (["a"], 4, 1)
+        tasks["c"].cancel()
+        await asyncio.sleep(0)
+        assert gate.waiting == 3
+        tasks["a"].cancel()
+        await asyncio.sleep(0)  # b has the slot, but has not run yet
+        tasks["b"].cancel()
+        done.set()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    asyncio.run(run())
     assert (log, gate.working, gate.waiting) == (["a", "d", "e"], 0, 0)
 
 

@@ -20,12 +20,7 @@ from PIL import Image
 from mien.app.inference.detector import Detection
 from mien.app.inference.records import Box, Face, Landmarks
 from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, contract_id
-from mien.models.manifest import (
-    GraphFile,
-    Manifest,
-    sha256_of,
-    write_manifest,
-)
+from mien.models.manifest import GraphFile, Manifest, sha256_of, write_manifest
 
 RELEVANCE_GRID = (7, 7)
 _FEATURES = 3 * 7 * 7

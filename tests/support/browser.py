@@ -72,7 +72,7 @@ class Tab:
     sent: list[bytes] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
 
-    def watch(self) -> None:
+    def __post_init__(self) -> None:
         self.page.on("console", self._logged)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("websocket", self._connected)

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from socketserver import BaseServer
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
 
 BUCKET = "photos"
-S = TypeVar("S", bound=BaseServer)
 
 
 class Store:
@@ -43,7 +42,7 @@ class Store:
 
 
 @contextmanager
-def serving_in_thread(server: S) -> Iterator[S]:
+def serving_in_thread(server: BaseServer) -> Iterator[Any]:
     """A server that serves until the end of the block."""
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -46,7 +46,6 @@ def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
         if script:
             context.add_init_script(script)
         tab = Tab(context.new_page())
-        tab.watch()
         tabs.append(tab)
         tab.page.goto((at or site.url) + path, timeout=WAIT_MS)
         tab.wait_until_ready()
