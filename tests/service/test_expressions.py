@@ -42,15 +42,23 @@ def test_a_photo_comes_back_with_its_face_its_doubt_and_its_drawing(client: Test
         assert (same["label"], same["uncertain"], same["reasons"][0]) == (face["label"], threshold == 1, "covered")
 
 
-def test_a_bad_image_among_good_ones_has_an_error(connect: Connect) -> None:
-    response = post(connect(max_bytes=len(PHOTO)), PHOTO, PHOTO[:2000], b"not an image", PHOTO + b"x", PHOTO)
+def test_a_bad_image_among_good_ones_has_an_error_and_alone_it_is_a_problem(connect: Connect) -> None:
+    client = connect(max_bytes=len(PHOTO))
+    payloads = (PHOTO, PHOTO[:2000], b"not an image", PHOTO + b"x", b"", PHOTO)
+    response = post(client, *payloads)
     assert response.status_code == 200
-    first, *bad, last = response.json()["images"]
-    assert (len(first["faces"]), len(last["faces"])) == (1, 1)
-    assert [image["index"] for image in bad] == [1, 2, 3]
-    kinds = ["corrupt", "unsupported", "too_large"]
-    assert [image["error"]["type"] for image in bad] == [f"urn:mien:problem:{kind}" for kind in kinds]
-    assert {image["width"] for image in bad} == {None}
+    good, *bad, last = response.json()["images"]
+    assert (len(good["faces"]), good["error"], last["faces"]) == (1, None, good["faces"])
+    assert [(image["index"], image["width"], image["faces"]) for image in bad] == [(n, None, []) for n in range(1, 5)]
+    problems = [("corrupt", 422), ("unsupported", 415), ("too_large", 413), ("empty", 422)]
+    for image, payload, (kind, status) in zip(bad, payloads[1:], problems, strict=False):
+        assert image["error"]["type"] == f"urn:mien:problem:{kind}"
+        problem(client.post("/v1/expressions", content=payload, headers=ONE_PHOTO["headers"]), status, kind)
+    for text in ("", "AAAAA", "no base64!"):
+        images = [{"name": "a.jpg", "base64": base64.b64encode(PHOTO).decode()}, {"base64": text}]
+        first, second = client.post("/v1/expressions", json={"images": images}).json()["images"]
+        assert (first["name"], first["faces"]) == ("a.jpg", good["faces"])
+        assert (second["name"], second["error"]["type"]) == (None, "urn:mien:problem:empty")
 
 
 def test_notes_tell_what_may_be_missing_in_an_image(connect: Connect) -> None:

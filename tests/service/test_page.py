@@ -81,25 +81,18 @@ def test_the_graph_is_served_under_its_name_and_facts_cannot_end_their_script(
     assert "</script><b>" not in page.index_html({"name": "</script><b>"})
 
 
-def test_settings_of_the_service_become_inputs_of_the_graph() -> None:
-    folder = artifact_dir(None)
-    usual = browser_pipeline(folder, Settings())
+def test_a_browser_gets_the_settings_of_the_service_and_the_graph_if_it_is_there_and_whole(tmp_path: Path) -> None:
+    usual = browser_pipeline(artifact_dir(None), Settings())
     assert usual.facts["graph"]["defaults"] == {"max_faces": (200,)}
-    assert usual.graph == folder / "photo.int8.onnx"
+    assert usual.graph == artifact_dir(None) / "photo.int8.onnx"
     changes = {"prior": "natural", "max_faces": 3, "min_face_px": 24, "detection_threshold": 0.77}
-    facts = browser_pipeline(folder, Settings(**changes)).facts
+    facts = browser_pipeline(artifact_dir(None), Settings(**changes)).facts
     expected = {"max_faces": (3,), "score_threshold": (0.77,), "prior_correction": (0.0,) * 7}
     assert facts["graph"]["defaults"] == expected
     assert facts["limits"]["min_face_px"] == 24
-
-
-def test_without_a_photo_graph_there_is_no_local_mode(tmp_path: Path) -> None:
-    found = browser_pipeline(tiny_artifact(tmp_path / "tiny.test"), Settings())
-    assert (found.graph, found.facts["graph"]) == (None, None)
-
-
-def test_a_damaged_photo_graph_is_not_served(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(artifact_dir(None), tmp_path / artifact_dir(None).name))
-    (folder / "photo.int8.onnx").write_bytes(b"damaged")
+    without = browser_pipeline(tiny_artifact(tmp_path / "tiny.test"), Settings())
+    assert (without.graph, without.facts["graph"]) == (None, None)
+    damaged = Path(shutil.copytree(artifact_dir(None), tmp_path / artifact_dir(None).name))
+    (damaged / "photo.int8.onnx").write_bytes(b"damaged")
     with pytest.raises(ArtifactError, match=r"photo\.int8\.onnx has sha256"):
-        browser_pipeline(folder, Settings())
+        browser_pipeline(damaged, Settings())
