@@ -29,9 +29,8 @@ from mien.training.config import DataConfig, FoldConfig, Recipe, parse_as, read_
 from mien.training.data import Split, join, read_split
 from mien.training.evaluate import open_model, scores
 from mien.training.metrics import interval, percent
-from mien.training.run import read_run_info
+from mien.training.run import provenance, read_run_info
 from mien.training.train import train
-from mien.training.weights import provenance
 
 logger = logging.getLogger("mien.training")
 

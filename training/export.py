@@ -61,7 +61,7 @@ from mien.training.graphs import (
 )
 from mien.training.metrics import interval, markdown_table, percent, scores_table
 from mien.training.run import RECIPE, read_run_info
-from mien.training.weights import WEIGHTS_NAME, load_trained, recorded, save_weights
+from mien.training.weights import WEIGHTS_NAME, load_trained, save_weights
 
 logger = logging.getLogger("mien.training")
 
@@ -99,7 +99,8 @@ def export(
         raise ExportError(f"--calibrated-by is for a run without validation faces; {run} has some")
     network, head, labels = load_trained(run)
     source = recipe.data.valid or recipe.data.train[-1]  # `mien train --all` puts its faces last.
-    record = {"head": head, "recipe": shareable(recipe), "data": run_info["data"], **recorded(run)}
+    record = {"head": head, "recipe": shareable(recipe), "data": run_info["data"]}
+    record |= {name: run_info[name] for name in ("learned_from", "weights_from", "weight_terms")}
     final = artifacts_dir / f"{arch or recipe.model.arch or recipe.model.name}.{tag}"
     if final.exists():
         raise FileExistsError(f"{final} exists, and artifacts are never overwritten: choose another --tag")

@@ -31,6 +31,8 @@ from torch.utils.data import DataLoader
 from mien.data.atomic import write_atomic
 from mien.data.contract import contract_id
 from mien.data.errors import MienError
+from mien.models.backbones import published_terms
+from mien.models.manifest import MANIFEST_NAME, load_artifact, read_report, sha256_of
 from mien.training.config import LOCAL, Recipe, read_as
 from mien.training.data import FaceBatch, FaceBatches, seed_of
 
@@ -135,7 +137,7 @@ class Run:
         Reads values from the device for a logged step only, as each read waits for it.
 
         Args:
-            parts: means over the batch, scalars, as `mien.training.losses.losses` returns them.
+            parts: means over the batch, scalars, as `losses` returns them.
         Raises: TrainingDiverged, at the next logged or saved step after a loss or a norm that is not finite.
         """
         values = torch.stack([value.detach() for value in parts.values()])
@@ -304,3 +306,28 @@ def _environment(device: torch.device) -> dict[str, Any]:
         "libraries": {name: version(name) for name in ("torch", "timm", "albumentations", "numpy", "opencv-python")},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
     }
+
+
+def provenance(recipe: Recipe, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Collect the provenance for `run.json` and the manifest.
+
+    Args:
+        sources: index hash of each training split, by kind/split.
+    Returns: `learned_from`, hashes by kind/split, including those of teachers and initial weights, with the name of
+        these where a split has other faces; `weights_from`, hashes of weights by name; `weight_terms`, publisher and
+        license of third-party weights by name.
+    Raises: RunError, ArtifactError, if a folder has no weights.
+    """
+    learned, weights, terms, model = dict(sources), dict[str, str](), dict[str, str](), recipe.model
+    if model.pretrained:
+        terms[f"{model.family}/{model.name}"] = published_terms(model.family)
+    for folder in (*recipe.distillation.teachers, *([model.init_from] if model.init_from else ())):
+        is_artifact = (folder / MANIFEST_NAME).exists()
+        own = load_artifact(folder).graph("fp32").sha256 if is_artifact else sha256_of(folder / BEST)
+        weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
+        record = read_report(folder) if is_artifact else read_run_info(folder)
+        for name, sha256 in record.get("learned_from", {}).items():
+            learned[name if learned.get(name, sha256) == sha256 else f"{name} of {folder.name}"] = sha256
+        weights = record.get("weights_from", {}) | weights
+        terms = record.get("weight_terms", {}) | terms
+    return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}

@@ -21,17 +21,18 @@ from timm.optim import create_optimizer_v2
 from timm.scheduler import create_scheduler_v2
 from timm.scheduler.scheduler import Scheduler
 from timm.utils.model_ema import ModelEmaV3
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mien.data.quality import softmax
+from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, OptimConfig, Recipe, RecipeError, RuntimeConfig
 from mien.training.data import FaceBatches, Split, log_frequencies, mix, read_faces
 from mien.training.evaluate import predict, scores
-from mien.training.losses import losses, supervised_loss
-from mien.training.run import LAST, TrainingDiverged, open_run
-from mien.training.weights import Teachers, load_initial, provenance
+from mien.training.losses import distillation_loss, supervised_loss
+from mien.training.run import LAST, TrainingDiverged, open_run, provenance
+from mien.training.weights import Teachers, load_initial
 
 logger = logging.getLogger("mien.training")
 
@@ -90,6 +91,29 @@ def train(recipe: Recipe, out: Path) -> Path:
     if recipe.select != "last":
         logger.info("best: epoch %d, validation %s %.4f", run.best_epoch + 1, recipe.select, abs(run.best_score))
     return out
+
+
+def losses(
+    heads: Heads, targets: Tensor, taught: Tensor | None, recipe: Recipe, *, log_prior: Tensor
+) -> dict[str, Tensor]:
+    """Loss of a batch and its parts, scalars.
+
+    Args:
+        heads: of the student.
+        targets: (B, K) class shares; rows sum to 1, or are 0 without a label.
+        taught: (B, K) logits of the teachers, if there are any.
+        log_prior: (K,) log of the frequency of each class in the training faces, for `loss.logit_adjustment`.
+    Returns: `loss`, which is minimized, and its parts `supervised` and `distillation`.
+    """
+    # The prior is added in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10.
+    logits = heads.class_logits.float() + recipe.loss.logit_adjustment * log_prior
+    supervised = supervised_loss(recipe.loss.name)(logits, targets, recipe.loss)
+    loss, distillation = supervised, torch.zeros_like(supervised)
+    if taught is not None:
+        weight = recipe.distillation.weight
+        distillation = distillation_loss(heads, taught, recipe.distillation)
+        loss = (1 - weight) * supervised + weight * distillation
+    return {"supervised": supervised, "distillation": distillation, "loss": loss}
 
 
 def check_names(recipe: Recipe) -> None:

@@ -1,11 +1,10 @@
-"""Trained networks of runs and artifacts: their weights and provenance, as teachers, and as initial weights.
+"""Trained networks of runs and artifacts: their weights, as teachers, and as initial weights.
 
 `best.pt` of a run has the weights of its best epoch, `model.safetensors` those of an artifact.
 """
 
 import logging
 import math
-from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +16,7 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 
 from mien.data.contract import LABELS, contract_id
-from mien.models.backbones import published_terms
-from mien.models.manifest import MANIFEST_NAME, REPORT_NAME, load_artifact, read_report, sha256_of
+from mien.models.manifest import MANIFEST_NAME, REPORT_NAME, load_artifact, read_report
 from mien.models.network import FaceNetwork, Head, select_head
 from mien.training.config import DistillationConfig, ModelConfig, Recipe, RecipeError, parse_as, read_as
 from mien.training.run import BEST, RECIPE, RunError, load, read_run_info
@@ -65,37 +63,6 @@ def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
     except RuntimeError as error:
         raise RunError(f"{folder}: the weights are of another network ({error})") from error
     return network.eval(), head, labels
-
-
-def provenance(recipe: Recipe, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Collect the provenance for `run.json` and the manifest.
-
-    Args:
-        sources: index hash of each training split, by kind/split.
-    Returns: `learned_from`, hashes by kind/split, including those of teachers and initial weights, with the name of
-        these where a split has other faces; `weights_from`, hashes of weights by name; `weight_terms`, publisher and
-        license of third-party weights by name.
-    Raises: RunError, ArtifactError, if a folder has no weights.
-    """
-    learned, weights, terms, model = dict(sources), dict[str, str](), dict[str, str](), recipe.model
-    if model.pretrained:
-        terms[f"{model.family}/{model.name}"] = published_terms(model.family)
-    for folder in (*recipe.distillation.teachers, *([model.init_from] if model.init_from else ())):
-        is_artifact = (folder / MANIFEST_NAME).exists()
-        own = load_artifact(folder).graph("fp32").sha256 if is_artifact else sha256_of(folder / BEST)
-        weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
-        inherited = recorded(folder)
-        for name, sha256 in inherited["learned_from"].items():
-            learned[name if learned.get(name, sha256) == sha256 else f"{name} of {folder.name}"] = sha256
-        weights = inherited["weights_from"] | weights
-        terms = inherited["weight_terms"] | terms
-    return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
-
-
-def recorded(folder: Path) -> dict[str, dict[str, str]]:
-    """Provenance of the weights of a run or an artifact, as `provenance` returns it."""
-    record = read_report(folder) if (folder / MANIFEST_NAME).exists() else read_run_info(folder)
-    return {name: record.get(name, {}) for name in ("learned_from", "weights_from", "weight_terms")}
 
 
 class Teachers(nn.Module):

@@ -14,9 +14,8 @@ from mien.data.contract import LABELS
 from mien.models.backbones import Heads, UnknownBackbone
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
-from mien.training.losses import losses
 from mien.training.run import LAST, TrainingDiverged, load
-from mien.training.train import build_optimizer, build_scheduler, train
+from mien.training.train import build_optimizer, build_scheduler, losses, train
 from tests.support.data_sets import make_folders
 from tests.support.training import TINY_DEIT, metric_lines, small_recipe, with_runtime
 

@@ -9,36 +9,12 @@ import pkgutil
 from collections.abc import Callable
 from functools import cache
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from mien.models.backbones import Heads
 from mien.models.network import select_head
-from mien.training.config import DistillationConfig, LossConfig, Recipe, RecipeError
-
-
-def losses(
-    heads: Heads, targets: Tensor, taught: Tensor | None, recipe: Recipe, *, log_prior: Tensor
-) -> dict[str, Tensor]:
-    """Loss of a batch and its parts, scalars.
-
-    Args:
-        heads: of the student.
-        targets: (B, K) class shares; rows sum to 1, or are 0 without a label.
-        taught: (B, K) logits of the teachers, if there are any.
-        log_prior: (K,) log of the frequency of each class in the training faces, for `loss.logit_adjustment`.
-    Returns: `loss`, which is minimized, and its parts `supervised` and `distillation`.
-    """
-    # The prior is added in training only, so that serving does not suppress rare classes: Menon et al. 2021, eq. 10.
-    logits = heads.class_logits.float() + recipe.loss.logit_adjustment * log_prior
-    supervised = supervised_loss(recipe.loss.name)(logits, targets, recipe.loss)
-    loss, distillation = supervised, torch.zeros_like(supervised)
-    if taught is not None:
-        weight = recipe.distillation.weight
-        distillation = distillation_loss(heads, taught, recipe.distillation)
-        loss = (1 - weight) * supervised + weight * distillation
-    return {"supervised": supervised, "distillation": distillation, "loss": loss}
+from mien.training.config import DistillationConfig, LossConfig, RecipeError
 
 
 @cache
