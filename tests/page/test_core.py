@@ -47,18 +47,12 @@ def tracked() -> dict[str, Any]:
     for number in [*range(18), *range(24, 40)]:  # and a stall
         faces = crossing(number)
         people = tracker.update(faces, number / 10, cut=number == CUT)
-        expected = [
-            {"track": one.person, "label": one.label, "uncertain": one.uncertain, "reasons": one.reasons}
-            | {"probabilities": one.probabilities}
-            for one in people
-        ]
-        frames.append(
-            {"at": 100 * number, "cut": number == CUT, "faces": list(map(streamed, faces)), "expected": expected}
-        )
+        names = ("label", "uncertain", "reasons", "probabilities")
+        expected = [{"track": one.person} | {name: getattr(one, name) for name in names} for one in people]
+        frame = {"at": 100 * number, "cut": number == CUT, "faces": [*map(streamed, faces)], "expected": expected}
+        frames.append(frame)
     assert {person["track"] for frame in frames for person in frame["expected"]} == {1, 2, 3, 4, 5}
-    assert [person["track"] for person in frames[-1]["expected"]] == [5, 2, 3], (
-        "one person looks different after the cut"
-    )
+    assert [person["track"] for person in expected] == [5, 2, 3], "one person looks different after the cut"
     assert {person["uncertain"] for frame in frames for person in frame["expected"]} == {True, False}
     return {"threshold": 0.5, "frames": frames}
 
@@ -72,7 +66,7 @@ def cuts() -> list[dict[str, Any]]:
     frames = [picture.clip(0, 255).astype(np.uint8) for picture in pictures]
     shown = SimpleNamespace(thumbnail=iter(frames).__next__)
     finder = Cuts()
-    expected = [finder.is_cut(shown) for _ in frames]  # type: ignore[arg-type]
+    expected = [finder.is_cut(shown) for _ in frames]
     assert expected == [False, False, True, True, False, True, True, True]
     return [{"picture": rgba(frame), "cut": cut} for frame, cut in zip(frames, expected, strict=True)]
 
@@ -99,9 +93,7 @@ def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> Face:
 def streamed(face: Face) -> dict[str, Any]:
     """A face as the page gets it; a person at once, as in the service."""
     shown = {"box": asdict(face.box), "detection_score": 1, "probabilities": face.probabilities}
-    values = descriptor(face.crop_rgb)
-    assert values is not None
-    return shown | {"reasons": face.reasons, "descriptor": values.tolist()}
+    return shown | {"reasons": face.reasons, "descriptor": descriptor(face.crop_rgb).tolist()}
 
 
 def aligned() -> list[dict[str, Any]]:
@@ -112,10 +104,8 @@ def aligned() -> list[dict[str, Any]]:
         turn = cv2.getRotationMatrix2D((0, 0), degrees, size)[:, :2]
         points = ((LANDMARKS - center) @ turn + center + (shift, 0)).astype(np.float32)
         crop = align(PHOTO, points)
-        values = descriptor(crop)
-        assert values is not None
         case = {"points": points.tolist(), "matrix": similarity(points).tolist()}
-        cases.append(case | {"crop": rgba(crop), "descriptor": values.tolist()})
+        cases.append(case | {"crop": rgba(crop), "descriptor": descriptor(crop).tolist()})
     return cases
 
 

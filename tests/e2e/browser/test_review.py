@@ -31,7 +31,6 @@ def served(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert sum(run["faces"].values()) == 16
     command = [sys.executable, "-m", "mien", "review", base / "out", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         yield base / "out", process.stdout.readline().split()[2].rstrip("/")
         process.terminate()
 
