@@ -17,6 +17,7 @@ from tests.support import data_sets
 from tests.support.data_sets import make_all_different, write_image
 
 KINDS = kinds()
+EYES_AND_MOUTH = ((35, 42), (77, 42), (39, 85), (73, 85))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -66,7 +67,10 @@ def test_samples_are_sorted_complete_and_the_same_every_time_and_from_a_zip(smal
         assert {sample.split for sample in samples} == {split}
         assert {sample.label for sample in samples} <= {*small.labels, None}
         assert all(sum(sample.distribution or (1,)) == pytest.approx(1) for sample in samples)
-        assert {small.crop(sample).shape for sample in samples} == {(CROP_PX, CROP_PX, 3)}
+        for crop in map(small.crop, samples):  # the eyes and corners of the mouth are where the template has them
+            assert crop.shape == (CROP_PX, CROP_PX, 3)
+            for (x, y), darkest in zip(EYES_AND_MOUTH, (75, 75, 103, 103), strict=True):
+                assert crop[y - 2 : y + 3, x - 2 : x + 3].mean(axis=2).min() < darkest
 
 
 RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"

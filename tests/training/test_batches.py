@@ -34,10 +34,7 @@ def test_a_fraction_takes_its_share_of_each_class_and_is_a_subset_of_a_larger_on
     assert np.bincount(most.labels).tolist() == [12, 2, 2, 5, 5, 4, 4]
     assert np.bincount(few.labels).tolist() == [5, 0, 0, 2, 2, 1, 1]
     assert set(few.keys) < set(most.keys) < set(whole.keys)
-    for part in (most, few):
-        indices = [whole.keys.index(key) for key in part.keys]
-        assert np.array_equal(part.crops, whole.crops[indices])
-        assert np.array_equal(part.labels, whole.labels[indices])
+    assert np.array_equal(few.crops, whole.crops[[whole.keys.index(key) for key in few.keys]])
 
 
 def test_a_face_is_drawn_in_another_order_and_augmented_differently_each_time(root: Path) -> None:
@@ -54,7 +51,7 @@ def test_a_face_is_drawn_in_another_order_and_augmented_differently_each_time(ro
     assert not np.array_equal(*orders)
 
 
-def test_a_source_with_a_share_has_it_in_each_epoch_and_all_its_faces_before_one_repeats() -> None:
+def test_a_source_with_a_share_has_it_in_each_epoch_and_all_its_faces_before_one_repeats(root: Path) -> None:
     sizes, shares = (80, 5, 15), (None, 0.3, None)
     sources = epoch_counts(sizes, shares)
     assert sources == [(80, 59), (5, 30), (15, 11)]
@@ -65,20 +62,13 @@ def test_a_source_with_a_share_has_it_in_each_epoch_and_all_its_faces_before_one
     assert drawn[:80].max() == drawn[85:].max() == 1
     assert np.std(np.flatnonzero((orders[0] >= 80) & (orders[0] < 85))) > 20, "spread over the epoch"
     assert epoch_counts(sizes, [None] * 3) == [(100, 100)]
-
-
-def test_batches_and_the_frequencies_of_their_labels_follow_the_shares(root: Path) -> None:
     data = data_of(root)
     (source,) = data["train"]
-    others = [name for name in LABELS if name not in ("fear", "anger")]
-    two = source | {"options": {"classes": ["fear", "anger"], "ignore": others}, "share": 0.5}
-    recipe = small_recipe(root, batch_size=10, data=data | {"train": [source, two]})
+    two = source | {"options": {"classes": ["fear", "anger"], "ignore": [*LABELS[2:5], "surprise", "neutral"]}}
+    recipe = small_recipe(root, data=data | {"train": [source, two | {"share": 0.5}]})
     parts = [read_split(part) for part in recipe.data.train]
-    batches = FaceBatches(join(parts), recipe)
-    keys = [key for step in range(batches.steps_per_epoch) for key in batches.keys(step)]
     expected = 0.5 + 0.5 * parts[0].targets[:, [1, 5]].sum() / len(parts[0])
-    assert np.mean(["fear" in key or "anger" in key for key in keys]) == pytest.approx(expected, abs=0.1)
-    assert batches.frequencies[[1, 5]].sum() == pytest.approx(expected, abs=0.01)
+    assert FaceBatches(join(parts), recipe).frequencies[[1, 5]].sum() == pytest.approx(expected, abs=0.01)
 
 
 def test_a_spawned_worker_gets_the_files_of_cached_crops_and_not_their_pixels(root: Path) -> None:
@@ -102,18 +92,18 @@ def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
 
 def test_crops_and_targets_are_mixed_equally_with_the_face_before() -> None:
     crops = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (6, 16, 16, 1), dtype=np.uint8))
-    targets = torch.eye(7)[:6]
+    cut = []
     for step in range(20):
         torch.manual_seed(step)
-        mixed, shares = mix(crops, targets, MixConfig(mixup=0.8, cutmix=1.0))
+        mixed, shares = mix(crops, torch.eye(7)[:6], MixConfig(mixup=0.8, cutmix=1.0))
+        share, before = float(shares[0, 0]), crops.roll(1, 0)
         torch.testing.assert_close(shares.sum(dim=1), torch.ones(6))
-        share = float(shares[0, 0])
-        blend = crops.float() * share + crops.roll(1, 0).float() * (1 - share)
-        is_cut = bool(((mixed == crops) | (mixed == crops.roll(1, 0))).all())
-        assert is_cut or float((mixed.float() - blend).abs().max()) <= 0.5
-        if is_cut:
-            own = (mixed == crops).float().mean().item()
-            assert own == pytest.approx(share, abs=0.03)  # only the box, except for pixels that happen to be equal
+        if bool(((mixed == crops) | (mixed == before)).all()):  # only the box, except for pixels that are equal
+            cut.append(step)
+            assert (mixed == crops).float().mean().item() == pytest.approx(share, abs=0.03)
+        else:
+            torch.testing.assert_close(mixed, crops.float() * share + before.float() * (1 - share), atol=0.5, rtol=0)
+    assert 5 < len(cut) < 15
 
 
 def test_a_class_without_faces_is_as_frequent_as_the_others_on_average() -> None:
