@@ -1,41 +1,81 @@
 """Photos in stores: paging, missing, slow and failing objects, resuming, and review."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 from mien.app.labeling import store
 from tests.labeling.conftest import Mien, tree
 from tests.support import encoded
 from tests.support.albums import face_photo, write_photos, write_video
-from tests.support.stores import BUCKET, Store, put, s3_server
+from tests.support.serving import serving_in_thread
 
 OUTPUTS = ("--write", "csv,annotated,crops,report")
+BUCKET = "photos"
+
+
+@dataclass
+class Store:
+    """A WSGI application in front of moto's S3, with pages of two objects.
+
+    failures: how often a path gets status 503; slow: paths that respond late; requests: number by path.
+    """
+
+    s3: Callable[..., Iterable[bytes]]
+    url: str = ""
+    failures: Counter[str] = field(default_factory=Counter)
+    slow: set[str] = field(default_factory=set)
+    requests: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"].encode("latin-1").decode()
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            self.requests[path] += 1
+            time.sleep(3 * (path in self.slow))
+            if self.failures[path]:
+                self.failures[path] -= 1
+                start_response("503 Service Unavailable", [("Content-Length", "0")])
+                return []
+            if "list-type=2" in environ["QUERY_STRING"]:
+                environ["QUERY_STRING"] += "&max-keys=2"
+        return self.s3(environ, start_response)
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Store an object in the bucket."""
+        headers = {"Content-Type": "application/octet-stream"}
+        httpx.put(f"{self.url}/{BUCKET}/{key}", content=payload, headers=headers).raise_for_status()
 
 
 @pytest.fixture
-def s3() -> Iterator[Store]:
-    with s3_server() as store:
-        yield store
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store on loopback with an empty bucket, of which failures are noticed soon."""
+    moto = pytest.importorskip("moto.moto_server.werkzeug_app", reason="moto is not installed: S3 is not tested")
+    from werkzeug.serving import make_server
+
+    monkeypatch.setattr(store, "STALLED_S", 0.5)
+    monkeypatch.setattr(store, "RETRIES", 2)
+    s3 = Store(moto.DomainDispatcherApplication(moto.create_backend_app))
+    with serving_in_thread(make_server("127.0.0.1", 0, s3, threaded=True)) as server:
+        s3.url = f"http://127.0.0.1:{server.server_port}"
+        httpx.post(f"{s3.url}/moto-api/reset").raise_for_status()
+        httpx.put(f"{s3.url}/{BUCKET}").raise_for_status()
+        store._bucket.cache_clear()
+        yield s3
+    store._bucket.cache_clear()
 
 
 @pytest.fixture
 def remote(mien: Mien, s3: Store) -> Mien:
     settings = {"ENDPOINT_URL": s3.url, "REGION": "eu-west-1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}
     return replace(mien, environment=mien.environment | {f"AWS_{name}": value for name, value in settings.items()})
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store, "STALLED_S", 0.5)
-    monkeypatch.setattr(store, "RETRIES", 2)
-    store._bucket.cache_clear()
-    yield
-    store._bucket.cache_clear()
 
 
 def reasons_of(rows: list[dict[str, str]]) -> dict[str, str]:
@@ -48,7 +88,7 @@ def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
     photos = write_photos(tmp_path / "photos", "a.jpg", "b c.jpg", "deep/ü%20.jpg", "deep/d.jpg", ".hidden/e.jpg")
     write_video(photos / "clip.avi", frames=3)
     for path in filter(Path.is_file, photos.rglob("*")):
-        put(s3.url, quote(f"2026/{path.relative_to(photos)}"), path.read_bytes())
+        s3.put(quote(f"2026/{path.relative_to(photos)}"), path.read_bytes())
 
     def label(program: Mien, source: str | Path, out: Path) -> tuple[int, dict[str, str]]:
         """Number of labeled images, and hashes of the files except for the report, which has links."""
@@ -73,7 +113,7 @@ def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(remot
     photo, base = encoded(face_photo(), "JPEG"), f"/{BUCKET}"
     names = ("a.jpg", "b.jpg", "d.jpg", "gone.jpg")
     for name in names[:3]:
-        put(s3.url, name, photo)
+        s3.put(name, photo)
     s3.failures |= {f"{base}/a.jpg": 2, f"{base}/b.jpg": 100}
     s3.slow.add(f"{base}/d.jpg")
     given = "".join(f"s3:/{base}/{name}\n" for name in names).encode()
@@ -82,5 +122,5 @@ def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(remot
     assert s3.requests[f"{base}/b.jpg"] == 3, "two retries"
     s3.failures.clear()
     s3.slow.clear()
-    put(s3.url, "gone.jpg", photo)
+    s3.put("gone.jpg", photo)
     assert reasons_of(remote.label("--files-from", "-", given=given)) == dict.fromkeys(names, "")

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from socketserver import BaseServer
+from threading import Thread
 from typing import Any, Literal
 
 import httpx
@@ -86,3 +88,14 @@ def serving(folder: Path, artifact: Path, **settings: object) -> Iterator[Server
             server.stop(20)
         server.process.kill()
         server.process.wait(20)
+
+
+@contextmanager
+def serving_in_thread(server: BaseServer) -> Iterator[Any]:
+    """A server that serves until the end of the block."""
+    with server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()

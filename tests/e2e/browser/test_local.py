@@ -23,7 +23,7 @@ from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_photos import wait_until_done
 from tests.support import ROOT, encoded
 from tests.support.browser import WAIT_MS, Tab, serving
-from tests.support.stores import serving_in_thread
+from tests.support.serving import serving_in_thread
 
 needs_runtime = pytest.mark.skipif(not has_runtime(), reason="ONNX Runtime Web is not here: `make runtime` fetches it")
 pytestmark = [pytest.mark.timeout(900), needs_runtime]
