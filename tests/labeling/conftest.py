@@ -127,7 +127,7 @@ class Labeled(NamedTuple):
 @pytest.fixture(scope="session")
 def album(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
     """A messy album, labeled by one process that nothing stops."""
-    photos = make_album(tmp_path_factory.mktemp("album") / "album", 100)
+    photos = make_album(tmp_path_factory.mktemp("album") / "album")
     out = tmp_path_factory.mktemp("whole") / "out"
     return Labeled(photos, out, label_folder(photos, out, settings, *ALL[:-2]))
 

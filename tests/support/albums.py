@@ -1,8 +1,6 @@
-"""Folders to label, up to a realistic messy one, and the tables of their labels.
+"""Folders to label, up to a messy one with links, odd names and broken files, and the tables of their labels.
 
-The messy folder has variants of the sample photos, duplicates, links, odd names and broken files.
-
-The photos are the repository's own, whose licenses samples/README names.
+The photos are variants of the repository's own, whose licenses samples/README names.
 """
 
 import csv
@@ -32,11 +30,11 @@ ODD_NAMES = (
     "=1+1.jpg",
     "a" * 200 + ".jpg",
 )
-SIDE_PX = 112  # small, so that the detector is fast
 BROKEN = {
     "empty.jpg": b"",
     "text.jpg": b"not an image",
     "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40,
+    "cut.mp4": b"\0\0\0 ftypisom\0\0\2\0isomiso2avc1mp41",
     "main.ts": b"const a = 1;",
     "notes.txt": b"not an image, and not meant to be one",
 }
@@ -54,7 +52,7 @@ def _portrait() -> Array:
     return face[: height * 6 // 10, width // 5 : width // 5 + height * 6 // 10]
 
 
-def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
+def face_photo(side_px: int = 112, *, variant: int = 0) -> Array:
     """The face of the sample portrait, mirrored and brightened by variant; (side, side, 3) uint8 RGB."""
     face = cv2.resize(_portrait(), (side_px, side_px), interpolation=cv2.INTER_AREA)
     if variant % 2:
@@ -88,47 +86,38 @@ def by_file(rows: Iterable[dict[str, str]], *columns: str) -> dict[str, Any]:
     return {row["file"]: row[columns[0]] if len(columns) == 1 else tuple(map(row.get, columns)) for row in rows}
 
 
-def make_album(folder: Path, count: int) -> Path:
-    """Fill `folder` with `count` images in folders of 100, every seventh without a face, and with problematic files."""
+def make_album(folder: Path) -> Path:
+    """Fill `folder` with 100 images, every seventh without a face, a video, and files that are odd, or broken."""
     faces = [encoded(face_photo(variant=number), "JPEG", quality=85) for number in range(30)]
-    no_face = encoded(gradient_image(160, 120), "PNG")
-    for number in range(count):
-        path = folder / f"{number // 100:03d}" / f"{number:05d}{'.jpg' if number % 7 else '.png'}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(faces[number % 30] if number % 7 else no_face)
-    _odd(folder / "odd", faces)
+    no_face, odd = encoded(gradient_image(160, 120), "PNG"), folder / "odd"
+    odd.mkdir(parents=True)
+    for number in range(100):
+        (folder / f"{number:02d}.{'jpg' if number % 7 else 'png'}").write_bytes(
+            faces[number % 30] if number % 7 else no_face
+        )
     write_video(folder / "clip.avi", frames=10)
+    files = dict(zip(ODD_NAMES, faces, strict=False)) | BROKEN | dict.fromkeys(UNNAMED, faces[1][:600])
+    files |= dict.fromkeys((*ARCHIVES, *RAW), encoded(face_photo(), "TIFF"))  # as camera raw
+    for name, payload in files.items():
+        (odd / name).write_bytes(payload)
+    with open(os.fsencode(odd) + b"/latin-\xe9.jpg", "wb") as file:  # noqa: PTH123  # Path requires UTF-8
+        file.write(faces[7])
+    Image.new("1", (20_000, 20_000)).save(odd / "huge.png")  # 400 megapixels in a few kB
+    (odd / "locked.jpg").write_bytes(faces[8])
+    (odd / "locked.jpg").chmod(0)  # an error, except for root
+    (odd / "twice.jpg").hardlink_to(odd / ODD_NAMES[0])
+    (odd / "linked.jpg").symlink_to(odd / ODD_NAMES[0])
+    (odd / "dangling.jpg").symlink_to(odd / "nowhere.jpg")
+    (odd / "loop").symlink_to(odd, target_is_directory=True)
+    os.mkfifo(odd / "pipe.jpg")
+    (odd / ".hidden.jpg").write_bytes(faces[0])
     return folder
-
-
-def _odd(folder: Path, variants: list[bytes]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, name in enumerate(ODD_NAMES):
-        (folder / name).write_bytes(variants[number])
-    with open(os.fsencode(folder) + b"/latin-\xe9.jpg", "wb") as file:  # noqa: PTH123  # Path requires UTF-8
-        file.write(variants[7])
-    tiff = encoded(face_photo(), "TIFF")  # as camera raw
-    broken = BROKEN | dict.fromkeys(UNNAMED, variants[1][:600]) | dict.fromkeys((*ARCHIVES, *RAW), tiff)
-    for name, payload in broken.items():
-        (folder / name).write_bytes(payload)
-    Image.new("1", (20_000, 20_000)).save(folder / "huge.png")  # 400 megapixels in a few kB
-    (folder / "twice.jpg").write_bytes(variants[0])
-    (folder / "once.jpg").hardlink_to(folder / "twice.jpg")
-    (folder / "locked.jpg").write_bytes(variants[8])
-    (folder / "locked.jpg").chmod(0)  # an error, except for root
-    (folder / "linked.jpg").symlink_to(folder / ODD_NAMES[0])
-    (folder / "dangling.jpg").symlink_to(folder / "nowhere.jpg")
-    (folder / "loop").symlink_to(folder, target_is_directory=True)
-    os.mkfifo(folder / "pipe.jpg")
-    (folder / ".hidden.jpg").write_bytes(variants[0])
 
 
 def write_video(path: Path, *, frames: int = 0, images: Iterable[Array] = (), rate: float = 2.0) -> Path:
     """A video of images (H, W, 3) uint8 RGB, or of the sample portrait, mirrored in every second half; returns `path`.
 
-    By default, it has the two frames per second that are labeled by default.
-
-    Motion JPEG in AVI, MPEG-4 in other containers.
+    By default, it has the two frames per second that are labeled. Motion JPEG in AVI, MPEG-4 in other containers.
     """
     pictures = list(images) or [face_photo(variant=number // 4) for number in range(frames)]
     codec = cv2.VideoWriter.fourcc(*("MJPG" if path.suffix == ".avi" else "mp4v"))
