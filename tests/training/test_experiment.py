@@ -77,6 +77,7 @@ def test_gains_are_paired_by_face() -> None:
     )
     few = evaluate.gains(sides[0][21:], sides[1][21:], labels[21:])
     assert (*few, *few["recall"]) == ("nll", "accuracy", "mean_class_accuracy", "recall", "fear"), "29 are surprised"
+    assert "surprise" in evaluate.gains(sides[0][20:], sides[1][20:], labels[20:])["recall"]
     assert [*evaluate.gains(sides[0][71:], sides[1][71:], labels[71:])] == ["nll", "recall"]
 
 
