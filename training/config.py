@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdap
 from mien.data.augment import AugmentConfig
 from mien.data.errors import MienError
 from mien.data.folds import Grouping
+from mien.data.readers.base import Names
 from mien.models.backbones import BackboneConfig
 from mien.models.manifest import ARTIFACTS_DIR, REPORT_NAME, ArtifactError, artifact_dir
 from mien.models.network import Head
@@ -276,9 +277,10 @@ def with_all_faces(recipe: Recipe) -> Recipe:
     train = values["data"]["train"]
     for source in train:
         if near in source["options"]:
-            source["options"][near] = [split for split in source["options"][near] if split != held_out.split]
-    first = next(source for source in recipe.data.train if source.target != "teacher")
-    values["data"] |= {"train": [*train, held_out.model_dump() | {"target": first.target}], "valid": None}
+            splits = TypeAdapter(Names).validate_python(source["options"][near])
+            source["options"][near] = [split for split in splits if split != held_out.split]
+    target = next((source.target for source in recipe.data.train if source.target != "teacher"), held_out.target)
+    values["data"] |= {"train": [*train, held_out.model_dump() | {"target": target}], "valid": None}
     return parse_as(Recipe, values, origin=f"{recipe.name} --all")
 
 
@@ -352,7 +354,8 @@ def parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
 def _explain(schema: type[BaseModel], problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] != "extra_forbidden":
-        return ": ".join(filter(None, (where, problem["msg"].removeprefix("Value error, "))))
+        message = problem["msg"].removeprefix("Value error, ").replace("valid tuple", "list such as [a, b]")
+        return ": ".join(filter(None, (where, message)))
     *parents, name = [part for part in problem["loc"] if isinstance(part, str)]
     known = _keys(schema)
     nearest = difflib.get_close_matches(".".join([*parents, _SYNONYMS.get(name, name)]), known, n=1)

@@ -87,8 +87,9 @@ def export(
         calibrated_by: artifact of the same recipe, for a run without validation faces: what would be fitted on these.
     Raises: ExportError; RunError; DatasetError; FileExistsError, if the artifact exists.
     """
-    if not re.fullmatch(r"\w[\w-]*", tag):
-        raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
+    for option, part in (("--tag", tag), ("--arch", arch)):
+        if part is not None and not re.fullmatch(r"\w[\w-]*", part):
+            raise ExportError(f"{option} {part!r}: expected letters, digits, _ and -, as it names a folder")
     recipe, run_info = read_as(Recipe, run / RECIPE), read_run_info(run)
     if calibrated_by is None and recipe.data.valid is None:
         raise ExportError(

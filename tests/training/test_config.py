@@ -10,7 +10,7 @@ import yaml
 
 from mien.models.manifest import artifact_dir, read_report
 from mien.models.network import FaceNetwork
-from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as, read_as
+from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as, read_as, with_all_faces
 from mien.training.losses import distillation_loss
 from mien.training.losses.cross_entropy import loss as cross_entropy
 from tests.support import ROOT
@@ -56,11 +56,22 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"optim": {"lr": 3e-4}}, r"'optim\.lr': did you mean 'optim\.learning_rate'"),
         ({"optim": {"warmup_epochs": 1}}, "the training would end in its warm-up"),
         ({"runtime": {"wandb": True}}, r"unknown key 'runtime\.wandb'"),
+        ({"distillation": TAUGHT | {"teachers": "runs/t"}}, r"distillation\.teachers: Input should be a list"),
     ],
 )
 def test_a_contradictory_or_incomplete_recipe_is_rejected(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         parse_as(Recipe, minimal() | change, origin="here")
+
+
+def test_all_faces_are_those_of_validation_too_without_their_near_duplicates_left_out() -> None:
+    data, near = minimal()["data"], "exclude_near_duplicates_of"
+    data["train"][0]["options"] = {near: "valid,test"}  # as text, as on the command line
+    for target, expected in (("votes", "votes"), ("teacher", "label")):
+        data["train"][0]["target"] = target
+        recipe = with_all_faces(parse_as(Recipe, minimal() | {"data": data, "distillation": TAUGHT}, origin="here"))
+        assert recipe.data.train[0].options == {near: ["test"]}
+        assert [(source.split, source.target) for source in recipe.data.train[1:]] == [("valid", expected)]
 
 
 def test_overrides_reach_nested_keys_and_numbers_with_an_exponent_are_numbers(tmp_path: Path) -> None:

@@ -106,6 +106,9 @@ def test_a_released_name_and_faces_that_the_record_of_a_run_lacks_are_rejected_b
     monkeypatch.setattr(export, "write_graphs", pytest.fail)
     with pytest.raises(FileExistsError, match="never overwritten: choose another --tag"):
         export.export(trained.student, "drawn", artifacts_dir=trained.artifact.parent)
+    for tag, arch, option in (("a/b", "own", "--tag"), ("a", "own/b", "--arch")):
+        with pytest.raises(graphs.ExportError, match=f"{option} .* it names a folder"):
+            export.export(trained.student, tag, arch=arch, artifacts_dir=tmp_path)
     root = Path(shutil.copytree(trained.faces, tmp_path / "folders"))
     next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
     run = Path(shutil.copytree(trained.student, tmp_path / "run"))
