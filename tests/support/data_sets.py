@@ -181,20 +181,19 @@ def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = N
     return root
 
 
-def make_affectnet(root: Path, *, folders: bool = False) -> Path:
-    """Write AffectNet's layout, with contempt and unlabeled images; or its class folders. Returns `root`."""
-    for part, folder, count in (("training", "train", 20), ("validation", "val", 2)):
+def make_affectnet(root: Path) -> Path:
+    """Write AffectNet's layout, with contempt and unlabeled images. Returns `root`."""
+    for part, count in (("training", 20), ("validation", 2)):
         rows: list[tuple[object, ...]] = [("subDirectory_filePath", "facial_landmarks", "expression")]
         for number, label in enumerate(AFFECTNET):
             for index in range(count):
                 photo, landmarks = _in_photo(label, 100 * number + index, 100, 30, 20, cv2.BORDER_CONSTANT)
                 name = f"{part[:5]}{number}{index:03}.jpg"
-                write_image(root / (f"{folder}/{number}" if folders else "Manually_Annotated_Images/1") / name, photo)
+                write_image(root / "Manually_Annotated_Images/1" / name, photo)
                 rows.append((f"1/{name}", landmarks_68(landmarks), number))
-        if not folders:
-            points = landmarks_68(np.zeros((5, 2)))
-            rows += [(f"1/{part}_{place}.jpg", points, number) for place, number in enumerate((8, 9, 9, 10, 10, 10))]
-            write_csv(root / f"{part}.csv", rows)
+        points = landmarks_68(np.zeros((5, 2)))
+        rows += [(f"1/{part}_{place}.jpg", points, number) for place, number in enumerate((8, 9, 9, 10, 10, 10))]
+        write_csv(root / f"{part}.csv", rows)
     return root
 
 
