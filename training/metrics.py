@@ -214,7 +214,8 @@ def scores_table(
             rows.append([title, *(_cell(figure, name, sign) for figure, sign in zip(row, signs, strict=True))])
             if mean:
                 values = [getattr(figure, "value", figure) for figure in row]
-                rows[-1].append(" ± ".join(_cell(float(of), name) for of in (np.mean(values), np.std(values, ddof=1))))
+                spread = () if None in values else (float(np.mean(values)), float(np.std(values, ddof=1)))
+                rows[-1].append(" ± ".join(_cell(figure, name) for figure in spread))
     return ["metric", *titles, *(["mean ± standard deviation"] if mean else [])], rows
 
 

@@ -104,6 +104,20 @@ def test_calibration_losses_and_coverage_are_of_the_cross_fitted_probabilities_a
     assert (scored["accuracy"].value, scored["kept"].value, scored["kept_accuracy"].value) == (0.75, 0.75, 1)
 
 
+def test_a_table_has_shares_in_percent_losses_in_nats_signed_gains_and_means() -> None:
+    first, second = (
+        {"accuracy": metrics.Interval(of, of - 0.1, of + 0.1), "nll": metrics.Interval(of, 0, 1), "recall": {}}
+        for of in (0.5, 0.7)
+    )
+    heads, rows = metrics.scores_table(("before", "gain"), (first | {"ece": 0.02}, second), mean=True)
+    assert heads == ["metric", "before", "gain", "mean ± standard deviation"]
+    assert rows == [
+        ["accuracy", "50.00 (40.00 to 60.00)", "+70.00 (+60.00 to +80.00)", "60.00 ± 14.14"],
+        ["negative log likelihood", "0.500 (0.000 to 1.000)", "+0.700 (+0.000 to +1.000)", "0.600 ± 0.141"],
+        ["ECE, 15 bins", "2.00", "", ""],
+    ]
+
+
 def test_a_stronger_corruption_changes_more_and_the_same_seed_changes_alike() -> None:
     face = draw_face("happiness", 3)[0]
     for name, strengths in STRENGTHS.items():

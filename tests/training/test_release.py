@@ -52,6 +52,11 @@ def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
     names = "model.onnx model.fp16.onnx photo.onnx model.safetensors manifest.json report.json card.md"
     assert {path.name for path in trained.artifact.iterdir()} == {*names.split()}
     assert str(trained.faces.parent) not in (trained.artifact / "report.json").read_text(encoding="utf-8")
+    stored = report["scores"]["fp32"][0]
+    model, faces = evaluate.open_model(trained.artifact), valid_faces(trained.faces)
+    own = evaluate.scores_of_model(model, faces, model.logits(faces.crops))[0]
+    assert own["accuracy"].value == stored["accuracy"]["value"]
+    assert own["nll"].value != stored["nll"]["value"], "cross-fitted"
 
 
 @pytest.mark.parametrize(("precision", "difference"), [("fp32", 1e-5), ("fp16", 1e-2)])
