@@ -125,6 +125,9 @@ def _calibrated_by(folder: Path, manifest: Manifest, report: dict[str, Any]) -> 
     other, measured = read_manifest(folder), read_report(folder)
     if other.labels != manifest.labels:
         raise ExportError(f"--calibrated-by {folder}: has the classes {', '.join(other.labels)}")
+    before, here = ({**of["recipe"], "name": "", "data": {}, "select": ""} for of in (measured, report))
+    if changed := [key for key, value in here.items() if before.get(key) != value]:
+        raise ExportError(f"--calibrated-by {folder}: trained with another {', '.join(changed)}, not the same recipe")
     fitted = ("temperature", "prior_correction", "confidence_threshold", "agreement")
     changes = {name: getattr(other, name) for name in fitted}
     scores = {"fp32": measured["scores"]["fp32"]}

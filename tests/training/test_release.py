@@ -114,6 +114,10 @@ def test_a_released_name_and_faces_that_the_record_of_a_run_lacks_are_rejected_b
     for tag, arch, option in (("a/b", "own", "--tag"), ("a", "own/b", "--arch")):
         with pytest.raises(graphs.ExportError, match=f"{option} .* it names a folder"):
             export.export(trained.student, tag, arch=arch, artifacts_dir=tmp_path)
+    report = read_report(trained.artifact)
+    report["recipe"] |= {"epochs": 99, "name": "drawn_all", "select": "last"}
+    with pytest.raises(graphs.ExportError, match="trained with another epochs, not the same recipe"):
+        export._calibrated_by(trained.artifact, load_artifact(trained.artifact), report)
     root = Path(shutil.copytree(trained.faces, tmp_path / "folders"))
     next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
     run = Path(shutil.copytree(trained.student, tmp_path / "run"))
