@@ -122,3 +122,4 @@ def test_threads_wait_until_there_is_room_for_their_pixels() -> None:
             reserve_rest(50)
     assert came_in.wait(10)
     thread.join()
+    assert budget._free == 100, "all is given back"

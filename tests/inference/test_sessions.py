@@ -61,7 +61,6 @@ def test_what_cuda_lacks_is_named_and_nothing_is_printed(
     for wheel in ("", cudnn):
         machine(monkeypatch, missing=wheel, in_wheels=wheel)
         assert cuda_unavailable_reason() is None
-    lacks: dict[str, Any]
     for gpus, wheels, lacks, reason in (
         (None, 1, {}, r"no NVIDIA driver was found \(libcuda.so.1\)"),
         (0, 1, {}, "the NVIDIA driver sees no GPU"),
@@ -81,25 +80,21 @@ def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
         open_session(tiny_graph().SerializeToString(), "cpu", threads=1, warm_up={"faces": random_crops(1)})
 
 
-NODES = ((CPU, 3), (CUDA, 2), (CUDA, 2))
-
-
-@pytest.mark.parametrize("device", ["cuda", "auto"])
-def test_a_cuda_session_uses_a_small_arena_and_no_tf32(monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
+def test_a_cuda_session_uses_a_small_arena_and_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch)
     monkeypatch.setattr(onnxruntime, "InferenceSession", fake := Mock())
+    nodes = [Mock(ep_name=name, get_nodes=lambda count=count: [0] * count) for name, count in ((CPU, 3), (CUDA, 2))]
     parts = fake.return_value.get_provider_graph_assignment_info
-    parts.return_value = [Mock(ep_name=name, get_nodes=lambda count=count: [0] * count) for name, count in NODES]
-    assert open_session(b"", device, threads=1, warm_up={}).provider == CUDA
-    (name, options), last = fake.call_args.kwargs["providers"]
-    assert (name, last[0]) == (CUDA, CPU)
-    assert {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}.items() <= options.items()
-    parts.return_value = [Mock(ep_name=CPU, get_nodes=lambda: [0])]
-    if device == "auto":
-        assert open_session(b"", "auto", threads=1, warm_up={}).provider == CPU
-    else:
-        with pytest.raises(ProviderUnavailable, match="runs none of the model's nodes"):
-            open_session(b"", "cuda", threads=1, warm_up={})
+    parts.return_value = [*nodes, nodes[1]]
+    for device in ("cuda", "auto"):
+        assert open_session(b"", device, threads=1, warm_up={}).provider == CUDA
+        (name, options), last = fake.call_args.kwargs["providers"]
+        assert (name, last[0]) == (CUDA, CPU)
+        assert {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}.items() <= options.items()
+    parts.return_value = nodes[:1]
+    assert open_session(b"", "auto", threads=1, warm_up={}).provider == CPU
+    with pytest.raises(ProviderUnavailable, match="runs none of the model's nodes"):
+        open_session(b"", "cuda", threads=1, warm_up={})
 
 
 def test_a_detector_runs_where_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,19 +110,15 @@ def test_cores_are_limited_by_affinity_and_the_quota_of_the_tightest_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
-    for number, (own, quotas, expected) in enumerate(
+    for number, (own, group, limit, expected) in enumerate(
         (
-            ("0::/\n", {"cpu.max": "50000 100000\n"}, (0.5, 1)),
-            ("0::/\n", {"cpu.max": "max 100000\n"}, (None, 8)),
-            (
-                "0::/user.slice/mien.service\n",
-                {"user.slice/cpu.max": "150000 100000", "a/b/cpu.max": "4 1"},
-                (1.5, 2),
-            ),
+            ("/", ".", "50000 100000\n", (0.5, 1)),
+            ("/", ".", "max 100000\n", (None, 8)),
+            ("/user.slice/mien.service", "user.slice", "150000 100000", (1.5, 2)),
         )
     ):
         groups = tmp_path / str(number)
-        for name, text in ({"self": own} | quotas).items():
+        for name, text in (("self", f"0::{own}\n"), (f"{group}/cpu.max", limit), ("another/cpu.max", "4 1")):
             write_atomic(groups / name, text)
         quota = cpu_quota(groups, groups / "self")
         monkeypatch.setattr(cpu_count, "cpu_quota", lambda quota=quota: quota)
