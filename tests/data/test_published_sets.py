@@ -130,6 +130,8 @@ def test_originals_are_read_in_place_of_aligned_images_with_landmarks_in_either_
     }
     before = open_reader("raf_db", root).samples("test")
     assert [sample.key for sample in before] == ["Image/original/test_0001.jpg", "Image/original/test_0002.jpg"]
+    left_eye, right_eye, *_ = before[0].landmarks_px or ()
+    assert left_eye[0] < right_eye[0]
     path = root / "Annotation" / "manual" / "test_0001_manu_attri.txt"
     lines = path.read_text(encoding="utf-8").splitlines()  # with the sides as the person sees them
     path.write_text("\n".join([lines[1], lines[0], lines[2], lines[4], lines[3], *lines[5:]]), encoding="utf-8")

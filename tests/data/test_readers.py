@@ -12,7 +12,7 @@ import pytest
 
 from mien.data.contract import CROP_PX
 from mien.data.errors import DatasetError
-from mien.data.readers.base import Reader, index_sha256, kinds, open_reader, reader_of
+from mien.data.readers.base import Reader, ReaderOptions, Sample, index_sha256, kinds, open_reader, reader_of
 from tests.support import data_sets
 from tests.support.data_sets import make_all_different, write_image
 
@@ -99,6 +99,15 @@ def test_a_malformed_line_is_named(
     (root / file).write_text(changed, encoding="utf-8")
     with pytest.raises(DatasetError, match=complaint):
         open_reader(kind, root).samples("train")
+
+
+@pytest.mark.parametrize("shares", [(1 / 8,) * 8, (0.5,) * 7, (1.5, -0.5, 0, 0, 0, 0, 0), (float("nan"),) * 7])
+def test_shares_that_are_not_one_per_label_with_a_sum_of_one_are_named(
+    shares: tuple[float, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reader, "read", lambda _: [Sample("1.png", "train", "fear", shares)])
+    with pytest.raises(DatasetError, match=r"own: 1\.png: shares \(.*expected 7 that sum to 1"):
+        type("Own", (Reader,), {"kind": "own", "where_to_get": "."})(tmp_path, ReaderOptions())
 
 
 @pytest.mark.timeout(300)

@@ -142,4 +142,6 @@ def test_files_are_read_once_until_one_of_them_changes(tmp_path: Path, monkeypat
     changed = [not np.array_equal(*crops) for crops in zip(before.crops, after.crops, strict=True)]
     assert np.flatnonzero(changed).tolist() == [3]
     path.rename(root / "train" / "happy" / "moved.png")
-    assert len({before.index_sha256, after.index_sha256, read()[0].index_sha256}) == 3
+    hashes = {before.index_sha256, after.index_sha256, read()[0].index_sha256}
+    source = source.model_copy(update={"options": options | {"labels": {"sad": "fear"}}})
+    assert len(hashes | {read()[0].index_sha256}) == 4, "the file, its folder, and its label"
