@@ -115,10 +115,9 @@ def with_classes(split: Split, classes: tuple[str, ...], *, of: str) -> Split:
         of: name of the network with these classes.
     """
     if missing := [name for name in split.classes if name not in classes]:
-        raise DatasetError(
-            f"{split.kind}: {split.name} has {', '.join(missing)}, {of} does not. Use the option classes="
-            f"{','.join(name for name in split.classes if name in classes)}."
-        )
+        common = ",".join(name for name in split.classes if name in classes)
+        advice = f"Use the option classes={common}." if common else "They have no class in common."
+        raise DatasetError(f"{split.kind}: {split.name} has {', '.join(missing)}, {of} does not. {advice}")
     index = np.array([*map(classes.index, split.classes), -1])
     votes = None if split.votes is None else in_order(split.votes, split.classes, classes)
     targets = in_order(split.targets, split.classes, classes)

@@ -109,3 +109,5 @@ def test_votes_for_seven_classes_are_votes_for_eight_but_not_the_other_way_round
     assert [EIGHT_LABELS[label] for label in wider.labels] == [LABELS[label] for label in seven.labels]
     with pytest.raises(DatasetError, match=r"has contempt, a network does not. Use the option classes=surprise"):
         with_classes(eight, LABELS, of="a network")
+    with pytest.raises(DatasetError, match=r"surprise, .* a network does not\. They have no class in common"):
+        with_classes(seven, ("bored",), of="a network")
