@@ -7,6 +7,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -80,6 +81,8 @@ def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
         run = train(small_recipe(root, **changes), tmp_path / name)
         validated = [line["valid_negative_log_likelihood"] for line in metric_lines(run) if "epoch" in line]
         assert [*losses(run).values(), *validated] == pytest.approx(GOLDEN[name], abs=2e-3)
+        means = [line["train_loss"] for line in metric_lines(run) if "train_loss" in line]
+        assert means == pytest.approx(np.reshape([*losses(run).values()], (2, 7)).mean(axis=1))
         return run
 
     root = drawn_faces(tmp_path / "faces")
@@ -138,6 +141,7 @@ def test_the_epoch_with_the_best_score_is_kept_also_if_a_validation_fails_which_
     state = load(run / BEST)
     assert (state["epoch"], state[name]) == (kept, values[kept])
     assert [line[f"valid_{name}"] for line in metric_lines(run) if "epoch" in line] == values
+    assert [line["step"] for line in metric_lines(run) if "loss" in line] == [*range(1, 10)]
 
 
 HEADS = {"class": "backbone.head.weight", "distillation": "backbone.head_dist.weight"}
