@@ -17,7 +17,7 @@ from mien.training.config import RecipeError, RuntimeConfig
 from mien.training.evaluate import predict
 from mien.training.run import BEST, RunError, load
 from mien.training.train import choose_device, train
-from mien.training.weights import load_trained
+from mien.training.weights import Teachers, load_trained
 from tests.support.data_sets import make_folders
 from tests.support.training import (
     TINY_DEIT,
@@ -76,7 +76,13 @@ GOLDEN = {
 }  # fmt: skip
 
 
-def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
+def test_losses_equal_the_recorded_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, taught_on = Teachers.forward, set()
+
+    def forwarding(teachers: Teachers, crops: torch.Tensor) -> torch.Tensor:
+        taught_on.add(crops.dtype)
+        return forward(teachers, crops)
+
     def assert_as_recorded(name: str, **changes: Any) -> Path:
         run = train(small_recipe(root, **changes), tmp_path / name)
         validated = [line["valid_negative_log_likelihood"] for line in metric_lines(run) if "epoch" in line]
@@ -89,10 +95,12 @@ def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
     # SAM, smoothing, and an average that soon forgets the initial weights
     optim = {"learning_rate": 3e-3, "warmup_epochs": 0.2, "ema_decay": 0.999, "sam_rho": 0.05}
     cnn = assert_as_recorded("cnn", loss={"label_smoothing": 0.1}, optim=optim)
-    # a teacher that sees the mixed crops, and the frequencies of the faces
+    # the frequencies of the faces, and a teacher that sees the mixed crops, which are not uint8
+    monkeypatch.setattr(Teachers, "forward", forwarding)
     distillation = {"mode": "soft", "teachers": [str(cnn)], "weight": 0.5, "temperature": 2.0}
     mixed = {"mix": {"mixup": 0.8}, "loss": {"logit_adjustment": 1.0}}
     assert_as_recorded("deit", model=TINY_DEIT, distillation=distillation, **mixed)
+    assert taught_on == {torch.float32}
 
 
 def test_the_automatic_precision_is_bf16_where_the_device_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
