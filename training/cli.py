@@ -159,7 +159,7 @@ def compare(
     for side, model, probabilities in zip(("before", "after"), models, sides, strict=True):
         columns.append(scores(faces, probabilities, prior=prior if model.manifest else "natural"))
         print(f"{side}: {model.name}, {columns[-1]['prior']}")
-    columns.append(gains(*sides, faces.labels, classes))
+    columns.append(gains(sides[0], sides[1], faces.labels, classes))
     heads, rows = scores_table(("before", "after", "gain"), columns)
     print_table(heads, rows, title=f"{faces.title}; gains of {MIN_FACES} faces or more, paired by face")
     results = {"before": models[0].name, "after": models[1].name, "scores": columns[:2], "gains": columns[2]}

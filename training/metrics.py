@@ -213,7 +213,7 @@ def scores_table(
             signs = ("+" if column == "gain" else "" for column in titles)
             rows.append([title, *(_cell(figure, name, sign) for figure, sign in zip(row, signs, strict=True))])
             if mean:
-                values = [getattr(figure, "value", figure) for figure in row]
+                values: list[Any] = [getattr(figure, "value", figure) for figure in row]
                 spread = () if None in values else (float(np.mean(values)), float(np.std(values, ddof=1)))
                 rows[-1].append(" ± ".join(_cell(figure, name) for figure in spread))
     return ["metric", *titles, *(["mean ± standard deviation"] if mean else [])], rows
