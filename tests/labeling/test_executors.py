@@ -143,9 +143,10 @@ def test_an_interrupt_ends_all_processes_and_a_rerun_completes(mien: Mien, tmp_p
     eventually(lambda: labeled(mien.out) or driver.poll())
     children = list(descendants(driver.pid))
     assert len(children) >= 2
-    os.kill(driver.pid, signal.SIGINT)
-    driver.communicate(timeout=30)
-    assert driver.returncode == 4
+    for process in (*children, driver.pid):  # as a terminal does
+        os.kill(process, signal.SIGINT)
+    _, log = driver.communicate(timeout=30)
+    assert (driver.returncode, b"Traceback" in log) == (4, False), log.decode()
     eventually(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()])
     assert 0 < labeled(mien.out) < 450
     assert mien(*command).exit_code == 0
@@ -158,6 +159,8 @@ def test_an_interrupt_ends_all_processes_and_a_rerun_completes(mien: Mien, tmp_p
 def dying(setup: Setup, task: Task) -> list[Result]:
     """Label a task, but end the process at photo 2.jpg."""
     if any(item.name == "2.jpg" for item in task):
+        with (setup.options.out / "deaths").open("a") as file:
+            file.write("x")
         os.kill(os.getpid(), signal.SIGKILL)
     return list(executors.label_batch(setup, task))
 
@@ -171,6 +174,7 @@ def test_a_photo_that_kills_three_processes_is_an_error_and_the_others_are_label
     errors = {result.name: result.error for part in parts for result in part}
     assert errors.pop("2.jpg") == "3 worker processes died while they labeled it"
     assert errors == dict.fromkeys(["0.jpg", "1.jpg", "3.jpg", "4.jpg"])
+    assert (setup.options.out / "deaths").read_text() == "xxx"
 
 
 def test_a_script_without_a_guard_gets_an_error_and_not_more_processes(mien: Mien, photos: Path) -> None:

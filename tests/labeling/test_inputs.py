@@ -54,6 +54,7 @@ def test_the_photo_of_a_live_photo_is_labeled_and_its_video_is_skipped_and_count
     def frames() -> dict[str, int]:
         return Counter(row["file"] for row in mien.label(folder, "--write", "csv") if row["frame"])
 
+    assert "already labeled" not in mien.run(folder, "--limit", "1").stderr, "the first run"
     assert frames() == {"talk.mov": 4}
     assert by_file(rows_of(mien.out), "status", "reason")["IMG_1.mov"] == ("skipped", "live_photo")
     summary = mien.run(folder).stdout
@@ -85,6 +86,7 @@ def test_folders_files_and_patterns_select_inputs_and_each_is_labeled_once(mien:
     for inputs, names in {
         (nested,): ["a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", "link.jpg"],
         (nested, "--ignore", "raw/", "--ignore", "*.PNG"): ["a.jpg", "deep/c.jpg", "link.jpg"],
+        (nested / "b.PNG", nested / "a.jpg"): ["a.jpg", "b.PNG"],
         (nested, other, "--ignore", "link*"): ["other/f.jpg", *inside],
         (
             *(deep / "c.jpg", nested, f"{deep}/raw/../raw/d.jpg", deep, nested / ".secret/e.jpg"),

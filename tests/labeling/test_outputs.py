@@ -32,6 +32,7 @@ from tests.support.albums import by_file, face_photo, label_folder, rows_of, wri
 
 def test_the_table_has_its_columns_and_a_row_per_face_or_image_without_one(finished: Labeled) -> None:
     rows = rows_of(finished.out)
+    assert b"\r" not in (finished.out / "labels.csv").read_bytes()
     assert list(rows[0]) == list(COLUMNS)
     statuses = {"none.png": "no_face", "<b>&amp;.jpg": "error", "=1+1": "skipped"}
     assert by_file([row for row in rows if row["face"] == ""], "status") == statuses

@@ -141,8 +141,8 @@ def test_a_correction_stays_with_its_bytes_and_its_face_whatever_their_name_and_
         images = {file: journal.result(file, None) for file in ("0.jpg", "1.jpg")}
         (face, other) = (image.faces[0] for image in images.values() if image is not None)
         x, y, width, height = face.box
-        # The larger face comes first.
-        larger = replace(face, box=Box(x + 2 * width, y, 2 * width, 2 * height), index=0)
+        # The larger face comes first, and overlaps the other one.
+        larger = replace(face, box=Box(x, y, width, 1.5 * height), index=0)
         changed = {"0.jpg": (larger, replace(face, index=1)), "1.jpg": (replace(other, box=Box(500, 500, 50, 50)),)}
         journal.save([replace(image, faces=changed[file]) for file, image in images.items() if image is not None])
     states = {(face["file"], face["face"]): face["decision"] for face in faces_of(page, state="")}
@@ -240,6 +240,7 @@ def test_a_photo_that_took_the_name_of_another_is_not_exported(
     own: Labeled, settings: Settings, tmp_path: Path
 ) -> None:
     photos = own.photos
+    shutil.copyfile(photos / "2.jpg", photos / "copy.jpg")  # It would be in two splits.
     label_folder(photos, tmp_path / "own", settings, "csv")
     (photos / "1.jpg").replace(photos / "0.jpg")  # They have the same size.
     clip = (photos / "clip.avi").read_bytes()
