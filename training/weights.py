@@ -116,11 +116,7 @@ def load_initial(network: FaceNetwork, folder: Path, classes: tuple[str, ...] = 
             weights[key] = _rows(weights[key], own[key], labels, classes)
     optional = tuple(f"{name}." for name in network.heads()) + _OF_DISTILLATION
     start = {key: value for key, value in own.items() if key.startswith(optional)}
-    weights = {
-        key: value
-        for key, value in weights.items()
-        if not key.startswith(optional) or (key in own and own[key].shape == value.shape)
-    }
+    weights = {key: value for key, value in weights.items() if not key.startswith(optional) or key in own}
     try:
         if _POSITIONS in weights and _POSITIONS in own:
             weights[_POSITIONS] = _resized(weights[_POSITIONS], own[_POSITIONS], network.backbone)
