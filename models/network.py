@@ -6,6 +6,7 @@ Normalization is part of the module and thus of the exported graph.
 from typing import Any, Final, Literal, Self
 
 import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,8 +17,6 @@ Head = Literal["class", "distillation", "mean"]
 
 # ITU-R BT.601, as in cv2.COLOR_RGB2GRAY and in the grayscale images of FER2013
 LUMINANCE_WEIGHTS: Final = (0.299, 0.587, 0.114)
-_IMAGENET_MEAN: Final = (0.485, 0.456, 0.406)
-_IMAGENET_STD: Final = (0.229, 0.224, 0.225)
 
 
 class Preprocess(nn.Module):
@@ -33,8 +32,8 @@ class Preprocess(nn.Module):
             raise UnknownBackbone("model.normalization imagenet requires color RGB: its statistics are per channel")
         self.color, self.normalization, self.img_size = color, normalization, img_size
         self.register_buffer("luminance", torch.tensor(LUMINANCE_WEIGHTS), persistent=False)
-        self.register_buffer("mean", torch.tensor(_IMAGENET_MEAN).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(_IMAGENET_STD).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(IMAGENET_DEFAULT_MEAN).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(IMAGENET_DEFAULT_STD).view(1, 3, 1, 1), persistent=False)
 
     def forward(self, crops: Tensor) -> Tensor:
         pixels = crops.to(torch.float32) / 255.0
