@@ -49,21 +49,6 @@ def test_faces_below_the_minimum_size_are_dropped_and_those_beyond_the_limit_not
         assert ([face.box.width for face in labeled.faces], labeled.notes) == (sides, notes)
 
 
-def test_pixels_and_landmarks_give_reasons(artifact: Path, photo: Array, detected: Detection) -> None:
-    points = detected.landmarks_px
-    turned = points + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
-    small = cv2.resize(photo, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA)
-    for image, landmarks_px, reasons in (
-        (photo, points, set()),
-        (photo // 20, points, {"dark"}),
-        (photo, turned, {"turned"}),
-        (small, points * 0.15, {"small"}),
-        (cv2.GaussianBlur(photo, (0, 0), 9), points, {"blurred"}),
-    ):
-        (face,) = finding(artifact, replace(detected, landmarks_px=landmarks_px)).label(image).faces
-        assert {*face.reasons} - {"ambiguous"} == reasons
-
-
 def test_a_blurred_face_has_softened_probabilities_and_expected_votes_with_a_share_of_that(
     tmp_path: Path, photo: Array, detected: Detection
 ) -> None:

@@ -14,12 +14,24 @@ from mien.data.contract import CROP_PX, LABELS
 from tests.support import face_of, labeled_face
 
 
-def test_a_person_who_walks_and_is_gone_for_two_seconds_is_expected_a_second_farther() -> None:
-    tracker = Tracker(threshold=0.3)
-    places = {frame / 15: 100 + 10 * frame for frame in range(16)} | {2.0: None, 2.9: 400}
-    for at_s, x in places.items():
-        people = tracker.update(() if x is None else (labeled_face((x, 100, 80, 80)),), at_s)
-    assert [face.person for face in people] == [1]
+def seen(who: int, x: float) -> Face:
+    look = np.random.default_rng(who).integers(40, 200, (8, 8, 3), np.uint8)
+    return replace(labeled_face((x, 100, 80, 80)), crop_rgb=look.repeat(CROP_PX // 8, 0).repeat(CROP_PX // 8, 1))
+
+
+def test_a_person_is_expected_ahead_for_a_second_and_known_again_for_ten() -> None:
+    walk = {frame / 15: (labeled_face((100 + 10 * frame, 100, 80, 80)),) for frame in range(16)}
+    both, gone = {0.0: (seen(1, 100), seen(2, 500))}, {at / 4: () for at in range(1, 60)}
+    nine, eleven = ({at_s: faces for at_s, faces in gone.items() if at_s < end_s} for end_s in (9, 11))
+    for frames, expected in (
+        (walk | {2.0: (), 2.9: (labeled_face((400, 100, 80, 80)),)}, [1]),
+        (both | nine | {9.0: (seen(2, 100), seen(3, 500))}, [2, 3]),
+        (both | eleven | {11.0: (seen(2, 100),)}, [3]),
+        (both | {60.0: (seen(2, 110), seen(1, 490))}, [2, 1]),
+    ):
+        tracker = Tracker(threshold=0.3)
+        *_, people = (tracker.update(faces, at_s) for at_s, faces in frames.items())
+        assert [face.person for face in people] == expected
 
 
 def stream() -> Iterator[tuple[float, bool, dict[int, Face]]]:
