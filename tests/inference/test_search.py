@@ -106,4 +106,5 @@ def test_faces_of_all_sizes_are_found_in_tiles_and_a_part_of_a_large_one_is_no_f
     for x, y, is_part in ((93, 50, True), (95, 50, False), (50, 93, True), (50, 95, False), (-7, 50, False)):
         assert _is_part(Detection(Box(x, y, 12, 12), EYES_APART, 0.8), large) is is_part
         assert not _is_part(Detection(Box(x, y, 12, 12), EYES_APART, 0.9), large)
-    assert not plausible(Detection(large.box, EYES_APART / 100, 0.9), width=100, height=100), "both eyes in one place"
+    one_eye = np.vstack([EYES_APART[:1], EYES_APART[:1] + 0.5, EYES_APART[2:]])
+    assert not plausible(Detection(large.box, one_eye, 0.9), width=100, height=100)
