@@ -37,6 +37,8 @@ def test_a_photo_comes_back_with_its_face_its_doubt_and_its_drawing(client: Test
     changed = np.abs(drawn.astype(int) - decode(PHOTO)).max(axis=2) > 40
     assert changed[200:280, 278:283].any(), "the left edge of the face's box is drawn"
     assert not changed[:, :150].any()
+    (wide,) = post(client, encoded(np.full((500, 4096, 3), 128, np.uint8)), annotate="true").json()["images"]
+    assert decode(base64.b64decode(wide["annotated"]["base64"])).shape == (250, 2048, 3)
     for threshold in (1, 0):
         (same,) = post(client, PHOTO, confidence_threshold=threshold).json()["images"][0]["faces"]
         assert (same["label"], same["uncertain"], same["reasons"][0]) == (face["label"], threshold == 1, "covered")
