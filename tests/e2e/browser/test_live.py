@@ -59,7 +59,7 @@ def test_a_camera_is_labeled_as_by_the_service_until_it_is_paused_hidden_stopped
     (image,) = site.post(tab.sent[0]).json()["images"]
     (face,) = json.loads(tab.results[0])["faces"]
     assert face["label"] == image["faces"][0]["label"]
-    assert face["probabilities"] == image["faces"][0]["probabilities"]
+    assert face["probabilities"] == pytest.approx(image["faces"][0]["probabilities"], abs=0.01)  # found at another size
     assert face["label"] in page.inner_text(".face-label")
     tab.wait_for_results(10)
     assert json.loads(tab.results[-1])["dropped"] == 0
