@@ -35,7 +35,12 @@ def test_a_whole_set_has_no_problems_and_damaged_images_are_counted_and_named(
     broken = aligned / "test_0001_aligned.jpg"
     broken.write_bytes(broken.read_bytes()[:200])
     shutil.copy(aligned / "train_00007_aligned.jpg", aligned / "test_0009_aligned.jpg")
-    missing, unreadable, repeated = check(open_reader("raf_db", whole))["problems"]
+    shutil.copy(aligned / "train_00008_aligned.jpg", aligned / "train_00040_aligned.jpg")  # of another label
+    monkeypatch.setattr(RafDb, "published", {"train": SIX_PER_CLASS, "test": SIX_PER_CLASS | {"fear": 7}})
+    report = check(open_reader("raf_db", whole))
+    missing, unreadable, repeated, few = report["problems"]
+    assert few == "test: 6 images of fear, expected 7"
+    assert "1 of them with another label" in report["notes"][-1], "published sets have such copies"
     assert missing.startswith(
         "train: 5 of 42 images are missing: Image/aligned/train_00001_aligned.jpg, "
         "Image/aligned/train_00002_aligned.jpg, Image/aligned/train_00003_aligned.jpg and 2 more"

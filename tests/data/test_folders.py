@@ -34,8 +34,8 @@ def test_deeper_folders_are_read_and_what_is_ignored_is_named_but_heic_is_not_sk
     root = make_folders(tmp_path, {"train": {"happy": 1}})
     happy = root / "train" / "happy"
     (happy / "notes.txt").write_text("mine", encoding="utf-8")
-    (happy / "2021").mkdir()
-    shutil.copy(happy / "train000.png", happy / "2021" / "a.JPEG")
+    (happy / "test").mkdir()
+    shutil.copy(happy / "train000.png", happy / "test" / "a.JPEG")
     shutil.copy(happy / "train000.png", root / "loose.png")
     for name in ("a.heic", "b.CR2", "c.CR2"):
         (happy / name).write_bytes(b"photo")

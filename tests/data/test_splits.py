@@ -64,8 +64,8 @@ def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> No
 
 
 def test_near_duplicates_are_grouped_transitively() -> None:
-    # 0-1 and 1-2 are alike, 0-2 are not; 3 resembles none
-    rows = np.array([[1.0, 0.0], [0.97, 0.243], [0.88, 0.475], [0.0, 1.0]], np.float32)
+    # 0-1 and 1-2 are alike, 0-2 and 2-3 are not, by 0.94
+    rows = np.array([[1.0, 0.0], [0.985, 0.174], [0.94, 0.342], [0.766, 0.643]], np.float32)
     assert near_duplicate_groups(rows).tolist() == [0, 0, 0, 3]
 
 
