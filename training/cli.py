@@ -124,7 +124,7 @@ def evaluate(
     }
     if predictions:
         prior = first.priors[-1]
-        write_table(predictions, *predictions_table(read, first.probabilities(logits[0], read.crops, prior)))
+        write_table(predictions, *predictions_table(read, first.probabilities(logits[0], read, prior)))
     if corruptions:
         from mien.training import robustness
 
@@ -152,7 +152,7 @@ def compare(
     classes = tuple(dict.fromkeys(label for model in models for label in model.labels))
     faces = read_split(_source(data, option, split), classes=classes, of="the pair of models")
     sides = [
-        in_order(model.probabilities(model.logits(faces.crops), faces.crops, prior), model.labels, classes)
+        in_order(model.probabilities(model.logits(faces.crops), faces, prior), model.labels, classes)
         for model in models
     ]
     columns: list[dict[str, Any]] = []

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,9 +26,10 @@ from torchvision.transforms import v2
 
 from mien.data.atomic import atomic_file
 from mien.data.augment import Augment
-from mien.data.contract import CROP_PX, LABELS, Array, contract_id
+from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, contract_id
 from mien.data.errors import DatasetError
 from mien.data.folds import folds_of
+from mien.data.quality import Quality, measure
 from mien.data.readers.base import Reader, Sample, hold_out, index_sha256, open_reader
 from mien.models.backbones import Color
 from mien.training.config import DataSource, MixConfig, Recipe, RecipeError
@@ -36,7 +38,7 @@ logger = logging.getLogger(__name__)
 HASHES_DIR: Final = user_cache_path("mien") / "data"  # hashes of files, where no other cache is given
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Split:
     """One split, sorted by key.
 
@@ -89,6 +91,11 @@ class Split:
             f"{self.kind} {self.name} changed since the training, or has other options, so it may contain faces of "
             "the training."
         )
+
+    @cached_property
+    def quality(self) -> list[Quality]:
+        """Quality of each crop, as if the landmarks of the faces were those of the template."""
+        return [measure(np.asarray(crop), np.array(TEMPLATE_PX)) for crop in self.crops]
 
     @property
     def title(self) -> str:

@@ -20,8 +20,8 @@ import onnxruntime
 import torch
 from torch import nn
 
-from mien.data.contract import LABELS, TEMPLATE_PX, Array
-from mien.data.quality import measure, soften, softmax
+from mien.data.contract import LABELS, Array
+from mien.data.quality import soften, softmax
 from mien.models.manifest import CROPS, LOGITS, MANIFEST_NAME, Manifest, Precision, Prior, load_artifact, read_report
 from mien.models.network import Head, select_head
 from mien.training import metrics
@@ -78,11 +78,11 @@ class Model:
         """Priors that make a difference."""
         return PRIORS if self.manifest else ("natural",)
 
-    def probabilities(self, logits: Array, crops: Array, prior: Prior) -> Array:
-        """Probabilities (N, K) of crops by their logits, as served."""
+    def probabilities(self, logits: Array, faces: Split, prior: Prior) -> Array:
+        """Probabilities (N, K) of faces by the logits of their crops, as served."""
         if self.manifest is None:
             return softmax(logits)
-        return softened(self.manifest.probabilities(logits, prior), crops)
+        return softened(self.manifest.probabilities(logits, prior), faces)
 
     def warn(self, faces: Split) -> str:
         """Print a warning, and return it, if the faces may be some that the model was trained on."""
@@ -107,10 +107,9 @@ def open_released(folder: Path, manifest: Manifest, precision: Precision = "fp32
     return Model(name, manifest.labels, logits, manifest, read_report(folder).get("data", {}))
 
 
-def softened(probabilities: Array, crops: Array) -> Array:
-    """Soften probabilities (N, K) as in serving, as if the landmarks of the faces were those of the template."""
-    quality = [measure(np.asarray(crop), np.array(TEMPLATE_PX)) for crop in crops]
-    return np.stack([soften(of_face, seen) for of_face, seen in zip(probabilities, quality, strict=True)])
+def softened(probabilities: Array, faces: Split) -> Array:
+    """Soften probabilities (N, K) by the quality of the crops, as in serving."""
+    return np.stack([soften(of_face, seen) for of_face, seen in zip(probabilities, faces.quality, strict=True)])
 
 
 def scores(
@@ -164,7 +163,7 @@ def scores_of_model(
     threshold = model.manifest.confidence_threshold if model.manifest else None
     found = []
     for prior in model.priors:
-        fitted, probabilities = (calibrated or {}).get(prior), model.probabilities(logits, faces.crops, prior)
+        fitted, probabilities = (calibrated or {}).get(prior), model.probabilities(logits, faces, prior)
         found.append(scores(faces, probabilities, prior=prior, calibrated=fitted, threshold=threshold))
     return found
 

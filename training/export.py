@@ -240,7 +240,7 @@ def fit(
     logits = model.logits(valid.crops)
     point = fit_operating_point(logits, valid.labels, tau)
     logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
-    calibrated = {prior: softened(rows, valid.crops) for prior, rows in point.cross_fitted.items()}
+    calibrated = {prior: softened(rows, valid) for prior, rows in point.cross_fitted.items()}
     threshold = round(metrics.confidence_threshold(calibrated["balanced"], valid.labels), 4)
     logger.info("confidence threshold %.4f", threshold)
     if threshold == 1:

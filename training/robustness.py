@@ -7,6 +7,7 @@ from 224 to 112 pixels, and brightness added to each color instead of the value 
 occlusion, roll, and error of the landmarks for the alignment.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 import albumentations as A
@@ -73,10 +74,11 @@ def measure(model: Model, faces: Split) -> list[dict[str, Any]]:
     """
     prior, rows = model.priors[-1], list[dict[str, Any]]()
     for corruption, strength in (("none", 0.0), *((name, of) for name, all_of in STRENGTHS.items() for of in all_of)):
-        crops = faces.crops
+        seen = faces
         if strength:
-            crops = np.stack([corrupt(crop, corruption, strength, seed=number) for number, crop in enumerate(crops)])
-        found = scores(faces, model.probabilities(model.logits(crops), crops, prior), prior=prior)
+            crops = [corrupt(crop, corruption, strength, seed=number) for number, crop in enumerate(faces.crops)]
+            seen = replace(faces, crops=np.stack(crops))
+        found = scores(seen, model.probabilities(model.logits(seen.crops), seen, prior), prior=prior)
         rows.append({"corruption": corruption, "strength": strength, **found})
     shares = ("accuracy", "mean_class_accuracy")
     cells = [

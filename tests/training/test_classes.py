@@ -78,7 +78,7 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     faces = valid_faces(root, valid_share=0.2)
     assert len(faces) == 14
     models = [open_model(folder) for folder in (released, run)]
-    sides = [model.probabilities(model.logits(faces.crops), faces.crops, "natural") for model in models]
+    sides = [model.probabilities(model.logits(faces.crops), faces, "natural") for model in models]
     before, after = ((side.argmax(axis=1) == faces.labels).mean() for side in sides)
     assert after - before > 0.1
 
