@@ -143,8 +143,8 @@ class Reader:
     def read(self) -> Iterable[Sample]:
         """List all images of all splits, in any order.
 
-        The file of an image is the one in `files` that its key names, without a part from `#` if there is none. A label
-        that is none of the option `classes` is the reason why an image is left out, such as "no face".
+        The file of an image is the one in `files` that its key names, without a part from `#` if there is none. An
+        image whose label is not in the option `classes` is left out; its label, such as "no face", is the reason.
         Raises: DatasetError, UnknownLabel.
         """
         raise NotImplementedError

@@ -2,7 +2,8 @@
 // sent from here.
 //
 // Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source, live} with a File, or an ImageBitmap
-// of a stream (`live`); each gets {id, result} or {id, error}. While the graph is loaded, {loaded} states the bytes so far.
+// of a stream (`live`); each gets {id, result} or {id, error}. While the graph is loaded, {loaded} states the bytes so
+// far.
 
 import { isFaithful, rgbOf } from "../pixels.js";
 import { uprightBitmap } from "../upright.js";
