@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mien.app.labeling import tables
+from mien.data.atomic import write_atomic
 from mien.data.contract import LABELS, align, decode
 from mien.data.errors import DatasetError
 from mien.data.readers.base import Reader, Sample, open_reader
@@ -20,7 +21,6 @@ from tests.support.data_sets import (
     make_muxspace,
     make_photos,
     make_raf_db,
-    write_text,
 )
 
 
@@ -57,7 +57,7 @@ VOTES: list[tuple[str, str | None, dict[str, int]]] = [
 def test_votes_of_ferplus_become_labels_and_shares_by_either_protocol(tmp_path: Path) -> None:
     boxes = ('"(0, 0, 48, 48)",', "")  # published, and as written by generate_training_data.py
     lines = [f"{number:02}.png,{boxes[number % 2]}{votes}\n" for number, (votes, *_) in enumerate(VOTES)]
-    write_text(tmp_path / "FER2013Train" / "label.csv", "".join(lines))
+    write_atomic(tmp_path / "FER2013Train" / "label.csv", "".join(lines))
     majority, probability = (
         open_reader("ferplus", tmp_path, classes=8, protocol=name) for name in ("majority", "probability")
     )

@@ -5,15 +5,14 @@
 The drawn expressions differ in mouth, brows and eyes, so that a model can learn them.
 """
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import cv2
 import numpy as np
 
+from mien.data.atomic import write_atomic
 from mien.data.contract import LABELS, LANDMARKS, TEMPLATE_PX, Array
 
 # mouth curve (up is positive), mouth opening, brow tilt (inner ends up is positive), eye opening
@@ -42,57 +41,32 @@ def draw_face(label: str, seed: int, *, size_px: int = 112, gray: bool = False) 
     """
     random = np.random.default_rng([seed, LABELS.index(label)])
     curve, opening, tilt, eyes = _EXPRESSIONS[label]
-    unit = size_px / 112
-    landmarks = np.asarray(TEMPLATE_PX) * unit + random.normal(0, 1.0 * unit, (5, 2))
+    landmarks = np.rint(np.asarray(TEMPLATE_PX) + random.normal(0, 1.0, (5, 2))).astype(int)
     skin = random.integers(90, 230, 3)
-    image = np.full((size_px, size_px, 3), random.integers(0, 256, 3), np.uint8)
-    _ellipse(image, (56 * unit, 60 * unit), (44 * unit, 54 * unit), skin)
-    for side, (x, y) in ((-1, landmarks[0]), (1, landmarks[1])):
-        _ellipse(image, (x, y), (7 * unit, (2 + 5 * eyes) * unit), (245, 245, 245))
-        _ellipse(image, (x, y), (2.5 * unit, 2.5 * unit), (30, 30, 40))
-        inner = (x - side * 9 * unit, y - (11 + 5 * tilt) * unit)
-        outer = (x + side * 9 * unit, y - (11 - 3 * tilt) * unit)
-        _line(image, [inner, outer], skin // 3, 3 * unit)
-    _line(image, [landmarks[2] - (0, 12 * unit), landmarks[2]], skin // 2, 2 * unit)
-    _mouth(image, landmarks[3], landmarks[4], curve * 9 * unit, opening * 8 * unit, unit)
+    image = np.full((112, 112, 3), random.integers(0, 256, 3), np.uint8)
+    cv2.ellipse(image, (56, 60), (44, 54), 0, 0, 360, skin.tolist(), -1)
+    for side, (x, y) in zip((-1, 1), landmarks[:2], strict=True):
+        cv2.ellipse(image, (x, y), (7, round(2 + 5 * eyes)), 0, 0, 360, (245, 245, 245), -1)
+        cv2.circle(image, (x, y), 3, (30, 30, 40), -1)
+        inner, outer = (x - side * 9, y - round(11 + 5 * tilt)), (x + side * 9, y - round(11 - 3 * tilt))
+        cv2.line(image, inner, outer, (60, 10, 20), 4)
+    left, right = landmarks[3:]
+    middle, open_px = (left + right) // 2 + (0, round(9 * curve)), (0, round(8 * opening))
+    lips = [np.array([left, middle - open_px, right, middle + open_px])]
+    cv2.fillPoly(image, lips, (60, 10, 20))
+    cv2.polylines(image, lips, True, (60, 10, 20), 4)
     image = np.clip(image + random.normal(0, 4, image.shape), 0, 255).astype(np.uint8)
     if gray:
         image = np.repeat(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[:, :, None], 3, axis=2)
-    landmarks = landmarks.astype(np.float32)
-    image.flags.writeable = landmarks.flags.writeable = False
-    return image, landmarks
-
-
-def _mouth(image: Array, left: Array, right: Array, curve: float, opening: float, unit: float) -> None:
-    along = np.linspace(0, 1, 15)[:, None]
-    arch = 4 * along * (1 - along) * np.array([[0.0, 1.0]])
-    middle = left + (right - left) * along + curve * arch
-    lips = np.concatenate([middle - opening * arch, (middle + opening * arch)[::-1]])
-    cv2.fillPoly(image, [np.rint(lips).astype(np.int32)], (60, 10, 20))
-    _line(image, list(middle), (150, 40, 50), 2 * unit)
-
-
-def _ellipse(image: Array, center: tuple[float, float] | Array, axes: tuple[float, float], color: object) -> None:
-    box = (tuple(map(float, center)), (2 * axes[0], 2 * axes[1]), 0.0)
-    cv2.ellipse(image, box, [int(value) for value in np.asarray(color)], -1, cv2.LINE_AA)
-
-
-def _line(image: Array, points: list[object], color: object, width: float) -> None:
-    line = np.rint(np.asarray(points, dtype=np.float64)).astype(np.int32)
-    cv2.polylines(image, [line], False, [int(value) for value in np.asarray(color)], max(1, round(width)), cv2.LINE_AA)
+    image = cv2.resize(image, (size_px, size_px), interpolation=cv2.INTER_AREA)
+    image.flags.writeable = False
+    return image, (landmarks * (size_px / 112)).astype(np.float32)
 
 
 def write_image(path: Path, image: Array) -> None:
     """Write (H, W, 3) uint8 RGB in the format of the file's suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_encode(path.suffix, image.shape, image.tobytes()))
-
-
-@lru_cache(maxsize=512)
-def _encode(suffix: str, shape: tuple[int, ...], pixels: bytes) -> bytes:
-    written, payload = cv2.imencode(suffix, np.frombuffer(pixels, np.uint8).reshape(shape)[:, :, ::-1])
-    assert written
-    return payload.tobytes()
+    path.write_bytes(cv2.imencode(path.suffix, image[:, :, ::-1])[1].tobytes())
 
 
 def make_all_different(root: Path) -> None:
@@ -103,10 +77,10 @@ def make_all_different(root: Path) -> None:
         write_image(path, cv2.cvtColor(cv2.resize(coarse, (48, 48)), cv2.COLOR_GRAY2RGB))
 
 
-def _in_photo(label: str, seed: int, size_px: int, left: int, top: int, border: int) -> tuple[Array, Array]:
-    """A face of any label in a photo with a border of OpenCV, and its landmarks there, (5, 2)."""
+def _in_photo(label: str, seed: int, size_px: int, left: int, top: int) -> tuple[Array, Array]:
+    """A face of any label in a photo that repeats its edge, and its landmarks there, (5, 2)."""
     face, points = draw_face(label if label in LABELS else "neutral", seed, size_px=size_px)
-    photo = cv2.copyMakeBorder(face, top, 30, left, 50, border, value=(120, 120, 120))
+    photo = cv2.copyMakeBorder(face, top, 30, left, 50, cv2.BORDER_REPLICATE)
     return photo, points + np.array([left, top])
 
 
@@ -133,13 +107,13 @@ def make_raf_db(
             if kaggle:
                 continue
             lines += f"{name}.jpg {_NUMBERS[label]}\n"
-            photo, landmarks = _in_photo(label, seed, 100, 90, 50, cv2.BORDER_CONSTANT)
+            photo, landmarks = _in_photo(label, seed, 100, 90, 50)
             if originals:
                 write_image(root / "Image" / "original" / f"{name}.jpg", photo)
             points = "".join(f"{x:.3f}\t{y:.3f}\n" for x, y in landmarks)
-            write_text(root / "Annotation/manual" / f"{name}_manu_attri.txt", f"{points}0\n{seed % 3}\n{seed % 5}\n")
+            write_atomic(root / "Annotation/manual" / f"{name}_manu_attri.txt", f"{points}0\n1\n2\n", durable=False)
     if lines:
-        write_text(root / "EmoLabel" / "list_patition_label.txt", lines)
+        write_atomic(root / "EmoLabel" / "list_patition_label.txt", lines)
     return root
 
 
@@ -149,7 +123,7 @@ def make_ferplus(root: Path) -> Path:
         lines: list[tuple[object, ...]] = []
         for seed, label in enumerate(LABELS * count, start=100 * count):
             votes = ({label: 8, "unknown": 2}.get(name, 0) for name in COLUMNS)
-            lines.append((f"fer{seed:07}.png", "(0, 0, 48, 48)", *votes))
+            lines.append((f"fer{seed:07}.png", '"(0, 0, 48, 48)"', *votes))
             write_image(root / folder / f"fer{seed:07}.png", draw_face(label, seed, size_px=48, gray=True)[0])
         write_csv(root / folder / "label.csv", lines)
     return root
@@ -173,7 +147,7 @@ def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = N
     for split, counts in (splits or {"train": dict.fromkeys(LABELS, 2), "valid": dict.fromkeys(LABELS, 1)}).items():
         for label, count in counts.items():
             for index in range(count):
-                crop, landmarks = _in_photo(label, len(rows), 80, 40, 30, cv2.BORDER_REPLICATE)
+                crop, landmarks = _in_photo(label, len(rows), 80, 40, 30)
                 source = f"{label.title()}_Person_{index:04}"
                 write_image(root / split / f"{source}.webp", crop)
                 rows.append((f"{split}/{source}.webp", label, f"{source}.jpg", split, *landmarks.ravel()))
@@ -183,45 +157,32 @@ def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = N
 
 def make_affectnet(root: Path) -> Path:
     """Write AffectNet's layout, with contempt and unlabeled images. Returns `root`."""
+    marks = np.zeros((68, 2))  # of dlib's markup
     for part, count in (("training", 20), ("validation", 2)):
         rows: list[tuple[object, ...]] = [("subDirectory_filePath", "facial_landmarks", "expression")]
         for number, label in enumerate(AFFECTNET):
             for index in range(count):
-                photo, landmarks = _in_photo(label, 100 * number + index, 100, 30, 20, cv2.BORDER_CONSTANT)
+                photo, landmarks = _in_photo(label, 100 * number + index, 100, 30, 20)
                 name = f"{part[:5]}{number}{index:03}.jpg"
                 write_image(root / "Manually_Annotated_Images/1" / name, photo)
-                rows.append((f"1/{name}", landmarks_68(landmarks), number))
-        points = landmarks_68(np.zeros((5, 2)))
-        rows += [(f"1/{part}_{place}.jpg", points, number) for place, number in enumerate((8, 9, 9, 10, 10, 10))]
+                for points, point in zip(((36, 42), (42, 48), (30, 31), (48, 49), (54, 55)), landmarks, strict=True):
+                    marks[slice(*points)] = point
+                rows.append((f"1/{name}", ";".join(map(str, marks.ravel())), number))
+        rows += [(f"1/{part}_{index}.jpg", rows[1][1], number) for index, number in enumerate((8, 9, 9, 10, 10, 10))]
         write_csv(root / f"{part}.csv", rows)
     return root
 
 
-def landmarks_68(points: Array) -> str:
-    """Five points, (5, 2), as the 68 of dlib's markup: `x;y;x;y;...`."""
-    marks = np.zeros((68, 2))
-    for place, point in zip(((36, 42), (42, 48), (30, 31), (48, 49), (54, 55)), points, strict=True):
-        marks[slice(*place)] = point
-    return ";".join(f"{value:.2f}" for value in marks.ravel())
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file, and its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
-def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
-    """Write rows, comma-separated."""
-    csv.writer(text := io.StringIO(), lineterminator="\n").writerows(rows)
-    write_text(path, text.getvalue())
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows without quotes, comma-separated."""
+    write_atomic(path, "".join(",".join(map(str, row)) + "\n" for row in rows), durable=False)
 
 
 def make_photos(root: Path) -> Path:
     """Write four photos with one face each and the table that `mien label` writes. Returns `root`."""
     rows: list[tuple[object, ...]] = [("file", "face", "x", "y", "width", "height", "detection_score", *_columns())]
     for number in range(4):
-        photo, landmarks = _in_photo("neutral", number, 80, 40, 20, cv2.BORDER_CONSTANT)
+        photo, landmarks = _in_photo("neutral", number, 80, 40, 20)
         write_image(root / f"{number:03}.png", photo)
         rows.append((f"{number:03}.png", 0, 40, 20, 80, 90, 0.95, *landmarks.round(1).ravel()))
     write_csv(root / "labels.csv", rows)
@@ -237,7 +198,7 @@ def make_expressions(root: Path) -> Path:
         label, other = LABELS[number % 7], LABELS[(number + 1) % 7]
         name = f"{number:03}.png"
         file = f"photos/{name}" if number < 7 else f"people/faces/{name}"
-        halves = [_in_photo(shown, number, 80, 20, 20, cv2.BORDER_CONSTANT) for shown in (other, label)]
+        halves = [_in_photo(shown, number, 80, 20, 20) for shown in (other, label)]
         write_image(root / file, np.hstack([photo for photo, _ in halves]))
         for place, (photo, landmarks) in enumerate(halves):
             left = place * photo.shape[1]
