@@ -18,12 +18,10 @@ POINTS = np.array([[204, 101], [246, 103], [222, 126], [206, 143], [241, 145]], 
 
 
 def landmarks(yaw: float, pitch: float, roll: float = 0.0) -> Array:
-    """An average head in a photo, turned by degrees: to the right of the image, upward, clockwise; (5, 2)."""
-    turned = cv2.Rodrigues(np.radians([0.0, -yaw, 0.0]))[0] @ cv2.Rodrigues(np.radians([-pitch, 0.0, 0.0]))[0]
-    rotation = cv2.Rodrigues(np.radians([0.0, 0.0, roll]))[0] @ turned
-    camera = np.array([[1500.0, 0, 320], [0, 1500, 240], [0, 0, 1]])
-    points, _ = cv2.projectPoints(HEAD_MM, cv2.Rodrigues(rotation)[0], np.array([0.0, 0, 900]), camera, None)
-    return points.reshape(5, 2).astype(np.float32)
+    """An average head from afar, turned by degrees: to the right of the image, upward, clockwise; (5, 2)."""
+    turns = (0, 0, roll), (0, -yaw, 0), (-pitch, 0, 0)
+    rotation = np.linalg.multi_dot([cv2.Rodrigues(np.radians(turn, dtype=float))[0] for turn in turns])
+    return (HEAD_MM @ rotation.T)[:, :2].astype(np.float32)
 
 
 @pytest.mark.parametrize(("yaw", "pitch", "roll"), [(25, 0, 0), (-40, 0, 180), (0, 20, 30), (0, -15, 0), (20, 10, -90)])
