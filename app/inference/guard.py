@@ -38,7 +38,6 @@ _LARGEST: Final = 1.2  # limit on the memory of one image, relative to that of `
 # Within scan data, 0xff is followed by 0x00 or a restart marker; repeated 0xff bytes are padding.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _START_OF_SCAN: Final = 0xDA
-_APP1: Final = 0xE1
 _END_OF_IMAGE: Final = 0xD9
 _WITHOUT_LENGTH: Final = (0x01, 0xD8)
 _SEQUENTIAL_FRAMES: Final = (0xC0, 0xC1)
@@ -116,7 +115,7 @@ def _jpeg_scans(payload: bytes) -> int:
             scans += 1
             if sequential and payload[position + 2 : position + 3] == components:
                 return scans  # Decoders stop after the only scan of a baseline JPEG.
-        if marker == _APP1 and payload.startswith(b"Exif", position + 2):
+        if payload.startswith(b"Exif", position + 2):
             exif_bytes += length
         if exif_bytes > _MAX_EXIF_BYTES:
             break

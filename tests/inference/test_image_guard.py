@@ -39,6 +39,7 @@ def test_a_large_black_image_is_rejected_and_formats_that_take_more_memory_have_
     assert pixels(encoded(noise, "JPEG", quality=30)) == 6_000_000, "with enough bytes per pixel"
     image = gradient_image(500, 400)
     assert check(encoded(image), max_pixels=200_000).format == "PNG"
+    assert guard.memory_px(check(encoded(image, "AVIF"), max_pixels=200_000)) == 240_000
     with pytest.raises(ImageTooLarge, match="WEBP image of 500x400 px: the limit is 150,000 pixels"):
         check(encoded(image, "WEBP"), max_pixels=200_000)
 
@@ -95,9 +96,10 @@ def test_metadata_that_unpacks_to_much_work_costs_little(attack: str, times: int
 
 def test_metadata_padding_and_videos_as_real_photos_carry_them_are_accepted() -> None:
     video = b"\0\0\0\x18ftypmp42" + b"\xff\xda\x00\x02" * 5000  # after the image, of a motion photo
+    depth = (b"\xff\xe1\xff\xff" + bytes(65_533)) * 20  # in extended XMP
     for progressive in (False, True):
         photo = encoded(gradient_image(64, 64), "JPEG", progressive=progressive)
-        assert pixels(photo[:2] + b"\xff" * 1000 + photo[2:] + video) == 64 * 64
+        assert pixels(photo[:2] + depth + b"\xff" * 1000 + photo[2:] + video) == 64 * 64
     baseline = encoded(gradient_image(64, 64), "JPEG")
     assert guard.check_header(baseline[:-2] + video) == 1, "decoders stop after its only scan"
     for kind in ("JPEG", "PNG", "GIF"):

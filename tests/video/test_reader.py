@@ -33,7 +33,7 @@ def quarters_of(path: Path, *, size: tuple[int, int] = (320, 240)) -> Array:
         pixels = next(iter(video)).pixels()
     height, width = pixels.shape[:2]
     assert (width, height) == size
-    return pixels[np.ix_((height // 4, 3 * height // 4), (width // 4, 3 * width // 4))].mean(axis=2)
+    return cv2.resize(pixels, (2, 2), interpolation=cv2.INTER_AREA).mean(axis=2)
 
 
 def test_of_two_fields_one_moment_is_shown_and_pixels_that_are_not_square_are_stretched(tmp_path: Path) -> None:
