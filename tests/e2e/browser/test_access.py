@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.e2e.browser.conftest import Open
+from tests.e2e.browser.conftest import Open, Tab
 from tests.support import ROOT
-from tests.support.browser import WAIT_MS, Tab
 
 pytestmark = pytest.mark.timeout(240)
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
@@ -20,8 +19,8 @@ DISCONNECT = "document.getElementById('video').srcObject.getVideoTracks()[0].dis
 def check(tab: Tab, state: str, *clicks: str, wait: str = "body") -> None:
     """Click, wait for an element, and look for violations in the state that the page is in then."""
     for selector in clicks:
-        tab.page.click(selector, timeout=WAIT_MS)
-    tab.page.wait_for_selector(wait, timeout=WAIT_MS)
+        tab.page.click(selector)
+    tab.page.wait_for_selector(wait)
     found = Axe().run(tab.page, options=RULES)
     assert found.violations_count == 0, f"{state}: {found.generate_report()}"
 
@@ -40,7 +39,7 @@ def test_axe_finds_no_violation_in_any_state_of_the_live_view_and_the_keyboard_s
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
     assert reached == ["Skip to the content", "tab-live", "tab-photos", "settings", "start"]
     page.keyboard.press("Enter")
-    page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
+    page.wait_for_selector(".face-label:not(:empty)")
     assert page.evaluate("document.activeElement.id") == "pause"
     check(tab, "settings", "#settings")
     page.keyboard.press("Escape")
@@ -53,7 +52,7 @@ def test_axe_finds_no_violation_in_any_state_of_the_live_view_and_the_keyboard_s
     page.click("#fullscreen")
     check(tab, "stopped", "#stop", wait="[data-state=idle]")
     page.click("#start")
-    page.wait_for_selector("#stage[data-state=live]", timeout=WAIT_MS)
+    page.wait_for_selector("#stage[data-state=live]")
     page.evaluate(DISCONNECT)
     if page.get_attribute("#local-field", "hidden") is None:
         tab.choose_local(True)
@@ -75,8 +74,8 @@ def test_axe_finds_no_violation_in_any_state_of_the_photos_on_a_phone(open_tab: 
     page, samples = tab.page, ROOT / "samples/photos"
     check(tab, "first screen")
     page.set_input_files("#files", [samples / "astronaut.jpg", samples / "chelsea.jpg", not_a_photo])
-    page.wait_for_selector(".tile .error", timeout=WAIT_MS)
-    page.wait_for_selector(":nth-match(.tile .open, 2)", timeout=WAIT_MS)  # else the first one may be the last photo
+    page.wait_for_selector(".tile .error")
+    page.wait_for_selector(":nth-match(.tile .open, 2)")  # else the first one may be the last photo
     check(tab, "zoomed photo", ".tile .open", "#detail-larger")
     check(tab, "photo without a face", "#detail-after")
     page.keyboard.press("Escape")

@@ -6,9 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.e2e.browser.conftest import serving
 from tests.e2e.browser.test_local import needs_runtime
 from tests.support import eventually
-from tests.support.browser import serving
 from tests.support.engines import Script, firefox, webkit
 
 # WebKitGTK sometimes loses the result of a script, or hangs, so that its driver does not answer: in 3 of 20 runs

@@ -3,20 +3,21 @@
 import csv
 import io
 import json
+from functools import partial
+from math import inf
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import BrowserType, Page, Route
+from playwright.sync_api import BrowserType, Route
 
 from mien.data.contract import LABELS, decode
 from mien.data.contract.labels import COLORS
 from mien.models.manifest import artifact_dir, load_artifact
-from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.scenes import SCENE, TWO, pass_ms, pass_until, person, show, start_scene
-from tests.support.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch
+from tests.e2e.browser.conftest import ALLOWED, CAMERA, Open, launch
+from tests.e2e.browser.scenes import TWO, Scene, person
 from tests.support.serving import Server
 
 pytestmark = pytest.mark.timeout(240)
@@ -39,15 +40,11 @@ HURRY = "{ const wait = setTimeout; window.setTimeout = (done, ms, ...given) => 
 
 
 @pytest.fixture
-def scene(open_tab: Open) -> Tab:
+def scene(open_tab: Open) -> Scene:
     """A page whose stream the test plays, with two people in view."""
-    return start_scene(open_tab(script=SCENE), *TWO)
-
-
-def start(page: Page, state: str = "live") -> None:
-    """Click on Start, and wait for a state of the stage."""
-    page.click("#start")
-    page.wait_for_selector(f"#stage[data-state={state}]", timeout=WAIT_MS)
+    tab: Scene = open_tab(kind=Scene)
+    tab.play()
+    return tab
 
 
 def test_a_camera_is_labeled_as_by_the_service_until_it_is_paused_hidden_stopped_or_left(
@@ -82,24 +79,24 @@ def test_a_camera_is_labeled_as_by_the_service_until_it_is_paused_hidden_stopped
         page.evaluate(f"() => {{ {act}; }}")
         assert page.evaluate("window.track.readyState") == "ended"
         assert page.inner_text("#state-title") == "Camera off", "also if Back shows this page again"
-        start(page)
+        tab.start()
 
 
-def test_boxes_follow_the_face_and_the_mirror_and_labels_the_threshold(scene: Tab) -> None:
+def test_boxes_follow_the_face_and_the_mirror_and_labels_the_threshold(scene: Scene) -> None:
     page = scene.page
-    show(scene, person(60, 100, neutral=0.6))
-    pass_until(scene, "document.querySelector('[data-person=\"2\"].away')")
+    scene.people = [person(60, 100, neutral=0.6)]
+    scene.pass_until("document.querySelector('[data-person=\"2\"].away')")
     tint = page.evaluate("document.getElementById('stage').style.getPropertyValue('--tint')")
     assert tint == f"rgb({' '.join(map(str, COLORS['neutral']))})", "of a single person's label"
     page.click("#settings")
     for value, label in ((10, "neutral 60%"), (70, "neutral? 60%")):
         page.locator("#threshold").fill(str(value))
-        pass_until(scene, f"document.querySelector('.face-label').textContent === '{label}'")
+        scene.pass_until(f"document.querySelector('.face-label').textContent === '{label}'")
     for is_paused in (False, True):
         for mirrored, center in ((False, 120 / 640), (True, 520 / 640)):
             page.set_checked("#mirror", mirrored)
             if not is_paused:
-                pass_ms(scene, 100)
+                scene.pass_ms(100)
             assert page.evaluate(DRAWN_AT) == pytest.approx(center, abs=0.08), is_paused
         page.evaluate("document.getElementById('pause').click()")
 
@@ -120,7 +117,7 @@ def test_the_page_reconnects_to_a_restarted_service(open_tab: Open, site: Server
 
 def test_a_service_that_was_not_ready_is_asked_again_and_settings_outlive_a_reload(open_tab: Open) -> None:
     tab = open_tab("/?threshold=40", script=HURRY)
-    start(tab.page)
+    tab.start()
     tab.page.click("#settings")
     assert tab.page.inner_text("#threshold-value") == "40%", "as in the address"
     tab.page.uncheck("#mirror")
@@ -131,7 +128,7 @@ def test_a_service_that_was_not_ready_is_asked_again_and_settings_outlive_a_relo
     tab.page.unroute("**/ready")
     tab.wait_until("document.getElementById('runs').textContent.startsWith('It runs in ')")
     assert tab.page.is_hidden("#banner")
-    start(tab.page)
+    tab.start()
     tab.page.click("#settings")
     assert not tab.page.is_checked("#mirror")
     usual = round(100 * load_artifact(artifact_dir("fast")).confidence_threshold)
@@ -141,18 +138,15 @@ def test_a_service_that_was_not_ready_is_asked_again_and_settings_outlive_a_relo
     tab.ignore_errors("status of 503")
 
 
-UNPLUG = """(id) => {
+UNPLUG = """() => {
   const { mediaDevices } = navigator;
-  const [list, open] = [mediaDevices.enumerateDevices.bind(mediaDevices), mediaDevices.getUserMedia.bind(mediaDevices)];
-  mediaDevices.enumerateDevices = async () => (await list()).filter(({ deviceId }) => deviceId !== window.unplugged);
+  const [open, [track]] = [mediaDevices.getUserMedia, document.getElementById("video").srcObject.getVideoTracks()];
+  const { deviceId } = track.getSettings();
   mediaDevices.getUserMedia = async (wanted) => {
-    if (wanted.video.deviceId?.exact === window.unplugged) throw new DOMException("", "OverconstrainedError");
-    return open(wanted);
+    if (wanted.video.deviceId?.exact === deviceId) throw new DOMException("", "OverconstrainedError");
+    return open.call(mediaDevices, wanted);
   };
-  const [track] = document.getElementById("video").srcObject.getVideoTracks();
-  window.unplugged = track.getSettings().deviceId;
   track.dispatchEvent(new Event("ended"));
-  mediaDevices.dispatchEvent(new Event("devicechange"));
 }"""
 USED = "document.getElementById('video').srcObject.getVideoTracks()[0].getSettings().deviceId"
 
@@ -161,7 +155,7 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
     with launch(browsers, f"{CAMERA}=device-count=2", ALLOWED) as two_cameras:
         tab = open_tab(inside=two_cameras)
         page = tab.page
-        start(page)
+        tab.start()
         page.click("#settings")
         assert page.input_value("#camera") == page.evaluate(USED)
         second = page.locator("#camera option:not([selected])").get_attribute("value")
@@ -169,44 +163,37 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
         tab.wait_until(f"document.getElementById('stage').dataset.state === 'live' && {USED} === '{second}'")
         page.reload()
         tab.wait_until_ready()
-        start(page)
+        tab.start()
         assert page.evaluate(USED) == second, "after a reload"
         assert "camera" not in page.url, "an address that is shared names no camera"
         page.evaluate(UNPLUG)
-        page.wait_for_selector("#stage[data-state=lost]", timeout=WAIT_MS)
-        start(page, "missing")
+        page.wait_for_selector("#stage[data-state=lost]")
+        tab.start("missing")
         page.wait_for_timeout(300)
         assert page.inner_text("#start") == "Use another camera", "no other one starts without a click"
-        start(page)
+        tab.start()
 
 
-def test_the_whole_picture_of_an_upright_camera_is_shown_and_sent(open_tab: Open) -> None:
-    script = """navigator.mediaDevices.getUserMedia = async () => {
-      const canvas = Object.assign(document.createElement("canvas"), { width: 360, height: 640 });
-      setInterval(() => canvas.getContext("2d").fillRect(Math.random(), 0, 9, 9), 50);
-      return canvas.captureStream();
-    };"""
-    tab = open_tab(script=script)
-    start(tab.page)
-    tab.wait_for_results(1)
-    assert Image.open(io.BytesIO(tab.sent[0])).size == (360, 640)
-
-
-def test_frames_that_are_not_labeled_do_not_stay_in_memory(scene: Tab) -> None:
-    scene.page.evaluate("() => { window.problem = {detail: 'the quota is used up'}; }")
+def test_frames_have_the_shape_of_an_upright_camera_and_do_not_stay_in_memory_if_they_are_not_labeled(
+    open_tab: Open,
+) -> None:
+    keep = """const make = createImageBitmap;
+      window.pictures = [];
+      window.createImageBitmap = async (...all) => pictures[pictures.push(await make(...all)) - 1];"""
+    scene = open_tab(kind=partial(Scene, camera_px=(720, 960)), script=keep)
+    scene.play()
+    assert Image.open(io.BytesIO(scene.sent[0])).size == (480, 640)
+    scene.error = {"detail": "the quota is used up"}
     for _ in range(20):
-        pass_ms(scene, 100)
+        scene.pass_ms(100)
     assert scene.page.inner_text("#badge").endswith("not labeled: the quota is used up")
-    assert scene.page.evaluate("window.pictures") < 10
+    assert scene.page.evaluate("pictures.filter(({ width }) => width).length") < 10, "that are not closed"
 
 
 # Some browsers hide the pixels of a canvas from pages.
-NOISE = """() => {
-  CanvasRenderingContext2D.prototype.getImageData = (x, y, width, height) => {
-    const picture = new ImageData(width, height);
-    picture.data.forEach((_, place) => (picture.data[place] = 256 * Math.random()));
-    return picture;
-  };
+HIDE_PIXELS = """() => {
+  CanvasRenderingContext2D.prototype.getImageData = (x, y, width, height) =>
+    new ImageData(new Uint8ClampedArray(4 * width * height).fill(20), width, height);
 }"""
 
 
@@ -215,23 +202,23 @@ def test_every_camera_error_has_its_own_message_and_a_question_without_an_answer
 ) -> None:
     tab, answer = open_tab(script=HURRY), "() => {{ navigator.mediaDevices.getUserMedia = () => {}; }}"
     page = tab.page
-    page.evaluate(NOISE)
-    start(page, "hidden")
+    page.evaluate(HIDE_PIXELS)
+    tab.start("hidden")
     states = {"NotAllowedError": "refused", "NotFoundError": "none", "NotReadableError": "busy", "TypeError": "failed"}
     for name, state in states.items():
         page.evaluate(answer.format(f"Promise.reject(new DOMException('as a test', '{name}'))"))
-        start(page, state)
+        tab.start(state)
         assert page.inner_text("#state-title") in page.inner_text("#announce")
         assert page.evaluate("document.activeElement.id") == "start"
     page.evaluate(answer.format("new Promise(() => {})"))
-    start(page, "asking")
+    tab.start("asking")
     tab.wait_until("document.getElementById('state-text').textContent.includes('address bar')")
     assert page.is_visible("#choose")
     page.click("#cancel")
     assert page.inner_text("#start") == "Start camera"
     page.goto(f"http://mien.test:{site.port}")
     tab.wait_until_ready()
-    start(page, "insecure")
+    tab.start("insecure")
     tab.ignore_errors("Cross-Origin-Opener-Policy")
 
 
@@ -241,7 +228,7 @@ def test_a_busy_service_and_a_missing_one_are_reported(open_tab: Open) -> None:
         "window.WebSocket = class extends WebSocket { constructor(url) { super(url.replace('stream', 'none')); } };"
     )
     tab = open_tab(script=stream + HURRY)
-    start(tab.page)
+    tab.start()
     tab.wait_until(f"{BADGE}.textContent.includes('no free streams')")
     tab.page.context.route("**/v1/models", lambda route: route.abort())
     tab.wait_until(f"{BADGE}.textContent.includes('does not respond')")
@@ -261,17 +248,17 @@ def test_a_click_before_the_page_is_ready_is_remembered_and_one_script_is_loaded
 
     tab.page.route("**/page/page.js*", slowly)
     tab.page.goto(site.url, wait_until="commit")
-    tab.page.wait_for_selector("#stage[data-state=live]", timeout=WAIT_MS)
+    tab.page.wait_for_selector("#stage[data-state=live]")
     scripts = tab.page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name.split('?')[0])")
     assert ([name for name in scripts if name.endswith(".js")], len(asked)) == ([f"{site.url}/page/page.js"], 1)
     tab.ignore_errors("favicon.ico")
 
 
-def test_a_recording_is_downloaded_when_it_ends_and_kept_nowhere(scene: Tab, tmp_path: Path) -> None:
+def test_a_recording_is_downloaded_when_it_ends_and_kept_nowhere(scene: Scene, tmp_path: Path) -> None:
     scene.page.click("#record")
     assert scene.page.inner_text(".trust") == "Recording, saved when you stop"
     for _ in range(15):
-        pass_ms(scene, 100)
+        scene.pass_ms(100)
     files: dict[str, Path] = {}
     scene.page.on("download", lambda file: files.update({Path(file.suggested_filename).suffix: Path(file.path())}))
     scene.page.click("#record")
@@ -285,30 +272,21 @@ def test_a_recording_is_downloaded_when_it_ends_and_kept_nowhere(scene: Tab, tmp
         frames += 1
         picture = read[1]
     assert frames > 5
-    assert picture.shape == (480, 640, 3)
+    assert picture.shape == (720, 960, 3)
     assert (np.abs(picture.astype(int) - COLORS["happiness"][::-1]).max(axis=2) < 40).sum() > 300, "the box of person 1"
     assert scene.page.inner_text(".trust") != "Recording, saved when you stop"
 
 
-RECORD_TEXTS = """() => {
-  const write = CanvasRenderingContext2D.prototype.fillText;
-  window.texts = [];
-  CanvasRenderingContext2D.prototype.fillText = function (...all) {
-    window.texts.push(all[0]);
-    write.apply(this, all);
-  };
-}"""
-
-
-def test_a_snapshot_equals_the_picture_and_your_minute_shows_the_expressions_seen(scene: Tab) -> None:
+def test_a_snapshot_equals_the_picture_and_your_minute_shows_the_expressions_seen(scene: Scene) -> None:
     picture = decode(scene.download("#snapshot")[1]).astype(int)
-    assert picture.shape == (480, 640, 3)
+    assert picture.shape == (720, 960, 3)
     _, columns = np.nonzero(np.abs(picture - COLORS["happiness"]).max(axis=2) < 30)
-    assert columns.min() > 320, "the camera is mirrored, and so is the snapshot"
-    show(scene, person(60, 100, happiness=0.88), TWO[1])
+    assert columns.min() > 480, "the camera is mirrored, and so is the snapshot"
+    scene.people = [person(60, 100, happiness=0.88), TWO[1]]
     for _ in range(3):
-        pass_ms(scene, 500)
-    scene.page.evaluate(RECORD_TEXTS)
+        scene.pass_ms(500)
+    collect = "CanvasRenderingContext2D.prototype.fillText = (text) => window.texts.push(text)"
+    scene.page.evaluate(f"() => {{ window.texts = []; {collect}; }}")
     name, content = scene.download("#minute")
     assert sum(text.startswith("90%, ") for text in scene.page.evaluate("window.texts")) == 2, "the strongest moments"
     picture = decode(content).astype(int)
@@ -317,17 +295,17 @@ def test_a_snapshot_equals_the_picture_and_your_minute_shows_the_expressions_see
         assert ((np.abs(picture - COLORS[label]).max(axis=2) < 5).sum() > 1000) == seen, label
 
 
-def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: Tab) -> None:
+def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: Scene) -> None:
     scene.page.click("#round")
     asked = set()
     for turn in range(6):
-        pass_ms(scene, 1000)
+        scene.pass_ms(1000)
         asked.add(scene.page.inner_text("#round-title"))
         if turn == 5:
-            show(scene, TWO[1], person(60, 300, sadness=0.9))  # who comes last does not play
+            scene.people = [TWO[1], person(60, 300, sadness=0.9)]  # who comes last does not play
         for _ in range(2):
-            pass_ms(scene, 2000)
-    pass_ms(scene, 50)
+            scene.pass_ms(2000)
+    scene.pass_ms(50)
     assert asked == {f"Show me {label}" for label in LABELS if label != "neutral"}
     assert scene.page.inner_text("#round-title") == "How close you came"
     lines = scene.page.inner_text("#round-lines").splitlines()
@@ -336,19 +314,20 @@ def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: T
     assert scene.page.is_hidden("#round-card")
 
 
-def test_a_card_names_its_label_first_and_cards_keep_their_order_and_numbers_over_a_pause(scene: Tab) -> None:
-    assert scene.box("[data-person='1']")["height"] == pytest.approx(74, abs=4)
+def test_a_card_names_its_label_first_and_cards_keep_their_order_and_numbers_over_a_pause(scene: Scene) -> None:
+    assert scene.page.eval_on_selector("[data-person='1']", "card => card.clientHeight") == pytest.approx(74, abs=4)
     scene.page.locator(".face-head").first.click()
-    show(scene, person(60, 100, happiness=0.46, sadness=0.47), TWO[1])
-    for _ in range(3):
-        pass_ms(scene, 500)
+    scene.people = [person(60, 100, happiness=0.46, sadness=0.47), TWO[1]]
+    for _ in range(4):
+        scene.pass_ms(500)
     assert scene.page.inner_text("[data-person='1'] .face-label").startswith("happiness? 4")
-    rows = {label: scene.box(f"[data-person='1'] li:has-text('{label}')")["y"] for label in LABELS}
-    assert min(rows, key=rows.__getitem__) == "happiness", "although sadness is a little more probable"
+    rows = "rows => rows.map(row => row.offsetTop)"
+    tops = scene.page.eval_on_selector_all("[data-person='1'] .bars li", rows)
+    assert LABELS[np.argmin(tops)] == "happiness", "although sadness is a little more probable"
     scene.page.click("#pause")
-    show(scene, person(400, 100, sadness=0.9))  # the second person
+    scene.people = [person(400, 100, sadness=0.9)]  # the second person
     scene.page.click("#pause")
-    pass_until(scene, "document.querySelector('[data-person=\"1\"].away')")
+    scene.pass_until("document.querySelector('[data-person=\"1\"].away')")
     assert "sadness" in scene.page.inner_text("[data-person='2'] .face-label")
     assert [card.get_attribute("data-person") for card in scene.page.locator("#faces > li").all()] == ["1", "2"]
 
@@ -356,32 +335,33 @@ def test_a_card_names_its_label_first_and_cards_keep_their_order_and_numbers_ove
 IS_STALE = "document.getElementById('faces').classList.contains('stale')"
 
 
-def test_old_results_fade_and_are_gone_before_they_are_on_another_person(scene: Tab) -> None:
-    scene.page.evaluate("() => { window.delay = Infinity; }")
+def test_old_results_fade_and_are_gone_before_they_are_on_another_person(scene: Scene) -> None:
+    scene.delay_ms = inf
     for passed, stale, drawn in ((650, False, True), (100, True, True), (700, True, True), (100, True, False)):
-        pass_ms(scene, passed)
+        scene.pass_ms(passed)
         state = [scene.page.evaluate(IS_STALE), scene.page.evaluate(DRAWN_AT) is not None]
         assert state == [stale, drawn], "cards do not look live while nothing arrives"
         assert (scene.page.text_content("#badge") == "Waiting for the service") == (not drawn)
         assert scene.page.locator(".face-label").first.is_visible() == drawn
-    scene.page.evaluate("() => { window.delay = 0; window.socket.fail(); }")
-    pass_until(scene, f"{BADGE}.hidden && !{IS_STALE}")
+    scene.delay_ms = 0
+    scene.stream.close()
+    scene.pass_until(f"{BADGE}.hidden && !{IS_STALE}")
     assert scene.page.evaluate(DRAWN_AT) is not None
 
 
-def test_on_a_slow_link_the_frame_that_was_labeled_is_shown(scene: Tab) -> None:
+def test_on_a_slow_link_the_frame_that_was_labeled_is_shown(scene: Scene) -> None:
     shows_frame = """(() => {
       const canvas = document.getElementById('overlay');
       return canvas.getContext('2d').getImageData(canvas.width / 2, canvas.height - 4, 1, 1).data[3] === 255;
     })()"""
     assert not scene.page.evaluate(shows_frame), "the video, with boxes over it"
-    scene.page.evaluate("() => { window.delay = 1200; }")
-    pass_until(scene, shows_frame)
+    scene.delay_ms = 1200
+    scene.pass_until(shows_frame)
     for step in range(16):
-        if step == 8:
-            scene.page.evaluate("() => { window.delay = 4000; }")
-        pass_ms(scene, 400)
+        if step == 10:
+            scene.delay_ms = 4000
+        scene.pass_ms(400)
         assert scene.page.evaluate(shows_frame)
         assert scene.page.is_hidden("#badge"), "a slow result is not an old one"
-    scene.page.evaluate("() => { window.delay = 0; }")
-    pass_until(scene, f"!{shows_frame}")
+    scene.delay_ms = 0
+    scene.pass_until(f"!{shows_frame}")

@@ -19,10 +19,9 @@ from mien.data.contract import decode
 from mien.data.quality import REASONS
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.evaluate import open_graph
-from tests.e2e.browser.conftest import Open
+from tests.e2e.browser.conftest import WAIT_MS, Open, Tab, serving
 from tests.e2e.browser.test_photos import wait_until_done
 from tests.support import ROOT, encoded
-from tests.support.browser import WAIT_MS, Tab, serving
 from tests.support.serving import serving_in_thread
 
 needs_runtime = pytest.mark.skipif(not has_runtime(), reason="ONNX Runtime Web is not here: `make runtime` fetches it")
@@ -132,7 +131,7 @@ def test_if_models_do_not_load_the_switch_goes_back_and_nothing_is_sent_without_
     tab.page.context.route("**/page/models/**", lambda route: route.abort())
     tab.start_camera()
     tab.choose_local(True)
-    tab.page.wait_for_selector("#banner:not([hidden])", timeout=WAIT_MS)
+    tab.page.wait_for_selector("#banner:not([hidden])")
     assert "Local mode is off" in tab.page.inner_text("#banner-text")
     assert not tab.page.is_checked("#local")
     sent = len(tab.sent)
