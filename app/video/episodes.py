@@ -51,12 +51,12 @@ class Episode:
         return sum(self.agreements) / len(self.agreements) if self.agreements else None
 
 
-def episodes_of(moments: Iterable[Moment], *, gap_s: float = GAP_S) -> list[Episode]:
+def episodes_of(moments: Iterable[Moment]) -> list[Episode]:
     """Episodes of a video by person and onset; its faces have a person, and probabilities that are not smoothed."""
     begun, ended, scene = dict[tuple[int, str], Episode](), list[Episode](), 0
     for moment in moments:
         for key, episode in list(begun.items()):
-            if moment.scene != scene or moment.time_s - episode.offset_s > gap_s:
+            if moment.scene != scene or moment.time_s - episode.offset_s > GAP_S:
                 ended.append(begun.pop(key))
         scene = moment.scene
         for face in moment.faces:
