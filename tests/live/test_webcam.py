@@ -1,6 +1,5 @@
 """Labels of a video source as JSON Lines, for other programs."""
 
-import itertools
 import json
 import os
 import threading
@@ -48,26 +47,23 @@ def test_the_first_frame_after_a_cut_says_so(tmp_path: Path) -> None:
 
 
 def test_a_live_source_gives_the_newest_frame_and_then_its_error() -> None:
-    arrived, taken = threading.Semaphore(0), threading.Semaphore(0)
+    together = threading.Barrier(2, timeout=60)
 
     def camera() -> Iterator[Frame]:
-        for number in itertools.count():
-            taken.acquire()
-            if number == 6:
-                raise SourceUnavailable("camera 0: disconnected")
-            yield Frame(float(number), gradient_image())
-            arrived.release()  # it is in its slot
+        for times_s in ((0.0,), (1.0, 2.0, 3.0), (4.0, 5.0)):
+            yield from (Frame(time_s, gradient_image()) for time_s in times_s)
+            together.wait()  # The last one is in its slot,
+            together.wait()  # and taken.
+        raise SourceUnavailable("camera 0: disconnected")
 
-    taken.release()
     frames = newest(camera())
     seen = [next(frames).time_s]
-    arrived.acquire()
-    for count in (3, 2):
-        for semaphore in (taken.release, arrived.acquire):
-            for _ in range(count):
-                semaphore()
+    together.wait()
+    for _ in range(2):
+        together.wait()
+        together.wait()
         seen.append(next(frames).time_s)
-    taken.release()
+    together.wait()
     with pytest.raises(SourceUnavailable, match="disconnected"):
         next(frames)
     assert seen == [0.0, 3.0, 5.0]
