@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from mien.app.cli import app
 from mien.app.errors import LabelingError
 from mien.app.inference.detector_files import create_detector
+from mien.app.labeling import tables
 from mien.app.labeling.journal import open_journal
 from mien.app.labeling.review.server import create_review_app
 from mien.app.labeling.run import Run
@@ -157,6 +158,7 @@ def finished(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> La
     write_video(photos / "clip.avi", frames=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(quality.LIMITS, "small", 200)
+        patch.setattr(tables, "_MAX_ROWS", 4)
         return Labeled(photos, base / "out", label_folder(photos, base / "out", settings, *ALL))
 
 

@@ -25,19 +25,20 @@ def command(artifact: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["webcam", *arguments, *chosen])
 
 
-def test_the_command_prints_a_line_per_frame_of_a_file_whose_people_keep_their_number_whatever_its_name(
+def test_the_command_prints_a_line_per_frame_of_a_file_whose_people_keep_their_number_up_to_a_cut(
     tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"12:30 vid\xe9o.mp4")
     picture = decode(sample_photo().read_bytes())
-    write_video(tmp_path / "film.mp4", images=[picture] * 4, rate=FPS).rename(tmp_path / name)
+    tinted = (picture * (0.6, 1, 1)).astype(np.uint8)  # It is a cut, after which the face could be another one.
+    write_video(tmp_path / "film.mp4", images=[picture] * 2 + [tinted] * 2, rate=FPS).rename(tmp_path / name)
     done = command(artifact, "--source", name, "--json")
     assert done.exit_code == 0, done.output
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["time_s"] for line in lines] == [0.0, 0.1, 0.2, 0.3]
     assert {(line["height"], line["width"]) for line in lines} == {picture.shape[:2]}
-    assert [[face["person"] for face in line["faces"]] for line in lines] == [[1]] * 4
+    assert [[face["person"] for face in line["faces"]] for line in lines] == [[1], [1], [2], [2]]
 
 
 def test_the_first_frame_after_a_cut_says_so(tmp_path: Path) -> None:
