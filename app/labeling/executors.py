@@ -330,7 +330,6 @@ class Processes:
             else:
                 failure = Failure("failed", f"{_ATTEMPTS} worker processes died while they labeled it")
                 yield [Result(item.name, item.path).failed(failure)]
-        pool.shutdown()
 
 
 def _start_worker() -> None:

@@ -49,4 +49,7 @@ def test_every_surface_labels_as_python_does(artifact: Path, tmp_path: Path) -> 
     assert {label: float(row[f"p_{label}"]) for label in face["probabilities"]} == face["probabilities"]
     assert (row["label"], row["uncertain"]) == (face["label"], str(face["uncertain"]).lower())
     assert (row["reasons"].split(), float(row["agreement"])) == (face["reasons"], face["agreement"])
-    assert {name: float(row[name]) for name in face["box"]} == pytest.approx(face["box"], abs=0.06)
+    numbers = {f"{name}_{axis}": place for name, point in face["landmarks"].items() for axis, place in point.items()}
+    numbers |= face["box"] | {"roll": face["roll_degrees"], "confidence": face["confidence"]}
+    numbers |= {name: face[name] for name in ("sharpness", "detection_score")}
+    assert {name: float(row[name]) for name in numbers} == pytest.approx(numbers, abs=0.06)

@@ -31,8 +31,33 @@ from mien.app.labeling.run import Run
 from mien.app.settings import Settings
 from mien.data import quality
 from tests.support import ROOT, encoded, environment_of, gradient_image
-from tests.support.albums import label_folder, make_album, rows_of, write_photos, write_video
+from tests.support.albums import face_photo, label_folder, rows_of, write_photos, write_video
+from tests.support.hostile import png
 
+ODD_NAMES = (
+    "ünï cödé 名前.jpg",
+    'with, comma "quote".jpg',
+    "new\nline.jpg",
+    "carriage\rreturn.jpg",
+    "-dash.jpg",
+    "=1+1.jpg",
+    "a" * 200 + ".jpg",
+)
+# Files that are not labeled: their content, or the format of a face, and status, reason, a part of the error
+UNREADABLE: dict[str, tuple[bytes | str, str, str, str]] = {
+    "empty.jpg": (b"", "error", "empty", "no bytes"),
+    "text.jpg": (b"not an image", "error", "unsupported", ""),
+    "cut.jpg": (b"\xff\xd8\xff\xe0" + b"\0" * 40, "error", "unsupported", ""),
+    "cut.mp4": (b"\0\0\0 ftypisom\0\0\2\0isomiso2avc1mp41", "error", "corrupt", "cannot be opened"),
+    "notes.txt": (b"not an image, and not meant to be one", "skipped", "not_an_image", ""),
+    "main.ts": (b"const a = 1;", "skipped", "not_an_image", "TypeScript"),
+    # The names do not say that they are photos, but their bytes do.
+    **dict.fromkeys(("IMG_0001", "x.jpg_original", "x.mpo"), ("JPEG", "error", "corrupt", "")),
+    **dict.fromkeys(("a.zip", "b.CBZ"), ("TIFF", "error", "unsupported", "unzip it")),
+    **dict.fromkeys(("c.tar.gz", "d.rar", "e.jpg.gz"), ("TIFF", "error", "unsupported", "unpack it")),
+    "huge.png": (png(20_000, 20_000, b""), "error", "too_large", "limit"),
+    **dict.fromkeys(("f.nef", "g.DNG", "h.tga"), ("TIFF", "error", "unsupported", "ImageMagick")),  # as camera raw
+}
 ALL = ("csv", "jsonl", "annotated", "crops", "coco", "report", "episodes", "xlsx", "video")
 
 
@@ -127,9 +152,22 @@ class Labeled(NamedTuple):
 
 @pytest.fixture(scope="session")
 def album(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
-    """A messy album, labeled by one process that nothing stops."""
-    photos = make_album(tmp_path_factory.mktemp("album") / "album")
-    out = tmp_path_factory.mktemp("whole") / "out"
+    """100 images, every seventh without a face, a video, and odd, broken and linked files; labeled by one process."""
+    photos, out = tmp_path_factory.mktemp("album"), tmp_path_factory.mktemp("whole") / "out"
+    for number in range(100):
+        image = face_photo(variant=number % 30) if number % 7 else gradient_image(160, 120)
+        kind = "jpg" if number % 7 else "png"
+        (photos / f"{number:02d}.{kind}").write_bytes(encoded(image, kind.replace("jpg", "jpeg")))
+    write_video(photos / "clip.avi", frames=10)
+    odd = write_photos(photos / "odd", *ODD_NAMES, os.fsdecode(b"latin-\xe9.jpg"), ".hidden.jpg", "locked.jpg")
+    (odd / "locked.jpg").chmod(0)  # an error, except for root
+    for name, (content, *_) in UNREADABLE.items():
+        made = content if isinstance(content, bytes) else encoded(face_photo(), content)
+        (odd / name).write_bytes(made[:600] if content == "JPEG" else made)
+    (odd / "twice.jpg").hardlink_to(odd / ODD_NAMES[0])
+    for name, target in {"linked.jpg": ODD_NAMES[0], "dangling.jpg": "nowhere.jpg", "loop": "."}.items():
+        (odd / name).symlink_to(target)
+    os.mkfifo(odd / "pipe.jpg")
     return Labeled(photos, out, label_folder(photos, out, settings, *ALL[:-2]))
 
 

@@ -11,37 +11,21 @@ from PIL import Image
 
 from mien.app.labeling.executors import Threads
 from mien.data.contract import decode
-from tests.labeling.conftest import Labeled, Mien
+from tests.labeling.conftest import ODD_NAMES, UNREADABLE, Labeled, Mien
 from tests.support import encoded, gradient_image, sample_photo
-from tests.support.albums import ARCHIVES, ODD_NAMES, RAW, UNNAMED, by_file, ffmpeg, rows_of, write_photos, write_video
-
-# status, reason, and a part of the error
-UNREADABLE = {
-    "empty.jpg": ("error", "empty", "no bytes"),
-    "text.jpg": ("error", "unsupported", ""),
-    "cut.jpg": ("error", "unsupported", ""),
-    "cut.mp4": ("error", "corrupt", "cannot be opened"),
-    "huge.png": ("error", "too_large", "limit"),
-    "dangling.jpg": ("error", "not_found", "link"),
-    "pipe.jpg": ("skipped", "special_file", "pipe"),
-    "notes.txt": ("skipped", "not_an_image", ""),
-    "main.ts": ("skipped", "not_an_image", "TypeScript"),
-    **dict.fromkeys(UNNAMED, ("error", "corrupt", "")),
-    **dict.fromkeys(ARCHIVES[:2], ("error", "unsupported", "unzip it")),
-    **dict.fromkeys(ARCHIVES[2:], ("error", "unsupported", "unpack it")),
-    **dict.fromkeys(RAW, ("error", "unsupported", "ImageMagick")),
-}
-READABLE = (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg", "twice.jpg")
+from tests.support.albums import by_file, ffmpeg, rows_of, write_photos, write_video
 
 
 def test_unreadable_files_are_rows_with_a_reason_and_odd_names_and_links_are_labeled(album: Labeled) -> None:
     rows = {row["file"].removeprefix("odd/"): row for row in rows_of(album.out)}
-    for name, (status, reason, error) in UNREADABLE.items():
+    links = {"dangling.jpg": (b"", "error", "not_found", "link"), "pipe.jpg": (b"", "skipped", "special_file", "pipe")}
+    unreadable, readable = UNREADABLE | links, {*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg", "twice.jpg"}
+    for name, (_, status, reason, error) in unreadable.items():
         assert (rows[name]["status"], rows[name]["reason"], rows[name]["face"]) == (status, reason, ""), name
         assert rows[name]["error"]
         assert error in rows[name]["error"]
-    assert {rows[name]["status"] for name in READABLE} == {"ok"}
-    assert rows.keys() - {*UNREADABLE, *READABLE, "locked.jpg"} == {
+    assert {rows[name]["status"] for name in readable} == {"ok"}
+    assert rows.keys() - unreadable.keys() - readable - {"locked.jpg"} == {
         "clip.avi", *(f"{number:02d}.{'jpg' if number % 7 else 'png'}" for number in range(100))
     }  # fmt: skip
 

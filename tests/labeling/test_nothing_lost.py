@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -181,21 +180,14 @@ def test_every_file_has_its_own_row_and_copy(
 # Disks, processes and models
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """An empty disk of 4 KB."""
+def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
+    mien: Mien, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     (disk := tmp_path / "disk").mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk]
-    mounted = subprocess.run(command, capture_output=True, check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk], capture_output=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
-
-
-def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
-    mien: Mien, tmp_path: Path, disk: Path
-) -> None:
+    request.addfinalizer(lambda: subprocess.run(["umount", disk], check=True))
     photos, out = write_photos(tmp_path / "many", count=80), disk / "out"
     command = (photos, "--write", PICTURES, "--workers", "1")
     mien.refuses("no space left", *command, out=out, exit_code=6)

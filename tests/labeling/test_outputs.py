@@ -6,6 +6,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote
@@ -18,15 +19,15 @@ from rich.console import Console
 from xlsxwriter.utility import xl_rowcol_to_cell
 
 from mien.app.cli.label import print_summary
-from mien.app.inference.records import Landmarks, flat
 from mien.app.labeling.report import render_strips
 from mien.app.labeling.run import Progress
 from mien.app.labeling.tables import COLUMNS
 from mien.app.settings import load_settings
+from mien.app.video.episodes import Moment
 from mien.app.video.reader import Video
 from mien.data.contract import LABELS, LANDMARKS, decode
 from tests.labeling.conftest import Labeled, Mien, page_data
-from tests.support import face_of, sample_photo
+from tests.support import labeled_face, sample_photo
 from tests.support.albums import by_file, face_photo, label_folder, rows_of, write_video
 
 
@@ -138,24 +139,6 @@ def test_the_report_counts_like_the_terminal(finished: Labeled) -> None:
     assert all(f" {label} {count} " in said for label, count in finished.run["faces"].items())
 
 
-def test_each_value_has_its_column() -> None:
-    probabilities = {
-        "surprise": 0.01, "fear": 0.02, "disgust": 0.03, "happiness": 0.04, "sadness": 0.05, "anger": 0.6,
-        "neutral": 0.15, "contempt": 0.1,
-    }  # fmt: skip
-    landmarks = Landmarks.of(np.array([(1, 2), (31, 4), (16, 20), (5, 30), (25, 33)]))
-    known = {"agreement": 0.45, "reasons": ("small", "dark"), "roll_degrees": 3.8}
-    face = face_of(probabilities, box=(10.04, 20, 30, 40), landmarks=landmarks, **known)
-    expected = {f"p_{label}": share for label, share in probabilities.items()} | {
-        "x": 10.0, "y": 20.0, "width": 30.0, "height": 40.0, "label": "anger", "confidence": 0.6, "uncertain": False,
-        "detection_score": 0.9, "roll": 3.8, "reasons": "small dark", "agreement": 0.45,
-        "left_eye_x": 1, "left_eye_y": 2, "right_eye_x": 31, "right_eye_y": 4, "nose_x": 16, "nose_y": 20,
-        "left_mouth_x": 5, "left_mouth_y": 30, "right_mouth_x": 25, "right_mouth_y": 33,
-    }  # fmt: skip
-    values = flat(face)
-    assert {name: values[name] for name in expected} == expected
-
-
 @pytest.mark.parametrize(("is_terminal", "kind"), [(True, "xterm"), (True, "dumb"), (False, "xterm")])
 def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: str) -> None:
     monkeypatch.setattr(Progress, "lines_s", 0.0)
@@ -173,26 +156,19 @@ def test_a_terminal_and_a_log_show_progress(monkeypatch: pytest.MonkeyPatch, is_
 
 def test_strips_have_the_shares_of_those_seen_most_where_they_are_there_and_count_the_others() -> None:
     seen = {1: range(10), 2: (0, 1, 2, 3, 9), 3: (8,), 4: (8,)} | dict.fromkeys(range(5, 11), range(5, 9))
-    faces = {
-        person: SimpleNamespace(person=person, probabilities=dict.fromkeys(LABELS, 0.02) | {label: 0.88})
-        for person, label in zip(seen, ("sadness", *["happiness"] * 9), strict=True)
-    }
-    frames = [
-        SimpleNamespace(time_s=time_s, until_s=time_s + 1, faces=[faces[one] for one in seen if time_s in seen[one]])
-        for time_s in range(10)
-    ]
+    label_of = dict.fromkeys(seen, "happiness") | {1: "sadness"}
+    faces = {who: replace(labeled_face(**{label_of[who]: 0.88}), person=who) for who in seen}
+    frames = [Moment(at_s, at_s + 1, 0, [faces[who] for who in seen if at_s in seen[who]]) for at_s in range(10)]
     html = render_strips(SimpleNamespace(videos=lambda: ["<b>.mp4"], frames=lambda _: frames, expressions=LABELS))
     assert "<h3>&lt;b&gt;.mp4</h3>" in html
     assert re.findall(r"person (\d+)", html) == ["1", "2", *map(str, range(5, 11))]
     assert "2 more, who are in fewer frames" in html
+    # The start, the end and the upper edge of the areas, which are stacked on those of the labels below
+    area = r'points="([\d.]+),([\d.]+) [^"]* ([\d.]+),100 [\d.]+,100"><title>'
     _, sad, happy, *_ = html.split("<svg ")
-    for picture, label, spells in ((sad, "sadness", [(0, 1000)]), (happy, "happiness", [(0, 400), (900, 1000)])):
-        assert f"on average {label} 88%" in picture
-        areas = re.findall(rf'points="([^"]*)"><title>{label}<', picture)
-        points = [np.array([point.split(",") for point in area.split()], float) for area in areas]
-        assert [(area[:, 0].min(), area[:, 0].max()) for area in points] == spells, "one area per spell"
-        top = 88 + 2 * LABELS.index(label)
-        assert 100 - points[0][:3, 1] == pytest.approx([top] * 3, abs=0.1), "stacked on those below"
+    assert "on average sadness 88%" in sad
+    assert re.findall(f"{area}sadness<", sad) == [("0.0", "4.0", "1000.0")]
+    assert re.findall(f"{area}happiness<", happy) == [("0.0", "6.0", "400.0"), ("900.0", "6.0", "1000.0")]
 
 
 def test_people_keep_their_number_up_to_a_cut_and_every_video_begins_with_person_1(mien: Mien, folder: Path) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,8 @@ from fastapi.testclient import TestClient
 
 from mien.app.errors import LabelingError
 from mien.app.inference.records import Box
-from mien.app.labeling.inputs import CORRECTIONS, JOURNAL, STATE_DIR, Item
-from mien.app.labeling.journal import Correction, Corrections, Journal, Result, open_journal
+from mien.app.labeling.inputs import CORRECTIONS, Item
+from mien.app.labeling.journal import Correction, Corrections, Journal, Result
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import append, serve_review
 from mien.app.settings import Settings
@@ -47,13 +46,6 @@ def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> 
     assert thumb.headers["cache-control"] == "no-store", "the next run has the same addresses"
     assert decode(page.get("/api/photo", params={"file": "0.jpg", "face": 0}).content).shape == (112, 112, 3)
     assert page.get("/api/photo", params={"file": "nowhere.jpg"}).status_code == 404
-
-
-def test_the_review_opens_while_a_run_writes(own: Labeled) -> None:
-    with closing(sqlite3.connect(own.out / STATE_DIR / JOURNAL)) as run:
-        run.execute("BEGIN IMMEDIATE")
-        with closing(open_journal(own.out)) as journal:
-            assert journal.progress()[1] > 0
 
 
 def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labeled) -> None:

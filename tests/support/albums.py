@@ -1,10 +1,9 @@
-"""Folders to label, up to a messy one with links, odd names and broken files, and the tables of their labels.
+"""Photos and videos to label, and the tables of their labels.
 
 The photos are variants of the repository's own, whose licenses samples/README names.
 """
 
 import csv
-import os
 import subprocess
 from collections.abc import Iterable
 from functools import cache
@@ -12,51 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import numpy as np
-from PIL import Image
 
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.run import Run, label
 from mien.app.settings import Settings
-from mien.data.contract import Array
-from tests.support import encoded, gradient_image, sample_photo
-
-ODD_NAMES = (
-    "ünï cödé 名前.jpg",
-    'with, comma "quote".jpg',
-    "new\nline.jpg",
-    "carriage\rreturn.jpg",
-    "-dash.jpg",
-    "=1+1.jpg",
-    "a" * 200 + ".jpg",
-)
-BROKEN = {
-    "empty.jpg": b"",
-    "text.jpg": b"not an image",
-    "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40,
-    "cut.mp4": b"\0\0\0 ftypisom\0\0\2\0isomiso2avc1mp41",
-    "main.ts": b"const a = 1;",
-    "notes.txt": b"not an image, and not meant to be one",
-}
-UNNAMED = ("IMG_0001", "x.jpg_original", "x.mpo")  # The names do not say that they are photos, but their bytes do.
-ARCHIVES = ("a.zip", "b.CBZ", "c.tar.gz", "d.rar", "e.jpg.gz")
-RAW = ("f.nef", "g.DNG", "h.tga")
+from mien.data.contract import Array, decode
+from tests.support import encoded, sample_photo
 
 
 @cache
-def _portrait() -> Array:
-    """The face of the sample portrait with a margin."""
-    with Image.open(sample_photo()) as image:
-        face = np.asarray(image.convert("RGB"))
-    height, width = face.shape[:2]
-    return face[: height * 6 // 10, width // 5 : width // 5 + height * 6 // 10]
-
-
-def face_photo(side_px: int = 112, *, variant: int = 0) -> Array:
-    """The face of the sample portrait, mirrored and brightened by variant; (side, side, 3) uint8 RGB."""
-    face = cv2.resize(_portrait(), (side_px, side_px), interpolation=cv2.INTER_AREA)
-    if variant % 2:
-        face = np.ascontiguousarray(face[:, ::-1])
+def face_photo(*, variant: int = 0) -> Array:
+    """The face of the sample portrait, mirrored and brightened by variant; (112, 112, 3) uint8 RGB."""
+    portrait = decode(sample_photo().read_bytes())
+    height, width = portrait.shape[:2]
+    face = portrait[: height * 6 // 10, width // 5 : width // 5 + height * 6 // 10]
+    face = cv2.resize(face[:, :: -1 if variant % 2 else 1].copy(), (112, 112), interpolation=cv2.INTER_AREA)
     return cv2.convertScaleAbs(face, alpha=0.7 + 0.1 * (variant % 6), beta=float(variant % 5))
 
 
@@ -84,34 +53,6 @@ def rows_of(out: Path, table: str = "labels.csv") -> list[dict[str, str]]:
 def by_file(rows: Iterable[dict[str, str]], *columns: str) -> dict[str, Any]:
     """The value of a column, or a tuple of those of several, for each file of a table."""
     return {row["file"]: row[columns[0]] if len(columns) == 1 else tuple(map(row.get, columns)) for row in rows}
-
-
-def make_album(folder: Path) -> Path:
-    """Fill `folder` with 100 images, every seventh without a face, a video, and files that are odd, or broken."""
-    faces = [encoded(face_photo(variant=number), "JPEG", quality=85) for number in range(30)]
-    no_face, odd = encoded(gradient_image(160, 120), "PNG"), folder / "odd"
-    odd.mkdir(parents=True)
-    for number in range(100):
-        (folder / f"{number:02d}.{'jpg' if number % 7 else 'png'}").write_bytes(
-            faces[number % 30] if number % 7 else no_face
-        )
-    write_video(folder / "clip.avi", frames=10)
-    files = dict(zip(ODD_NAMES, faces, strict=False)) | BROKEN | dict.fromkeys(UNNAMED, faces[1][:600])
-    files |= dict.fromkeys((*ARCHIVES, *RAW), encoded(face_photo(), "TIFF"))  # as camera raw
-    for name, payload in files.items():
-        (odd / name).write_bytes(payload)
-    with open(os.fsencode(odd) + b"/latin-\xe9.jpg", "wb") as file:  # noqa: PTH123  # Path requires UTF-8
-        file.write(faces[7])
-    Image.new("1", (20_000, 20_000)).save(odd / "huge.png")  # 400 megapixels in a few kB
-    (odd / "locked.jpg").write_bytes(faces[8])
-    (odd / "locked.jpg").chmod(0)  # an error, except for root
-    (odd / "twice.jpg").hardlink_to(odd / ODD_NAMES[0])
-    (odd / "linked.jpg").symlink_to(odd / ODD_NAMES[0])
-    (odd / "dangling.jpg").symlink_to(odd / "nowhere.jpg")
-    (odd / "loop").symlink_to(odd, target_is_directory=True)
-    os.mkfifo(odd / "pipe.jpg")
-    (odd / ".hidden.jpg").write_bytes(faces[0])
-    return folder
 
 
 def write_video(path: Path, *, frames: int = 0, images: Iterable[Array] = (), rate: float = 2.0) -> Path:
