@@ -1,10 +1,9 @@
 """The classifier: calibrated probabilities, batches, invalid artifacts, verified devices, and the choice of int8."""
 
-import logging
-from dataclasses import replace
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import onnxruntime
@@ -17,13 +16,12 @@ from mien.app.inference.classifier import (
     CPU_BATCH,
     CUDA,
     Classifier,
-    Session,
     cuda_unavailable_reason,
     has_int8_instructions,
-    open_session,
 )
 from mien.app.settings import Settings
-from mien.data.contract import LABELS, Array
+from mien.data.contract import LABELS
+from tests.inference.conftest import FakeGpu
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
 
 
@@ -45,24 +43,11 @@ def test_probabilities_follow_the_formula_of_the_manifest_under_each_prior(tmp_p
     assert (rows.argmax(axis=1) != plain).any() == (prior == "balanced"), "the correction changes labels"
 
 
-def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu_at_three_sizes_of_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu_at_the_sizes_of_batch_it_has_memory_for(
+    tmp_path: Path, gpu: FakeGpu, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder, sizes = tiny_artifact(tmp_path / "tiny.explains", explain=True), list[int]()
+    folder = tiny_artifact(tmp_path / "tiny.explains", explain=True)
     on_cpu, crops = opened(folder), random_crops(300)
-
-    def open_as_gpu(graph: Path, _device: str, **options: Any) -> Session:
-        session = open_session(graph, "cpu", **options).inference
-
-        def run(names: list[str], feed: dict[str, Array]) -> Any:
-            sizes.append(len(feed["crops"]))
-            return session.run(names, feed)
-
-        return Session(Mock(run=run), CUDA, Mock())
-
-    monkeypatch.setattr(classifier_module, "open_session", open_as_gpu)
-    on_gpu = opened(folder, device="cuda", precision="fp32")
-    assert on_gpu.max_batch == 256
     rows, columns = RELEVANCE_GRID
     tiles = crops.astype(float).reshape(len(crops), rows, 16, columns, 16, 3).mean(axis=(2, 4, 5))
     assert on_cpu.explain(crops) == pytest.approx(tiles / tiles.sum(axis=(1, 2), keepdims=True), abs=1e-4)
@@ -71,60 +56,33 @@ def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu_at_three_si
     assert rows == pytest.approx(one, abs=1e-6)
     assert (rows.dtype, rows.shape) == (np.float32, (CPU_BATCH + 2, len(LABELS)))
     assert len({row.tobytes() for row in rows}) == len(rows)
-    for count in (0, 1, 3, 33, 300):
-        assert on_gpu.classify(crops[:count]) == pytest.approx(on_cpu.classify(crops[:count]), abs=1e-5)
-        assert on_gpu.explain(crops[:count]) == pytest.approx(on_cpu.explain(crops[:count]), abs=1e-5)
-    assert sizes == [1, 1, 32, 32, 256, 256, *[256, 256] * 2]
+    for gpu.max_inputs, sizes in ((256, [1, 1, 32, 32, *[256] * 6]), (32, [1, 1, 32, 32, *[32, 1] * 2, *[32] * 20])):
+        on_gpu = opened(folder, device="cuda", precision="fp32")
+        assert on_gpu.max_batch == gpu.max_inputs
+        gpu.shapes.clear()
+        for count in (0, 1, 3, 33, 300):
+            assert on_gpu.classify(crops[:count]) == pytest.approx(on_cpu.classify(crops[:count]), abs=1e-5)
+            assert on_gpu.explain(crops[:count]) == pytest.approx(on_cpu.explain(crops[:count]), abs=1e-5)
+        assert [shape[0] for shape in gpu.shapes] == sizes
+    (warning,) = caplog.messages
+    assert re.fullmatch(r"at most 32 inputs .* device cuda: the model does not run \(out of memory\)", warning)
 
 
-def test_a_gpu_without_memory_for_a_size_runs_smaller_batches(
-    artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_int8_is_chosen_on_a_cpu_whose_cpuinfo_names_its_instructions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_as_gpu(graph: Path, _device: str, *, warm_up: dict[str, Array], **options: Any) -> Session:
-        if len(warm_up["crops"]) > 32:
-            raise ProviderUnavailable("device cuda: the model does not run (out of memory)")
-        return replace(open_session(graph, "cpu", warm_up=warm_up, **options), provider=CUDA)
-
-    monkeypatch.setattr(classifier_module, "open_session", open_as_gpu)
-    on_gpu = opened(artifact, device="cuda", precision="fp32")
-    assert (on_gpu.max_batch, len(on_gpu.classify(random_crops(40)))) == (32, 40)
-    assert "at most 32 inputs per inference: device cuda: the model does not run (out of memory)" in caplog.text
-
-
-def test_without_a_gpu_cuda_fails_with_the_reason_and_auto_logs_it_and_uses_the_cpu(
-    artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(
-        classifier_module, "cuda_unavailable_reason", lambda: "no NVIDIA driver was found (libcuda.so.1)"
-    )
-    with pytest.raises(ProviderUnavailable, match=r"device cuda: no NVIDIA driver .*onnxruntime-gpu"):
-        opened(artifact, device="cuda")
-    classifier_module._log_fallback.cache_clear()  # each reason is logged once
-    with caplog.at_level(logging.INFO, logger=classifier_module.__name__):
-        classifier = opened(artifact, device="auto")
-    assert (classifier.provider, classifier.precision) == (CPU, "fp32")
-    assert "no NVIDIA driver" in caplog.text
-
-
-def test_int8_instructions_are_read_from_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mien.app.inference.classifier.sys.platform", "linux")
+    folder, cpu_info = tiny_artifact(tmp_path / "tiny.test", precisions=("fp32", "int8")), tmp_path / "cpuinfo"
+    monkeypatch.setattr(classifier_module.sys, "platform", "linux")
+    monkeypatch.setattr(classifier_module, "has_int8_instructions", partial(has_int8_instructions, cpu_info))
+    assert opened(folder).precision == "fp32"
     for text, expected in (
-        ("flags : fpu avx2 avx512_vnni erms", True),
-        ("flags : fpu avx2 amx_tile amx_int8", True),
-        ("Features : fp asimd asimddp", True),
-        ("flags : fpu avx2 avx512f avx512vnni_like", False),
+        ("flags : fpu avx2 avx512_vnni erms", "int8"),
+        ("flags : fpu avx2 amx_tile amx_int8", "int8"),
+        ("Features : fp asimd asimddp", "int8"),
+        ("flags : fpu avx2 avx512f avx512vnni_like", "fp32"),
     ):
-        (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}\n", encoding="utf-8")
-        assert has_int8_instructions(tmp_path / "cpuinfo") is expected
-    assert not has_int8_instructions(tmp_path / "absent")
-
-
-def test_int8_is_chosen_on_a_cpu_with_its_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tiny_artifact(tmp_path / "tiny.test", precisions=("fp32", "int8"))
-    for has_instructions, expected in ((True, "int8"), (False, "fp32")):
-        monkeypatch.setattr(classifier_module, "has_int8_instructions", lambda has=has_instructions: has)
-        assert opened(folder).precision == expected
-        assert opened(folder, precision="fp32").precision == "fp32"
+        cpu_info.write_text(f"processor : 0\n{text}\n", encoding="utf-8")
+        assert (opened(folder).precision, opened(folder, precision="fp32").precision) == (expected, "fp32")
     with pytest.raises(ProviderUnavailable, match="precision int8 is for CPUs"):
         opened(folder, precision="int8", device="cuda")
 

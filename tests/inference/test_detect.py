@@ -3,9 +3,6 @@
 import csv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
-from typing import Any
-from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -14,12 +11,12 @@ import pytest
 from mien.app.errors import SettingsError
 from mien.app.inference import detector as detector_module
 from mien.app.inference import detector_files
-from mien.app.inference.classifier import CUDA, Session, open_session
 from mien.app.inference.detector import NMS_IOU, TOP_K, NetworkDetector
 from mien.app.inference.detector_files import YUNET_FILE, create_detector
 from mien.app.settings import load_settings
 from mien.data.contract import Array, decode, roll_degrees
-from tests.support import eventually, folder_from_environment, gradient_image, sample_photo
+from tests.inference.conftest import FakeGpu
+from tests.support import eventually, folder_from_environment, gradient_image
 
 ROTATIONS = {cv2.ROTATE_90_CLOCKWISE: 90, cv2.ROTATE_180: 180, cv2.ROTATE_90_COUNTERCLOCKWISE: -90}
 MIN_RECALL = {"builtin": 0.86, "yunet": 0.97}  # of the faces that YuNet found at full size
@@ -30,11 +27,6 @@ MAX_ROLL_ERROR = {"builtin": 20, "yunet": 5}  # degrees
 def detector(request: pytest.FixtureRequest) -> NetworkDetector:
     folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
     return create_detector(load_settings(detector=request.param, models_dir=folder))
-
-
-@pytest.fixture(scope="module")
-def photo() -> Array:
-    return decode(sample_photo().read_bytes())
 
 
 def test_a_face_is_found_in_an_enlarged_reduced_or_rotated_photo(detector: NetworkDetector, photo: Array) -> None:
@@ -75,40 +67,27 @@ def test_plain_textures_have_no_face_and_the_threshold_of_the_settings_counts(
 
 
 def test_images_on_a_gpu_are_padded_to_fixed_sizes_and_threads_share_a_run(
-    detector: NetworkDetector, photo: Array, monkeypatch: pytest.MonkeyPatch
+    detector: NetworkDetector, photo: Array, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shapes, is_free = list[tuple[int, ...]](), Event()
-    is_free.set()
-
-    def open_as_gpu(graph: Any, _device: str, **options: Any) -> Session:
-        session = open_session(graph, "cpu", **options).inference
-
-        def run(names: list[str], feed: dict[str, Array]) -> Any:
-            shapes.append(feed["input"].shape)
-            assert is_free.wait(60)
-            return session.run(names, feed)
-
-        return Session(Mock(run=run, get_overridable_initializers=session.get_overridable_initializers), CUDA, Mock())
-
-    monkeypatch.setattr(detector_module, "open_session", open_as_gpu)
     monkeypatch.setattr(detector_module, "_BATCHES", (1, 4))
     monkeypatch.setattr(detector_module, "_CANVASES_PX", (160, 640, 1024))
     on_gpu = create_detector(detector._settings, "cuda")
     images = [np.roll(photo, 20 * shift, axis=1)[: 500 - 30 * shift] for shift in range(4)]
+    gpu.shapes.clear()
     with ThreadPoolExecutor(4) as pool:
-        is_free.clear()
+        gpu.is_free.clear()
         found = [pool.submit(on_gpu.rows, images[0])]
-        eventually(lambda: shapes)
+        eventually(lambda: gpu.shapes)
         found += [pool.submit(on_gpu.rows, image) for image in images[1:]]
         eventually(lambda: len(on_gpu._canvases[640]._jobs) == 3)
-        is_free.set()
-    assert shapes == [(1, 3, 640, 640), (4, 3, 640, 640)]
+        gpu.is_free.set()
+    assert gpu.shapes == [(1, 3, 640, 640), (4, 3, 640, 640)]
     for image, future in zip(images, found, strict=True):
         (expected,), (row,) = detector.rows(image), future.result()
         assert row == pytest.approx(expected, abs=0.05 * float(expected[2]))
     for image, px in ((photo[:150, 180:330], 160), (cv2.resize(photo, (1000, 1000)), 1024)):
         assert len(on_gpu.rows(image)) == 1
-        assert shapes[-1] == (1, 3, px, px)
+        assert gpu.shapes[-1] == (1, 3, px, px)
 
 
 def test_auto_without_yunet_is_the_builtin_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

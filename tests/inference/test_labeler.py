@@ -26,11 +26,6 @@ def labeler(artifact: Path) -> Labeler:
 
 
 @pytest.fixture(scope="module")
-def photo() -> Array:
-    return decode(sample_photo().read_bytes())
-
-
-@pytest.fixture(scope="module")
 def detected(labeler: Labeler, photo: Array) -> Detection:
     (face,) = labeler.prepare(photo).detections
     return face

@@ -25,12 +25,14 @@ function near(actual, expected, most, where = "") {
 }
 
 test("people keep their numbers, and their labels are smoothed, as in Python", () => {
-  const tracker = Object.assign(new Tracker(), { threshold: tracked.threshold, newPersonS: 0, holdS: 0 });
-  for (const { at, cut, faces, expected } of tracked.frames) {
+  const tracker = Object.assign(new Tracker(), { threshold: 0.45, newPersonS: 0, holdS: 0 });
+  for (const { at, cut, faces, expected } of tracked) {
     const people = tracker.update(faces, at, cut);
+    assert.equal(people.length, expected.length, `${at} ms`);
     for (const [place, person] of expected.entries()) {
       for (const name of ["track", "label", "uncertain", "reasons"]) assert.deepEqual(people[place][name], person[name], `${at} ms: ${name}`);
-      near(people[place].probabilities, person.probabilities, 1e-5);
+      near(people[place].probabilities, person.probabilities, 1e-9);
+      near(people[place].agreement ?? -1, person.agreement ?? -1, 1e-9);
     }
   }
 });

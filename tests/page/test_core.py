@@ -20,13 +20,13 @@ from mien.app.inference.tracker import Tracker, descriptor
 from mien.app.service.page import browser_pipeline
 from mien.app.settings import Settings
 from mien.app.video.reader import Cuts
-from mien.data.contract import CROP_PX, LABELS, Array, align, similarity
-from tests.support import ROOT, face_of, output_of, tiny_artifact
+from mien.data.contract import Array, align, similarity
+from tests.inference.test_tracking import stream
+from tests.support import ROOT, output_of, tiny_artifact
 
 PHOTO = np.asarray(Image.open(ROOT / "samples/photos/astronaut.jpg").convert("RGB"))
 EYES, TIP, MOUTH = ((196, 117), (247, 116)), (222, 148), ((205, 165), (245, 164))
 LANDMARKS = np.array([*EYES, TIP, *MOUTH], np.float32)
-CUT = 37  # frame
 
 
 def test_node_computes_what_python_does(tmp_path: Path) -> None:
@@ -41,20 +41,16 @@ def test_node_computes_what_python_does(tmp_path: Path) -> None:
     output_of(node, "--test", script, env={"VECTORS": str(vectors)}, timeout=120)
 
 
-def tracked() -> dict[str, Any]:
-    """People of a stream in which two pass each other, a third comes back half hidden, and a cut comes last."""
-    tracker, frames = Tracker(threshold=0.5), []
-    for number in [*range(18), *range(24, 40)]:  # and a stall
-        faces = crossing(number)
-        people = tracker.update(faces, number / 10, cut=number == CUT)
-        names = ("label", "uncertain", "reasons", "probabilities")
+def tracked() -> list[dict[str, Any]]:
+    """Frames of a stream and the people that Python finds in them."""
+    tracker, frames = Tracker(threshold=0.45), []
+    for at_ms, cut, by_person in stream():
+        faces = tuple(by_person.values())
+        people = tracker.update(faces, at_ms / 1000, cut=cut)
+        names = ("label", "uncertain", "reasons", "probabilities", "agreement")
         expected = [{"track": one.person} | {name: getattr(one, name) for name in names} for one in people]
-        frame = {"at": 100 * number, "cut": number == CUT, "faces": [*map(streamed, faces)], "expected": expected}
-        frames.append(frame)
-    assert {person["track"] for frame in frames for person in frame["expected"]} == {1, 2, 3, 4, 5}
-    assert [person["track"] for person in expected] == [5, 2, 3], "one person looks different after the cut"
-    assert {person["uncertain"] for frame in frames for person in frame["expected"]} == {True, False}
-    return {"threshold": 0.5, "frames": frames}
+        frames.append({"at": at_ms, "cut": cut, "faces": [*map(streamed, faces)], "expected": expected})
+    return frames
 
 
 def cuts() -> list[dict[str, Any]]:
@@ -71,29 +67,11 @@ def cuts() -> list[dict[str, Any]]:
     return [{"picture": rgba(frame), "cut": cut} for frame, cut in zip(frames, expected, strict=True)]
 
 
-def crossing(number: int) -> tuple[Face, ...]:
-    """Two people who pass each other while their expressions change, and one who goes and comes back half hidden."""
-    random = np.random.default_rng(number)
-    places = {0: 50 + 12 * number, 1: 530 - 12 * number} | ({2: 60 if number < 20 else 540} if number % 20 > 8 else {})
-    hidden = max(0, 96 - 16 * (number - 29)) if number > 20 else 0
-    columns = {0: 32 * (number >= CUT), 1: 0, 2: hidden}
-    return tuple(drawn(who, x + random.normal(0, 2), random, columns[who]) for who, x in places.items())
-
-
-def drawn(who: int, x: float, random: np.random.Generator, hidden: int) -> Face:
-    """A face of a person, whose look differs from that of others more than from one frame to the next."""
-    cells: Array = np.random.default_rng(who).uniform(40, 200, (8, 8, 3))
-    cells = cells.repeat(CROP_PX // 8, 0).repeat(CROP_PX // 8, 1)
-    crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
-    crop[:, :hidden] = 80
-    row = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))])
-    return face_of(dict(zip(LABELS, row.tolist(), strict=True)), box=(x, 100 + 60.0 * who, 90.0, 90.0), crop_rgb=crop)
-
-
 def streamed(face: Face) -> dict[str, Any]:
     """A face as the page gets it; a person at once, as in the service."""
-    shown = {"box": asdict(face.box), "detection_score": 1, "probabilities": face.probabilities}
-    return shown | {"reasons": face.reasons, "descriptor": descriptor(face.crop_rgb).tolist()}
+    shown = {name: getattr(face, name) for name in ("probabilities", "label", "agreement", "reasons")}
+    look = None if face.crop_rgb is None else descriptor(face.crop_rgb).tolist()
+    return shown | {"box": asdict(face.box), "detection_score": 1, "descriptor": look}
 
 
 def aligned() -> list[dict[str, Any]]:
