@@ -1,14 +1,21 @@
-"""The classifier: calibrated probabilities, batches, invalid artifacts, verified devices, and the choice of int8."""
+"""The classifier: probabilities, batches, verified devices, and the choice of int8; and the number of cores."""
 
+import ctypes
+import logging
+import os
 import re
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import onnxruntime
 import pytest
 
+from mien.app import cpu_count
+from mien.app.cpu_count import cores, cpu_quota
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference import classifier as classifier_module
 from mien.app.inference.classifier import (
@@ -19,14 +26,16 @@ from mien.app.inference.classifier import (
     cuda_unavailable_reason,
     has_int8_instructions,
 )
-from mien.app.settings import Settings
+from mien.app.inference.labeler import Labeler
+from mien.app.settings import load_settings
+from mien.data.atomic import write_atomic
 from mien.data.contract import LABELS
 from tests.inference.conftest import FakeGpu
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
 
 
 def opened(model: Path, **settings: Any) -> Classifier:
-    return Classifier(Settings(model=model, **{"device": "cpu"} | settings))
+    return Classifier(load_settings(model=model, **{"device": "cpu"} | settings))
 
 
 @pytest.mark.parametrize("prior", ["balanced", "natural"])
@@ -87,6 +96,74 @@ def test_int8_is_chosen_on_a_cpu_whose_cpuinfo_names_its_instructions(
         opened(folder, precision="int8", device="cuda")
 
 
+def test_a_cuda_session_uses_a_small_arena_and_no_tf32_and_a_detector_runs_where_the_model_does(
+    tmp_path: Path, gpu: FakeGpu
+) -> None:
+    model = tiny_artifact(tmp_path / "tiny.test", precisions=("fp32", "int8"))
+    for device, precision, provider in (("cuda", "fp32", CUDA), ("auto", "fp32", CUDA), ("auto", "int8", CPU)):
+        gpu.max_inputs = 1
+        labeler = Labeler.open(load_settings(model=model, device=device, precision=precision, detector="builtin"))
+        assert labeler.classifier.provider == provider
+        assert bool(labeler.detector._canvases) == (provider == CUDA)
+    (name, options), last = gpu.providers
+    assert (name, last[0]) == (CUDA, CPU)
+    assert {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}.items() <= options.items()
+    gpu.nodes = gpu.nodes[:1]
+    assert opened(model, device="auto", precision="fp32").provider == CPU
+    with pytest.raises(ProviderUnavailable, match="runs none of the model's nodes"):
+        opened(model, device="cuda", precision="fp32")
+
+
+def test_what_cuda_lacks_is_named_and_auto_then_uses_the_cpu(
+    artifact: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver, cudnn = "libcuda.so.1", "libcudnn.so.9"
+    libraries = {driver, "libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", cudnn}
+    providers, gpus, in_wheels = [CUDA], 1, set[str]()
+
+    def load(name: str) -> Any:
+        if name not in loadable:
+            raise OSError(f"{name}: cannot open shared object file")
+        return Mock(cuInit=lambda _: 0, cuDeviceGetCount=lambda count: setattr(count._obj, "value", gpus) or 0)
+
+    def preload() -> None:
+        print("Failed to load libcublas.so.13")
+        loadable.update(in_wheels)
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*providers, CPU])
+    monkeypatch.setattr(onnxruntime, "cuda_version", "13.0")
+    monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    for in_wheels in (set(), {cudnn}):
+        loadable = libraries - in_wheels
+        assert cuda_unavailable_reason() is None
+    in_wheels = set()
+    classifier_module._log_fallback.cache_clear()  # Each reason is logged once.
+    missing = metadata.PackageNotFoundError("onnxruntime-gpu")
+    for machine in (
+        ([CUDA], driver, 1, missing, r"no NVIDIA driver was found \(libcuda.so.1\)"),
+        ([CUDA], "", 0, missing, "the NVIDIA driver sees no GPU"),
+        ([CUDA], cudnn, 1, missing, "these CUDA 13 libraries are missing: libcudnn.so.9"),
+        ([], "", 1, missing, "this build of onnxruntime .* has no CUDA provider"),
+        ([], "", 1, "1.31", "both installed.*pip uninstall onnxruntime onnxruntime-gpu.*install onnxruntime-gpu"),
+    ):
+        providers, lacks, gpus, wheel, reason = machine
+        loadable = libraries - {lacks}
+        monkeypatch.setattr(metadata, "version", Mock(side_effect=["1.30", wheel] * 2))
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            classifier = opened(artifact, device="auto")
+        assert (classifier.provider, classifier.precision) == (CPU, "fp32")
+        assert caplog.records[0].levelname == ("INFO" if lacks == driver or not gpus else "WARNING")
+        assert re.search(f"using the CPU .*{reason}", caplog.text)
+        with pytest.raises(ProviderUnavailable, match=f"device cuda: .*{reason}.*Install the GPU libraries"):
+            opened(artifact, device="cuda")
+    assert capfd.readouterr().out == ""
+
+
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("auto", 5e-3)])
 def test_gpu_and_cpu_give_the_same_probabilities(
     artifact: Path, precision: str, tolerance: float, capfd: pytest.CaptureFixture[str]
@@ -99,3 +176,22 @@ def test_gpu_and_cpu_give_the_same_probabilities(
         crops = random_crops(count)
         assert np.abs(on_gpu.classify(crops) - on_cpu.classify(crops)).max() < tolerance
     assert capfd.readouterr().err == ""
+
+
+def test_cores_are_limited_by_affinity_and_the_quota_of_the_tightest_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
+    for number, (own, group, limit, expected) in enumerate(
+        (
+            ("/", ".", "50000 100000\n", (0.5, 1)),
+            ("/", ".", "max 100000\n", (None, 8)),
+            ("/user.slice/mien.service", "user.slice", "150000 100000", (1.5, 2)),
+        )
+    ):
+        groups = tmp_path / str(number)
+        for name, text in (("self", f"0::{own}\n"), (f"{group}/cpu.max", limit), ("another/cpu.max", "4 1")):
+            write_atomic(groups / name, text)
+        quota = cpu_quota(groups, groups / "self")
+        monkeypatch.setattr(cpu_count, "cpu_quota", lambda quota=quota: quota)
+        assert (quota, cores()) == expected

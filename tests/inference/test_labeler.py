@@ -71,18 +71,15 @@ def test_every_box_becomes_a_face_in_the_order_given_aligned_by_the_landmarks_in
     labeler: Labeler, artifact: Path, photo: Array, detected: Detection
 ) -> None:
     x, y, width, height = detected.box
-    whole_head = Box(x - 0.2 * width, y - 0.3 * height, 1.4 * width, 1.4 * height)
-    nothing = Box(5, 300, 40, 60)
-    labeled = labeler.label(photo, boxes=[nothing, whole_head])
-    framed, face = labeled.faces
-    assert (framed.box, face.box) == (nothing, whole_head)
-    assert framed.detection_score == 0 < face.detection_score
-    assert np.abs(face.landmarks_px - detected.landmarks_px).max() < 0.05 * width
-    assert np.array_equal(face.crop_rgb, align(photo, face.landmarks_px))
-    inner = Box(x + 0.2 * width, y + 0.2 * height, 0.6 * width, 0.6 * height)
-    assert (
-        np.abs(labeler.label(photo, boxes=[inner]).faces[0].landmarks_px - detected.landmarks_px).max() < 0.05 * width
-    )
+    nothing, whole_head = Box(5, 300, 40, 60), Box(x - 0.2 * width, y - 0.3 * height, 1.4 * width, 1.4 * height)
+    boxes = [nothing, whole_head, Box(x + 0.2 * width, y + 0.2 * height, 0.6 * width, 0.6 * height)]
+    labeled = labeler.label(photo, boxes=boxes)
+    assert [face.box for face in labeled.faces] == boxes
+    assert labeled.faces[0].detection_score == 0
+    for face in labeled.faces[1:]:
+        assert face.detection_score > 0
+        assert np.abs(face.landmarks_px - detected.landmarks_px).max() < 0.05 * width
+        assert np.array_equal(face.crop_rgb, align(photo, face.landmarks_px))
     (by_box,) = finding(artifact).prepare(photo, boxes=[detected.box]).detections
     assert np.abs(by_box.landmarks_px - detected.landmarks_px).max() < 0.12 * width, "as detectors do"
     assert labeler.label(photo, boxes=[]).faces == ()
@@ -124,27 +121,20 @@ def test_an_image_that_is_one_face_is_classified_as_in_training_without_a_search
     assert np.allclose(same.landmarks_px, TEMPLATE_PX)
 
 
-def large_photo(*, face_px: int) -> bytes:
-    """A JPEG of 3300 pixels with the sample's face, about `face_px` wide."""
-    image = decode(sample_photo().read_bytes())
-    side = round(512 * face_px / 92)
-    canvas = np.full((2500, 3300, 3), 90, np.uint8)
-    grown = cv2.resize(image, (side, side), interpolation=cv2.INTER_CUBIC)[:2400]
-    canvas[50 : 50 + grown.shape[0], 300 : 300 + side] = grown
-    return encoded(canvas, "JPEG", quality=95)
-
-
-def test_crops_of_serving_equal_those_of_training_byte_for_byte(labeler: Labeler) -> None:
+def test_crops_of_serving_equal_those_of_training_byte_for_byte(labeler: Labeler, photo: Array) -> None:
     """The same photo and landmarks, through the service and through a data reader."""
-    for payload, face_px, reduce_to_px in (
-        (sample_photo().read_bytes(), 92, None),
-        (large_photo(face_px=250), 250, None),
-        (large_photo(face_px=500), 500, 1600),
-    ):
+    payloads = {92: sample_photo().read_bytes()}
+    for face_px in (250, 500):
+        grown = cv2.resize(photo, None, fx=face_px / 92, fy=face_px / 92, interpolation=cv2.INTER_CUBIC)[:2400]
+        edges = (50, 2450 - grown.shape[0], 300, 3000 - grown.shape[1])
+        canvas = cv2.copyMakeBorder(grown, *edges, cv2.BORDER_CONSTANT, value=(90, 90, 90))
+        payloads[face_px] = encoded(canvas, "JPEG", quality=95)
+    for face_px, payload in payloads.items():
+        is_reduced = face_px == 500
         labeled = labeler.prepare(payload, keep_pixels=True)
-        pixels = decode(payload, reduce_to_px=reduce_to_px)
+        pixels = decode(payload, reduce_to_px=1600 if is_reduced else None)
         share = pixels.shape[1] / labeled.width
-        assert share == (0.5 if reduce_to_px else 1)
+        assert share == (0.5 if is_reduced else 1)
         assert labeled.pixels.shape == pixels.shape
         assert labeled.detections[0].box.width == pytest.approx(face_px, rel=0.2)
         for face, crop in zip(labeled.detections, labeled.crops, strict=True):
