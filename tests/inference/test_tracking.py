@@ -39,7 +39,7 @@ def test_a_person_is_expected_ahead_for_a_second_and_known_again_for_ten() -> No
 
 def stream() -> Iterator[tuple[int, bool, dict[int, Face]]]:
     """Time in ms, cut, faces by person: six people walk, cross, leave and return; cuts, stalls, and missed faces."""
-    random, at_ms = np.random.default_rng(2), 0
+    random, at_ms = np.random.default_rng(13), 0
     looks = random.uniform(40, 200, (6, 8, 8, 3))
     places, speeds = random.uniform(0, 700, (6, 2)), random.normal(0, 90, (6, 2))
     for number in range(300):
@@ -65,13 +65,13 @@ def test_a_long_stream_has_the_recorded_numbers_and_labels() -> None:
         people = {face.box: face for face in tracker.update(tuple(faces.values()), at_ms / 1000, cut=cut)}
         shown += people.values()
         for who, face in faces.items():
-            given[who] += chr(64 + people[face.box].person) if face.box in people else "-"
+            given[who] += chr(96 + people[face.box].person) if face.box in people else "-"
     assert ["".join(number for number, _ in groupby(given[who])) for who in range(6)] == (
-        ["-ELEOE-EREXYE[E", "A-HA-MAPA-A", "BJBKNBABABSTU", "CGCWUW-W", "-F-IQIZI", "DKE-QV-V"]
+        ["-egkg-ogogqga-vgxg", "aeafafeaoauada-avay{a", "dldrtdrd|d", "bhbcb-wz", "-fafijimisi", "cncpc"]
     )
     sums = [sum(getattr(face, name) for face in shown) for name in ("uncertain", "confidence", "agreement")]
-    assert sums == pytest.approx([342, 601.1654597456434, 490.89783502010346])
-    assert sum(len(face.reasons) for face in shown) == 144
+    assert sums == pytest.approx([319, 609.7825639667394, 497.8778595654693])
+    assert sum(len(face.reasons) for face in shown) == 156
     cells = np.random.default_rng(1).integers(0, 256, (8, 8, 3), np.uint8)
     values = descriptor(cells.repeat(CROP_PX // 8, 0).repeat(CROP_PX // 8, 1))
     assert values @ np.arange(192) ** 2 == pytest.approx(16747.754088778267)

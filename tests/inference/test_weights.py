@@ -1,7 +1,6 @@
 """YuNet's file: where it is searched for, how it is downloaded, and the rejection of any other file."""
 
 import hashlib
-import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from mien.app.errors import DetectorUnavailable, DownloadError
 from mien.app.inference import detector_files
 from mien.app.inference.detector_files import YUNET_FILE, fetch_yunet, find_yunet
+from tests.support.serving import serving_in_thread
 
 GOOD = b"stands for the published network"
 
@@ -25,8 +25,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_only_the_published_file_is_written_and_then_found(tmp_path: Path, cache: Path) -> None:
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
         path, url = tmp_path / "published.onnx", f"http://127.0.0.1:{server.server_port}/published.onnx"
         with pytest.raises(DownloadError, match=r"cannot download .*404.*MIEN_DETECTOR=auto uses the built-in"):
             fetch_yunet(url=url)
@@ -38,7 +37,6 @@ def test_only_the_published_file_is_written_and_then_found(tmp_path: Path, cache
         assert fetch_yunet(url=url).read_bytes() == GOOD
         (cache / YUNET_FILE).write_bytes(b"damaged, and fetched again")
         fetch_yunet(url=url)
-        server.shutdown()
     assert fetch_yunet(url=url) == find_yunet(None) == cache / YUNET_FILE, "without a download"
     assert [file.name for file in cache.iterdir()] == [YUNET_FILE]
 
