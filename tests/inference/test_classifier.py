@@ -31,7 +31,7 @@ from mien.app.settings import load_settings
 from mien.data.atomic import write_atomic
 from mien.data.contract import LABELS
 from tests.inference.conftest import FakeGpu
-from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
+from tests.support import random_crops, tiny_artifact
 
 
 def opened(model: Path, **settings: Any) -> Classifier:
@@ -53,12 +53,10 @@ def test_probabilities_follow_the_formula_of_the_manifest_under_each_prior(tmp_p
 
 
 def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu_at_the_sizes_of_batch_it_has_memory_for(
-    tmp_path: Path, gpu: FakeGpu, caplog: pytest.LogCaptureFixture
+    artifact: Path, gpu: FakeGpu, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = tiny_artifact(tmp_path / "tiny.explains", explain=True)
-    on_cpu, crops = opened(folder), random_crops(300)
-    rows, columns = RELEVANCE_GRID
-    tiles = crops.astype(float).reshape(len(crops), rows, 16, columns, 16, 3).mean(axis=(2, 4, 5))
+    on_cpu, crops = opened(artifact), random_crops(300)
+    tiles = crops.astype(float).reshape(len(crops), 7, 16, 7, 16, 3).mean(axis=(2, 4, 5))
     assert on_cpu.explain(crops) == pytest.approx(tiles / tiles.sum(axis=(1, 2), keepdims=True), abs=1e-4)
     one = np.concatenate([on_cpu.classify(crop[None]) for crop in crops[: CPU_BATCH + 2]])
     rows = on_cpu.classify(crops[: CPU_BATCH + 2])
@@ -66,7 +64,7 @@ def test_a_gpu_gives_the_probabilities_and_attention_maps_of_the_cpu_at_the_size
     assert (rows.dtype, rows.shape) == (np.float32, (CPU_BATCH + 2, len(LABELS)))
     assert len({row.tobytes() for row in rows}) == len(rows)
     for gpu.max_inputs, sizes in ((256, [1, 1, 32, 32, *[256] * 6]), (32, [1, 1, 32, 32, *[32, 1] * 2, *[32] * 20])):
-        on_gpu = opened(folder, device="cuda", precision="fp32")
+        on_gpu = opened(artifact, device="cuda", precision="fp32")
         assert on_gpu.max_batch == gpu.max_inputs
         gpu.shapes.clear()
         for count in (0, 1, 3, 33, 300):

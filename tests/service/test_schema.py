@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.conftest import Connect, Serve, key_hash
-from tests.support import ROOT, output_of, tiny_artifact
+from tests.support import ROOT, output_of
 
 
 def test_the_description_is_valid_and_complete(connect: Connect) -> None:
@@ -36,9 +36,8 @@ def test_the_description_is_valid_and_complete(connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("examples", "seconds"), [(5, 110), pytest.param(1000, 7200, marks=[pytest.mark.soak, pytest.mark.timeout(7300)])]
 )
-def test_the_service_matches_its_description(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
-    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
-    server = serve(artifact=artifact, api_key_sha256=key_hash("a key"))
+def test_the_service_matches_its_description(serve: Serve, examples: int, seconds: float) -> None:
+    server = serve(api_key_sha256=key_hash("a key"))
     program, config = Path(sys.executable).with_name("schemathesis"), Path(__file__).with_name("schemathesis.toml")
     command = [program, "--config-file", config, "run", f"{server.url}/openapi.json", "--checks", "all"]
     for header in ("X-API-Key: a key", "Authorization: Bearer a key"):

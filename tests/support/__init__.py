@@ -19,10 +19,9 @@ from PIL import Image
 
 from mien.app.inference.detector import Detection
 from mien.app.inference.records import Box, Face, Landmarks
-from mien.data.contract import CROP_PX, LABELS, TEMPLATE_PX, Array, contract_id
+from mien.data.contract import CROP_PX, LABELS, Array, contract_id
 from mien.models.manifest import GraphFile, Manifest, sha256_of, write_manifest
 
-RELEVANCE_GRID = (7, 7)
 _FEATURES = 3 * 7 * 7
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,10 +75,9 @@ tiny (uint8[N, 112, 112, 3] crops) => (float[N, 7] logits, float[N, 7, 7] releva
 }"""
 
 
-def tiny_graph(*, half: bool = False, explain: bool = False) -> onnx.ModelProto:
-    """A graph with the released signature: mean color of a 7x7 grid of tiles, one linear layer, seven logits.
-
-    With `explain` it has a second output, `relevance`: the brightness of each tile, as a share of the crop's.
+def tiny_graph(*, half: bool = False) -> onnx.ModelProto:
+    """A graph with the released signature: mean color of a 7x7 grid of tiles, one linear layer, seven logits; and as
+    `relevance` the brightness of each tile, as a share of the crop's.
     """
     kind, dtype = (onnx.TensorProto.FLOAT16, np.float16) if half else (onnx.TensorProto.FLOAT, np.float32)
     model = onnx.parser.parse_model(_GRAPH.replace("KIND", str(kind)))
@@ -88,32 +86,28 @@ def tiny_graph(*, half: bool = False, explain: bool = False) -> onnx.ModelProto:
         "weight": (np.random.default_rng(0).normal(size=(_FEATURES, len(LABELS))) / 2).astype(dtype),
         "grid": np.array([1, 2], np.int64),
     }
-    if not explain:
-        del model.graph.output[1], model.graph.node[-4:], constants["grid"]
     model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in constants.items())
     onnx.checker.check_model(model)
     return model
 
 
-def tiny_artifact(
-    folder: Path, *, explain: bool = False, precisions: tuple[str, ...] = ("fp32", "fp16"), **changes: object
-) -> Path:
+def tiny_artifact(folder: Path, *, precisions: tuple[str, ...] = ("fp32", "fp16"), **changes: object) -> Path:
     """Write a small but valid artifact into `folder`; `changes` replace fields of its manifest. Returns `folder`.
 
-    With `explain`, its graphs have an attention map. Precisions other than fp16 use the fp32 graph.
+    Precisions other than fp16 use the fp32 graph.
     """
     folder.mkdir(parents=True, exist_ok=True)
     graphs = {}
     for precision in precisions:
         path = folder / f"model.{precision}.onnx"
-        path.write_bytes(tiny_graph(half=precision == "fp16", explain=explain).SerializeToString())
+        path.write_bytes(tiny_graph(half=precision == "fp16").SerializeToString())
         graphs[precision] = GraphFile(file=path.name, sha256=sha256_of(path))
     (folder / "card.md").write_text("# Tiny\n\nA test's artifact; its labels mean nothing.\n", encoding="utf-8")
     fields: dict[str, object] = {
         "name": folder.name,
         "labels": LABELS,
         "contract_id": contract_id(),
-        "explain": RELEVANCE_GRID if explain else None,
+        "explain": (7, 7),
         "graphs": graphs,
         "parameters": _FEATURES * len(LABELS) + len(LABELS),
         "temperature": 1.5,
@@ -170,19 +164,6 @@ def gradient_image(width: int = 320, height: int = 240) -> Array:
     image = np.stack([x, y, 255 - x], axis=2).astype(np.uint8)
     cv2.rectangle(image, (width // 4, height // 4), (width // 2, height // 2), (20, 30, 40), -1)
     return image
-
-
-def grating(height: int = 260, width: int = 340) -> Array:
-    """Steep waves in three colors: a shift of 0.05 px changes thousands of values by more than one level."""
-    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
-    waves = [np.sin(x / 2.1 + y / 9), np.sin(y / 2.3 - x / 11), np.sin((x + y) / 3.7)]
-    return np.rint(127.5 + 127.5 * np.stack(waves, axis=2)).astype(np.uint8)
-
-
-def template_landmarks(*, scale: float, roll_degrees: float, center: tuple[float, float]) -> Array:
-    """The template, rotated, scaled and moved into an image, (5, 2) float32."""
-    turn = cv2.getRotationMatrix2D((0, 0), -roll_degrees, scale)[:, :2]
-    return ((np.asarray(TEMPLATE_PX) - 56) @ turn.T + center).astype(np.float32)
 
 
 def encoded(image: Array | Image.Image, kind: str = "PNG", *, orientation: int | None = None, **options: Any) -> bytes:
