@@ -28,8 +28,11 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     write_recipe(tmp_path / "base.yaml", small_recipe(root, model=TINY_DEIT))
     values = {
         "base": "base.yaml",
-        "common": ["epochs=1"],
-        "rows": {"deep": [], "shallow": ["model.options.depth=1"]},
+        "common": ["epochs=1", "batch_size=6"],
+        "matching": {
+            "*w": ["batch_size=4", "epochs=3", "distillation={mode: soft, teachers: ['{runs}/depth_deep_{seed}']}"]
+        },
+        "rows": {"deep": [], "shallow": ["epochs=2", "model.options.depth=1"]},
     }
     experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     files = {"table": "table.csv", "json": "results.json"}
@@ -39,7 +42,10 @@ def test_rows_are_compared_with_the_first_one_face_by_face_and_seed_by_seed(
     lines = (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()
     assert [line["row"] for line in csv.DictReader(lines)] == ["deep", "shallow"]
     assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))[1]["scores"]) == 2
-    deep, shallow = run(recipes_of(experiment, seeds=2, runs=runs), runs)
+    rows = recipes_of(experiment, seeds=2, runs=runs)
+    assert [(row, of[0].batch_size, of[0].epochs) for row, of in rows.items()] == [("deep", 6, 1), ("shallow", 4, 2)]
+    assert [of.distillation.teachers for of in rows["shallow"]] == [(runs / f"depth_deep_{of}",) for of in range(2)]
+    deep, shallow = run(rows, runs)
     logged = metric_lines(runs / "depth_shallow_0")[-1]
     assert shallow["scores"][0]["accuracy"].value == pytest.approx(logged["valid_accuracy"])
     assert deep["gain"].value == deep["gain"].high == 0
@@ -92,24 +98,3 @@ def test_an_artifact_equals_itself_and_is_compared_with_its_prior(trained: Train
         assert results["gains"]["nll"] == {"value": 0, "low": 0, "high": 0}
         losses.append(results["scores"][0]["nll"]["value"])
     assert losses[0] != losses[1]
-
-
-def test_overrides_of_a_row_come_last_and_its_teachers_are_of_the_same_seed(tmp_path: Path) -> None:
-    write_recipe(tmp_path / "student.yaml", small_recipe(tmp_path / "faces", model=TINY_DEIT))
-    values = {
-        "base": "student.yaml",
-        "common": ["batch_size=6"],
-        "matching": {
-            "*_short": ["epochs=1", "batch_size=4"],
-            "by_*": ["distillation.mode=token-soft", "distillation.teachers=[{runs}/kinds_cnn_{seed}]"],
-        },
-        "rows": {"none": [], "cnn": [], "by_cnn": [], "by_cnn_short": ["epochs=3"]},
-    }
-    path, runs = tmp_path / "kinds.yaml", tmp_path / "runs"
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-    rows = recipes_of(path, runs=runs, seeds=2)
-    assert [(row, of[0].batch_size, of[0].epochs) for row, of in rows.items()] == [
-        ("none", 6, 2), ("cnn", 6, 2), ("by_cnn", 6, 2), ("by_cnn_short", 4, 3)
-    ]  # fmt: skip
-    teachers = [(recipe.seed, recipe.distillation.teachers) for recipe in rows["by_cnn_short"]]
-    assert teachers == [(0, (runs / "kinds_cnn_0",)), (1, (runs / "kinds_cnn_1",))]
