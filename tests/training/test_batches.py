@@ -1,4 +1,4 @@
-"""Batches of a data set: a subset of each class, faces without labels, augmentation, mixup and cutmix."""
+"""Batches of a data set: a subset of each class, shares of sources, faces without labels, and cached crops."""
 
 import pickle
 from collections import Counter
@@ -11,8 +11,8 @@ import torch
 
 from mien.data.contract import LABELS, decode
 from mien.data.readers.base import Reader, Sample
-from mien.training.config import DataSource, LossConfig, MixConfig
-from mien.training.data import FaceBatches, Split, epoch_counts, epoch_order, join, log_frequencies, mix, read_split
+from mien.training.config import DataSource, LossConfig
+from mien.training.data import FaceBatches, Split, epoch_counts, epoch_order, join, log_frequencies, read_split
 from mien.training.losses.cross_entropy import loss as cross_entropy
 from tests.support.data_sets import make_all_different, make_folders, write_image
 from tests.support.training import data_of, drawn_faces, small_recipe
@@ -35,20 +35,6 @@ def test_a_fraction_takes_its_share_of_each_class_and_is_a_subset_of_a_larger_on
     assert np.bincount(few.labels).tolist() == [5, 0, 0, 2, 2, 1, 1]
     assert set(few.keys) < set(most.keys) < set(whole.keys)
     assert np.array_equal(few.crops, whole.crops[[whole.keys.index(key) for key in few.keys]])
-
-
-def test_a_face_is_drawn_in_another_order_and_augmented_differently_each_time(root: Path) -> None:
-    part = load(root)
-    recipe = small_recipe(root, batch_size=len(part))
-    orders = [epoch_order([(len(part), len(part))], seed=0, epoch=epoch) for epoch in (0, 1)]
-    assert sorted(orders[0]) == sorted(orders[1]) == [*range(len(part))]
-    batches, again = (FaceBatches(part, recipe) for _ in range(2))
-    rare = torch.cat([batches[epoch].crops[order == 3] for epoch, order in enumerate(orders)])
-    assert len(torch.unique(rare, dim=0)) == len(rare) == 2
-    assert torch.equal(batches[0].crops, again[0].crops)
-    for epoch, order in enumerate(orders):
-        assert batches.keys(epoch) == [part.keys[index] for index in order]
-    assert not np.array_equal(*orders)
 
 
 def test_a_source_with_a_share_has_it_in_each_epoch_and_all_its_faces_before_one_repeats(root: Path) -> None:
@@ -88,22 +74,6 @@ def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
     (gradient,) = torch.autograd.grad(cross_entropy(logits, targets, LossConfig()), logits)
     assert gradient[:7].abs().min() > 0
     assert gradient[7:].abs().max() == 0
-
-
-def test_crops_and_targets_are_mixed_equally_with_the_face_before() -> None:
-    crops = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (6, 16, 16, 1), dtype=np.uint8))
-    cut = []
-    for step in range(20):
-        torch.manual_seed(step)
-        mixed, shares = mix(crops, torch.eye(7)[:6], MixConfig(mixup=0.8, cutmix=1.0))
-        share, before = float(shares[0, 0]), crops.roll(1, 0)
-        torch.testing.assert_close(shares.sum(dim=1), torch.ones(6))
-        if bool(((mixed == crops) | (mixed == before)).all()):  # only the box, except for pixels that are equal
-            cut.append(step)
-            assert (mixed == crops).float().mean().item() == pytest.approx(share, abs=0.03)
-        else:
-            torch.testing.assert_close(mixed, crops.float() * share + before.float() * (1 - share), atol=0.5, rtol=0)
-    assert 5 < len(cut) < 15
 
 
 def test_a_class_without_faces_is_as_frequent_as_the_others_on_average() -> None:

@@ -10,22 +10,14 @@ from scipy.special import log_softmax, softmax
 from torch import nn
 
 import mien.training.losses
-from mien.data.contract import LABELS
 from mien.models.backbones import Heads, UnknownBackbone
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
 from mien.training.run import LAST, TrainingDiverged, load
 from mien.training.train import build_optimizer, build_scheduler, losses, train
-from tests.support.data_sets import make_folders
-from tests.support.training import TINY_DEIT, metric_lines, small_recipe, with_runtime
+from tests.support.training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, with_runtime
 
 COUNTS = np.array([20, 3, 3, 9, 9, 6, 6])
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    counts = dict(zip(LABELS, COUNTS.tolist(), strict=True))
-    return make_folders(tmp_path / "faces", {"train": counts, "valid": dict.fromkeys(LABELS, 1)})
 
 
 @pytest.mark.parametrize(("tau", "weight"), [(0.5, 0.25), (1.0, 1.0)])
@@ -44,8 +36,9 @@ def test_loss_has_the_adjustment_and_the_share_of_the_teacher(tau: float, weight
 
 
 def test_a_loss_is_a_file_of_its_name_and_wrong_names_are_rejected_before_data_are_read(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    root = drawn_faces(tmp_path / "faces", valid=1)
     (tmp_path / "halved.py").write_text("def loss(logits, targets, config):\n    return logits.sum() * 0 + 0.5\n")
     monkeypatch.setattr(mien.training.losses, "__path__", [*mien.training.losses.__path__, str(tmp_path)])
     run = train(small_recipe(root, epochs=1, loss={"name": "halved"}), tmp_path / "run")
@@ -60,33 +53,29 @@ def test_a_loss_is_a_file_of_its_name_and_wrong_names_are_rejected_before_data_a
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_before_it_is_saved(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduled: list[int] = []
+    norms = iter((1.0, 1.0, torch.nan, 1.0))
 
     def clip(parameters: Any, _norm: float) -> torch.Tensor:
-        scheduled.append(len(scheduled))
-        if len(scheduled) == 3:
-            for weight in parameters:
-                weight.grad.fill_(torch.nan)
-            return torch.tensor(torch.nan)
-        return torch.tensor(1.0)
+        norm = torch.tensor(next(norms))
+        for weight in parameters:
+            weight.grad *= norm
+        return norm
 
     monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", clip)
-    recipe = with_runtime(small_recipe(root), log_every_steps=5)  # checkpoints of steps 2, 4, ...
-    with pytest.raises(TrainingDiverged, match=r"step 2: loss or gradient is not finite.*inspect this batch: folders/"):
+    # with checkpoints of steps 2, 4, ...
+    recipe = with_runtime(small_recipe(drawn_faces(tmp_path / "faces", valid=1)), log_every_steps=5)
+    batch = "folders/train/anger/train001.png, folders/train/surprise/train017.png, "
+    with pytest.raises(TrainingDiverged, match=f"step 2: loss or gradient is not finite.*inspect this batch: {batch}"):
         train(recipe, tmp_path / "run")
     state = load(tmp_path / "run" / LAST)
     assert state["step"] == 2
     assert all(value.isfinite().all() for value in state["network"].values() if value.is_floating_point())
 
 
-def tiny() -> nn.Module:
-    return FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model).backbone
-
-
 def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() -> None:
-    network = tiny()
+    network = FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model).backbone
     optim = OptimConfig(learning_rate=1e-2, layer_decay=0.5, warmup_epochs=0)
     optimizer = build_optimizer(network, optim)
     build_scheduler(optimizer, optim, epochs=2, steps_per_epoch=4).step_update(0)
