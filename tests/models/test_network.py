@@ -1,5 +1,7 @@
 """Preprocessing inside the network, selection of a head, and attention of transformers."""
 
+import cv2
+import numpy as np
 import torch
 
 from mien.models.network import FaceNetwork, Preprocess, select_head
@@ -15,6 +17,12 @@ def test_gray_rgb_equals_luminance() -> None:
     ):
         preprocess = Preprocess(img_size=56, **options)
         torch.testing.assert_close(preprocess(gray.expand(-1, -1, -1, 3)), preprocess(gray), atol=1e-5, rtol=0)
+
+
+def test_luminance_is_that_of_the_cached_crops_of_training_which_are_rounded() -> None:
+    served, preprocess = crops(3), Preprocess(color="luminance", normalization="fixed", img_size=112)
+    cached = np.stack([cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] for crop in served.numpy()])
+    torch.testing.assert_close(preprocess(torch.from_numpy(cached)), preprocess(served), atol=1.02 / 255, rtol=0)
 
 
 def test_normalization_removes_exposure_and_most_contrast_and_keeps_color_and_a_flat_image_flat() -> None:
@@ -50,6 +58,8 @@ def test_rollout_follows_the_token_of_the_selected_head() -> None:
     attention = torch.eye(6).repeat(1, 3, 1, 1)  # two prefix tokens, a 2x2 grid; every token looks at itself
     attention[:, :, 0] = torch.nn.functional.one_hot(torch.tensor(3), 6)  # the class token at the second patch
     attention[:, :, 1] = torch.nn.functional.one_hot(torch.tensor(5), 6)  # the distillation token at the last
-    torch.testing.assert_close(rollout([attention] * 2, head="class"), torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]))
+    first = torch.eye(6).repeat(1, 3, 1, 1)
+    first[:, :, 3] = torch.nn.functional.one_hot(torch.tensor(4), 6)  # the second patch at the third
+    torch.testing.assert_close(rollout([first, attention], head="class"), torch.tensor([[[0.0, 0.5], [0.5, 0.0]]]))
     torch.testing.assert_close(rollout([attention], head="distillation"), torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]))
     torch.testing.assert_close(rollout([attention], head="mean"), torch.tensor([[[0.0, 0.5], [0.0, 0.5]]]))
