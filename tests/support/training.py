@@ -73,9 +73,9 @@ def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: 
 def untrained_run(folder: Path, model: dict[str, object]) -> Path:
     """Write a run folder with the random weights of a network. Returns `folder`."""
     recipe = small_recipe(folder / "faces", model=model)
-    write_recipe(folder / RECIPE, recipe)
     state = {"weights": FaceNetwork(recipe.model).state_dict(), "contract_id": contract_id(), "labels": list(LABELS)}
     save(folder / BEST, state | {"head": "class"})
+    write_recipe(folder / RECIPE, recipe)
     return folder
 
 
