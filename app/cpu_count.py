@@ -43,10 +43,10 @@ def free_bytes(groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> int:
 
 def _folders(groups: Path, own: Path, controller: str) -> list[Path]:
     """The control group of the process and its parents, as far as a container can see them."""
-    folders = [groups, groups / controller]
+    folders = list[Path]()
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
-    except OSError:
+    except OSError:  # not Linux
         return folders
     for line in lines:
         _, controllers, path = line.split(":", 2)

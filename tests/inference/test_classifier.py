@@ -180,15 +180,18 @@ def test_cores_are_limited_by_affinity_and_the_quota_of_the_tightest_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
-    for number, (own, group, limit, expected) in enumerate(
+    version_1 = {"cpu/a/cpu.cfs_quota_us": "150000\n", "cpu/a/cpu.cfs_period_us": "50000\n"}
+    version_1 |= {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "50000\n"}
+    for number, (own, files, expected) in enumerate(
         (
-            ("/", ".", "50000 100000\n", (0.5, 1)),
-            ("/", ".", "max 100000\n", (None, 8)),
-            ("/user.slice/mien.service", "user.slice", "150000 100000", (1.5, 2)),
+            ("0::/", {"cpu.max": "50000 100000\n"}, (0.5, 1)),
+            ("0::/", {"cpu.max": "max 100000\n"}, (None, 8)),
+            ("0::/user.slice/mien.service", {"user.slice/cpu.max": "150000 100000"}, (1.5, 2)),
+            ("5:memory:/\n4:cpu,cpuacct:/a/b", version_1, (3, 3)),
         )
     ):
         groups = tmp_path / str(number)
-        for name, text in (("self", f"0::{own}\n"), (f"{group}/cpu.max", limit), ("another/cpu.max", "4 1")):
+        for name, text in ({"self": own, "another/cpu.max": "4 1"} | files).items():
             write_atomic(groups / name, text)
         quota = cpu_quota(groups, groups / "self")
         monkeypatch.setattr(cpu_count, "cpu_quota", lambda quota=quota: quota)

@@ -31,8 +31,9 @@ from mien.app.labeling.options import LabelOptions
 from mien.app.settings import Settings
 from mien.app.video.reader import VideoFrame
 from mien.data.contract import Array
+from mien.models.manifest import Manifest
 from tests.labeling.conftest import Labeled, Mien, labeled, tree
-from tests.support import ROOT, eventually
+from tests.support import ROOT, encoded, eventually, gradient_image
 from tests.support.albums import by_file, write_photos, write_video
 
 OUTPUTS = ("--write", "csv,jsonl,annotated,crops,coco,report,episodes")
@@ -243,11 +244,13 @@ def test_a_video_on_more_cores_is_labeled_by_as_many_threads(mien: Mien, folder:
 
 
 def test_a_photo_or_a_video_on_which_a_stage_fails_is_a_row_but_a_model_that_fails_for_all_ends_the_run(
-    mien: Mien, photos: Path, monkeypatch: pytest.MonkeyPatch
+    mien: Mien, photos: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (write_photos(folder, "face.jpg") / "none.png").write_bytes(encoded(gradient_image()))
     with monkeypatch.context() as patched:
-        patched.setattr(Labeler, "classify", Mock(side_effect=RuntimeError("the GPU is gone")))
+        patched.setattr(Manifest, "probabilities", Mock(side_effect=RuntimeError("the GPU is gone")))
         mien.refuses("the GPU is gone", photos)
+        assert len(mien.label(folder, out=photos.parent / "one face", exit_code=3)) == 2
     poison, prepare, classify, calls = (photos / "2.jpg").read_bytes(), Labeler.prepare, Labeler.classify, []
 
     def preparing(pipeline: Labeler, payload: bytes, **options: bool) -> Photo:

@@ -22,7 +22,6 @@ from tests.support import encoded, gradient_image, upright_face
 from tests.support.serving import Server, serving
 
 Connect = Callable[..., TestClient]
-Serve = Callable[..., Server]
 PHOTO = encoded(gradient_image(640, 480), "JPEG")
 # A request with one photo
 ONE_PHOTO: dict[str, Any] = {"content": PHOTO, "headers": {"content-type": "image/jpeg"}}
@@ -94,18 +93,6 @@ def connect(classifier: Classifier) -> Iterator[Connect]:
 def client(connect: Connect) -> TestClient:
     """A client of a service that the tests of a module share; its counters are not zero."""
     return connect()
-
-
-@pytest.fixture
-def serve(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[Serve]:
-    """Start a server with the given settings; stops it after the test."""
-    with ExitStack() as servers:
-
-        def start(**settings: object) -> Server:
-            chosen = {"artifact": artifact, "detector": "builtin", **settings}
-            return servers.enter_context(serving(tmp_path_factory.mktemp("server"), **chosen))
-
-        yield start
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks.load import request_bytes
-from tests.service.conftest import Serve
 from tests.support import encoded, eventually, gradient_image, is_listening
-from tests.support.serving import Server
+from tests.support.serving import Server, serving
 
 # The heads of requests, to which more headers and an empty line are added
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -62,10 +61,10 @@ def test_a_request_that_is_refused_before_its_body_closes_the_connection(common:
     assert (whole.status_code, whole.headers.get("connection"), whole.headers.get("server")) == (200, None, None)
 
 
-def test_open_connections_get_their_responses_after_sigterm(serve: Serve) -> None:
-    server = serve()
+def test_open_connections_get_their_responses_after_sigterm(artifact: Path, tmp_path: Path) -> None:
     request = request_bytes(PHOTO, "image/jpeg", host="localhost")
     with (
+        serving(tmp_path, artifact) as server,
         socket.create_connection(server.address, timeout=10) as kept,
         socket.create_connection(server.address, timeout=10) as half_sent,
     ):
@@ -80,7 +79,7 @@ def test_open_connections_get_their_responses_after_sigterm(serve: Serve) -> Non
         assert kept.recv(4096) == b"", "idle connections are closed"
         half_sent.sendall(request[len(request) // 2 :])
         assert half_sent.recv(4096).startswith(b"HTTP/1.1 200")
-    assert server.process.wait(20) == 0
+        assert server.process.wait(20) == 0
 
 
 def test_a_canary_image_is_not_stored_anywhere(common: Server) -> None:

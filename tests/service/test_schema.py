@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.conftest import Connect, Serve, key_hash
+from tests.service.conftest import Connect, key_hash
 from tests.support import ROOT, output_of
+from tests.support.serving import serving
 
 
 def test_the_description_is_valid_and_complete(connect: Connect) -> None:
@@ -36,14 +37,11 @@ def test_the_description_is_valid_and_complete(connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("examples", "seconds"), [(5, 110), pytest.param(1000, 7200, marks=[pytest.mark.soak, pytest.mark.timeout(7300)])]
 )
-def test_the_service_matches_its_description(serve: Serve, examples: int, seconds: float) -> None:
-    server = serve(api_key_sha256=key_hash("a key"))
-    program, config = Path(sys.executable).with_name("schemathesis"), Path(__file__).with_name("schemathesis.toml")
-    command = [program, "--config-file", config, "run", f"{server.url}/openapi.json", "--checks", "all"]
-    for header in ("X-API-Key: a key", "Authorization: Bearer a key"):
-        command += ["--header", header]
-    command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
-    hooks = "tests.service.schemathesis_hooks"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": hooks}
-    print(output_of(*command, env=environment, cwd=server.folder, timeout=seconds)[-400:])
+def test_the_service_matches_its_description(artifact: Path, tmp_path: Path, examples: int, seconds: float) -> None:
+    with serving(tmp_path, artifact, api_key_sha256=key_hash("a key")) as server:
+        program, config = Path(sys.executable).with_name("schemathesis"), Path(__file__).with_name("schemathesis.toml")
+        command = [program, "--config-file", config, "run", f"{server.url}/openapi.json", "--checks", "all"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        options = {"env": environment, "cwd": tmp_path, "timeout": seconds}
+        print(output_of(*command, "--max-examples", str(examples), **options)[-400:])
     assert "Traceback" not in server.log.read_text()

@@ -41,8 +41,9 @@ def is_listening(port: int) -> bool:
 
 
 def environment_of(**settings: object) -> dict[str, str]:
-    """Variables of this process with these settings of Mien and no others, for a process of a test."""
+    """Variables of this process with these settings of Mien and no others, for a process of a test in any folder."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    others.setdefault("PYTHONPATH", str(ROOT))
     return others | {f"MIEN_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import httpx
 
 from benchmarks.serving import SERVER, free_port
-from tests.support import ROOT, environment_of, eventually
+from tests.support import environment_of, eventually
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Server:
 def serving(folder: Path, artifact: Path, **settings: object) -> Iterator[Server]:
     """A running service on the CPU with these settings, and no others from the environment."""
     environment = environment_of(**{"device": "cpu", "model": artifact, "workers": 1, **settings})
-    environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
+    environment |= {"TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     server = Server(folder, environment)
     try:
