@@ -22,7 +22,6 @@ EXPECTED_SKIPS: Final = re.compile(
     r"|(?!npm|node|moto)[\w.-]+ is not installed: "  # the notebook and the generator of clients
     r"|this example needs (?!curl|node)|could not import 'dlib'|uv is not installed"
     r"|a small disk needs the right to mount|not a git checkout"
-    r"|.* has no make_\w+ that draws"
 )
 
 

@@ -1,12 +1,9 @@
-"""Spellings of expressions and unknown labels, and the softmax."""
+"""Spellings of expressions, unknown labels, and colors."""
 
-import numpy as np
 import pytest
-from scipy.special import softmax as scipy_softmax
 
 from mien.data.contract import EIGHT_LABELS, UnknownLabel, parse_label
 from mien.data.contract.labels import hex_color
-from mien.data.quality import softmax
 
 SPELLINGS = {
     "happiness": ("happy", "4_happy", "04-Happy"), "sadness": ("Sad faces",), "anger": ("angry",),
@@ -34,11 +31,3 @@ def test_colors_are_those_of_outputs_and_pages() -> None:
     own = ("happiness", "cat", "dog", "owl", "bee", "ant", "fox", "elk", "cow", "hen")  # the colors that are left
     left = [color for color in expected if color != "#e69f00"]
     assert [hex_color(label, own) for label in own] == ["#e69f00", *left, "#db7070", "#708fdb"]
-
-
-def test_softmax_equals_that_of_scipy_and_survives_logits_of_any_size() -> None:
-    logits = np.random.default_rng(0).normal(0, 5, (50, 7)).astype(np.float32)
-    assert softmax(logits, 1.7) == pytest.approx(scipy_softmax(logits.astype(np.float64) / 1.7, axis=1), abs=1e-12)
-    rows = softmax(np.array([[1e4, 0, -1e4, 0, 0, 0, 0], [-1e4] * 7], np.float32), 0.01)
-    assert rows[0] == pytest.approx([1, 0, 0, 0, 0, 0, 0])
-    assert rows[1] == pytest.approx([1 / 7] * 7)

@@ -68,6 +68,7 @@ def test_each_property_of_a_face_raises_its_temperature(changes: dict[str, float
         powers = probabilities ** (1 / (1 + share * (factor - 1)))
         found = quality.soften(probabilities, replace(USUAL, **changes), share)
         assert found == pytest.approx(powers / powers.sum())
+    assert quality.softmax(np.float32([9e3, 0, 9e3])) == pytest.approx([0.5, 0, 0.5]), "of logits of any size"
 
 
 @pytest.mark.parametrize(

@@ -152,11 +152,10 @@ def face_of(probabilities: dict[str, float], **fields: Any) -> Face:
     return Face(box=box, probabilities=probabilities, **defaults | fields)
 
 
-def random_crops(count: int, *, seed: int = 0) -> Array:
+def random_crops(count: int) -> Array:
     """(count, 112, 112, 3) uint8: different crops of smooth random colors."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (count, 7, 7, 3), dtype=np.uint8)
-    grown = [cv2.resize(tiles, (CROP_PX, CROP_PX), interpolation=cv2.INTER_LINEAR) for tiles in coarse]
-    return np.stack(grown) if grown else np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
+    coarse = np.random.default_rng(0).integers(0, 256, (count, 7, 7, 3), dtype=np.uint8)
+    return np.stack([cv2.resize(tiles, (CROP_PX, CROP_PX), interpolation=cv2.INTER_LINEAR) for tiles in coarse])
 
 
 def gradient_image(width: int = 320, height: int = 240) -> Array:
