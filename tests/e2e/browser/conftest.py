@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,14 +37,11 @@ def launch(browsers: BrowserType, *extra: str) -> Browser:
     return browsers.launch(executable_path=program, args=[*_QUIET, *extra], timeout=90_000)
 
 
-@contextmanager
-def serving(folder: Path, **settings: object) -> Iterator[Server]:
-    """A running service of the released model for pages."""
-    # no page shows a face on its side, except where a test sets detect_rotated
-    chosen = {"detect_rotated": False, "allowed_hosts": "127.0.0.1,localhost,mien.test"}
-    chosen |= {"models_dir": os.environ.get("MIEN_MODELS_DIR"), **settings}
-    with serving_process(folder, artifact_dir(None), **chosen) as server:
-        yield server
+def serving(folder: Path, **settings: object) -> AbstractContextManager[Server]:
+    """A running service of the released model for pages, none of which shows a face on its side."""
+    usual = {"detect_rotated": False, "allowed_hosts": "127.0.0.1,localhost,mien.test"}
+    settings = usual | {"models_dir": os.environ.get("MIEN_MODELS_DIR")} | settings
+    return serving_process(folder, artifact_dir(None), **settings)
 
 
 @dataclass

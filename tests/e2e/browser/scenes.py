@@ -3,23 +3,29 @@
 The clock stands still between steps, so that no test depends on the machine's speed.
 """
 
+import io
 import json
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from PIL import Image
 from playwright.sync_api import WebSocketRoute
 
 from mien.app.inference.records import FACES, Landmarks
 from tests.e2e.browser.conftest import Tab
 from tests.support import labeled_face, upright_face
 
-# Its frames are black, so that the tracker matches by position, and one comes whenever something is drawn.
+# Its frames are of one color, so that the tracker matches by position, and one comes whenever something is drawn.
 CAMERA = """navigator.mediaDevices.getUserMedia = async () => {
   const canvas = Object.assign(document.createElement("canvas"), { width: %d, height: %d });
   window.camera = canvas.getContext("2d", { alpha: false });
   return canvas.captureStream();
-};"""
+};
+window.pictures = 0; // in memory
+const [make, { close }] = [createImageBitmap, ImageBitmap.prototype];
+window.createImageBitmap = (...all) => (pictures++, make(...all));
+ImageBitmap.prototype.close = function () { pictures--; close.call(this); };"""
 
 
 def person(x: float, y: float, side: float = 120, **shares: float) -> dict[str, Any]:
@@ -41,6 +47,8 @@ class Scene(Tab):
     error: dict[str, str] | None = None
     delay_ms: float = 0
     now_ms: int = 0
+    step: int = 0  # of the clock, modulo 8: the picture of the camera has its color
+    sent_step: int = 0
     in_flight: list[tuple[float, int]] = field(default_factory=list)  # when the result is due, and the frame's number
 
     def __post_init__(self) -> None:
@@ -55,6 +63,7 @@ class Scene(Tab):
 
         def receive(frame: str | bytes) -> None:
             self.sent.append(bytes(frame))
+            self.sent_step = round(Image.open(io.BytesIO(self.sent[-1])).getpixel((9, 9))[0] / 16)
             self.in_flight.append((self.now_ms + self.delay_ms, next(numbers)))
             self._send_results()
 
@@ -71,13 +80,19 @@ class Scene(Tab):
         self.pass_until("document.querySelector('#faces .face-label:not(:empty)')")
 
     def pass_ms(self, ms: int) -> None:
-        """Set the clock forward. Returns when the page has drawn, and then sent a frame or waits for a result."""
-        goal = len(self.sent) + 1
+        """Set the clock forward. Returns when the page has drawn, sent a frame if it may, and taken over its result."""
         self.now_ms += ms
         self.page.clock.fast_forward(ms)
         self._send_results()
-        frame = "camera.fillRect(0, 0, 9, 9)"
-        self.wait_for(lambda: self.page.evaluate(frame) or len(self.sent) >= goal or self.in_flight, "no frame is sent")
+        self.step = (self.step + 1) % 8
+        picture = f"camera.fillStyle = 'rgb({16 * self.step} 0 0)'; camera.fillRect(0, 0, 960, 960)"
+
+        def is_done() -> bool:
+            self.page.evaluate(picture)
+            has_sent = self.step == self.sent_step or bool(self.in_flight)
+            return has_sent and self.page.evaluate("pictures") <= 1 + len(self.in_flight)  # one is shown
+
+        self.wait_for(is_done, "no frame was sent, or some stay in memory")
 
     def pass_until(self, expression: str) -> None:
         """Let time pass until a JavaScript expression is true, at most 20 seconds of it."""

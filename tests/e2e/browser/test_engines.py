@@ -1,7 +1,7 @@
 """The page in Firefox and in WebKit, the engine of Safari: the service, local mode, and the sample, which repeats."""
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.browser.conftest import serving
 from tests.e2e.browser.test_local import needs_runtime
 from tests.support import eventually
-from tests.support.engines import Script, firefox, webkit
+from tests.support.engines import firefox, webkit
 
 # WebKitGTK sometimes loses the result of a script, or hangs, so that its driver does not answer: in 3 of 20 runs
 pytestmark = [
@@ -23,24 +23,20 @@ LABEL = "document.querySelector('#faces .face:not(.away) .face-label')?.textCont
 POSITION_S = "document.getElementById('video').currentTime"
 
 
-@pytest.fixture(params=[firefox, webkit], ids=["firefox", "webkit"])
-def page(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Script]:
+@pytest.mark.parametrize("engine", [firefox, webkit])
+def test_the_service_and_local_mode_label_the_sample_which_repeats(engine: Any, tmp_path: Path) -> None:
     (profile := tmp_path / "profile").mkdir()
-    with serving(tmp_path / "served") as site, request.param(profile, site.url) as script:
-        yield script
-
-
-def test_the_service_and_local_mode_label_the_sample_which_repeats(page: Script) -> None:
-    eventually(lambda: page("document.documentElement.dataset.ready === ''"), timeout_s=60)
-    assert page("crossOriginIsolated")
-    page(CLICK.format("sample-clip"))
-    eventually(lambda: page(LABEL), timeout_s=60)
-    page(CLICK.format("local"))
-    eventually(lambda: page("document.getElementById('place').textContent").startswith("Ready"), timeout_s=120)
-    page(CLICK.format("stop"))
-    page(CLICK.format("sample-clip"))
-    eventually(lambda: page(LABEL), timeout_s=120)
-    page(f"{POSITION_S} = 9")
-    eventually(lambda: page(POSITION_S) >= 9, timeout_s=60)
-    eventually(lambda: 0.2 < page(POSITION_S) < 5, timeout_s=60)
-    page(CLICK.format("stop"))
+    with serving(tmp_path / "served") as site, engine(profile, site.url) as page:
+        eventually(lambda: page("document.documentElement.dataset.ready === ''"), timeout_s=60)
+        assert page("crossOriginIsolated")
+        page(CLICK.format("sample-clip"))
+        eventually(lambda: page(LABEL), timeout_s=60)
+        page(CLICK.format("local"))
+        eventually(lambda: page("document.getElementById('place').textContent").startswith("Ready"), timeout_s=120)
+        page(CLICK.format("stop"))
+        page(CLICK.format("sample-clip"))
+        eventually(lambda: page(LABEL), timeout_s=120)
+        page(f"{POSITION_S} = 9")
+        eventually(lambda: page(POSITION_S) >= 9, timeout_s=60)
+        eventually(lambda: 0.2 < page(POSITION_S) < 5, timeout_s=60)
+        page(CLICK.format("stop"))
