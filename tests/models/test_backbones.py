@@ -63,6 +63,7 @@ def test_every_convolution_starts_from_the_published_weights(tmp_path: Path, mon
 
 
 def test_frozen_layers_keep_their_weights_and_statistics() -> None:
+    assert all(weight.requires_grad for weight in mobilefacenet().parameters())
     network = mobilefacenet(frozen=1).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     optimizer = torch.optim.SGD([weight for weight in network.parameters() if weight.requires_grad], lr=0.1)
