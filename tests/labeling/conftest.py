@@ -71,7 +71,8 @@ class Mien:
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[bytes]:
         command, pipe = [sys.executable, "-m", "mien", *map(str, arguments)], subprocess.PIPE
-        self.started.append(subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=pipe, stderr=pipe))
+        where = {"cwd": ROOT, "env": self.environment, "start_new_session": True}
+        self.started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, **where))
         return self.started[-1]
 
     def __call__(self, *arguments: str | Path, given: bytes | None = None) -> Result:
