@@ -5,6 +5,7 @@ import pkgutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -113,6 +114,7 @@ def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_en
         stopped = mien.run(photos, "--workers", "1", out=out)
         assert (stopped.exit_code, "topped by SIGTERM" in stopped.output) == (4, True), stopped.output
         assert name != "executors.annotate" or len(list(out.glob("annotated/*"))) < 4, "what waits is left"
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("label")]
         assert len(mien.label(photos, out=out)) == 5
         assert tree(out) == tree(tmp_path / "whole"), name
 
