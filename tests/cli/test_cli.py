@@ -71,7 +71,6 @@ def test_doctor_reports_what_cannot_be_served_or_imported(tmp_path: Path, monkey
     [
         (["label"], 2, "give either FOLDER... or --files-from"),
         (["label", "x", "--every", "2", "--per-second", "1"], 2, "cannot be combined"),
-        (["label", ""], 1, "Input (empty) does not exist"),
         (["label", SAMPLES, "--out", ""], 2, "the path is empty"),  # It is not the current folder.
         (["review", "no/such/folder"], 1, "has no journal"),
     ],

@@ -15,7 +15,7 @@ import pytest
 from mien.app.labeling import store
 from tests.labeling.conftest import Mien, tree
 from tests.support import encoded
-from tests.support.albums import face_photo, write_photos, write_video
+from tests.support.albums import by_file, face_photo, write_photos, write_video
 from tests.support.serving import serving_in_thread
 
 BUCKET = "photos"
@@ -77,10 +77,6 @@ def remote(mien: Mien, s3: Store) -> Mien:
     return replace(mien, environment=mien.environment | {f"AWS_{name}": value for name, value in settings.items()})
 
 
-def reasons_of(rows: list[dict[str, str]]) -> dict[str, str]:
-    return {Path(row["file"]).name: row["reason"] for row in rows}
-
-
 def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
     mien: Mien, remote: Mien, s3: Store, tmp_path: Path
 ) -> None:
@@ -107,16 +103,16 @@ def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
 
 def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(remote: Mien, s3: Store) -> None:
     photo, base = encoded(face_photo(), "JPEG"), f"/{BUCKET}"
-    names = ("a.jpg", "b.jpg", "d.jpg", "gone.jpg")
-    for name in names[:3]:
+    urls = [f"s3:/{base}/{name}.jpg" for name in ("a", "b", "d", "gone")]
+    for name in ("a.jpg", "b.jpg", "d.jpg"):
         s3.put(name, photo)
     s3.failures |= {f"{base}/a.jpg": 2, f"{base}/b.jpg": 100}
     s3.slow.add(f"{base}/d.jpg")
-    given = "".join(f"s3:/{base}/{name}\n" for name in names).encode()
+    given = "\n".join(urls).encode()
     rows = remote.label("--files-from", "-", exit_code=3, given=given)
-    assert reasons_of(rows) == {"a.jpg": "", "b.jpg": "unreadable", "d.jpg": "unreadable", "gone.jpg": "not_found"}
+    assert by_file(rows, "reason") == dict(zip(urls, ("", "unreadable", "unreadable", "not_found"), strict=True))
     assert s3.requests[f"{base}/b.jpg"] == 3, "two retries"
     s3.failures.clear()
     s3.slow.clear()
     s3.put("gone.jpg", photo)
-    assert reasons_of(remote.label("--files-from", "-", given=given)) == dict.fromkeys(names, "")
+    assert by_file(remote.label("--files-from", "-", given=given), "reason") == dict.fromkeys(urls, "")
