@@ -51,7 +51,7 @@ CORE: Final = {
     "app/labeling/journal.py": ("tests/labeling",),
     "app/labeling/run.py": ("tests/labeling",),
     "app/labeling/tables.py": ("tests/labeling",),
-    "app/service": ("tests/service",),
+    "app/service": ("tests/service", "tests/api/test_surfaces.py"),
 }
 _EXECUTED: Final = "_executed"  # name of the record in traced files
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef

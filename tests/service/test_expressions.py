@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,7 +17,7 @@ from mien.app.service import api
 from mien.app.service.metrics import JsonLines
 from mien.data.contract import decode
 from tests.service.conftest import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem
-from tests.support import encoded, gradient_image, upright_face
+from tests.support import encoded
 
 
 def test_a_photo_comes_back_with_its_face_its_doubt_and_its_drawing(client: TestClient) -> None:
@@ -39,6 +38,7 @@ def test_a_photo_comes_back_with_its_face_its_doubt_and_its_drawing(client: Test
     assert not changed[:, :150].any()
     (wide,) = post(client, encoded(np.full((500, 4096, 3), 128, np.uint8)), annotate="true").json()["images"]
     assert decode(base64.b64decode(wide["annotated"]["base64"])).shape == (250, 2048, 3)
+    assert (wide["notes"], image["notes"]) == (["reduced_search"], [])
     for threshold in (1, 0):
         (same,) = post(client, PHOTO, confidence_threshold=threshold).json()["images"][0]["faces"]
         assert (same["label"], same["uncertain"], same["reasons"][0]) == (face["label"], threshold == 1, "covered")
@@ -61,13 +61,6 @@ def test_a_bad_image_among_good_ones_has_an_error_and_alone_it_is_a_problem(conn
         first, second = client.post("/v1/expressions", json={"images": images}).json()["images"]
         assert (first["name"], first["faces"]) == ("a.jpg", good["faces"])
         assert (second["name"], second["error"]["type"]) == (None, "urn:mien:problem:empty")
-
-
-def test_notes_tell_what_may_be_missing_in_an_image(connect: Connect) -> None:
-    two = SimpleNamespace(name="two", detect=lambda *_, **__: [upright_face(100, 100), upright_face(300, 300)])
-    large = encoded(gradient_image(3300, 400), "JPEG")
-    first, second = post(connect(detector=two, max_faces=1), PHOTO, large).json()["images"]
-    assert (first["notes"], second["notes"]) == (["max_faces"], ["max_faces", "reduced_search"])
 
 
 def test_given_boxes_are_labeled_instead_of_detected_faces(client: TestClient) -> None:

@@ -1,8 +1,6 @@
 """`WS /v1/stream`: frames in, faces out, never a queue."""
 
 from contextlib import ExitStack
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -37,16 +35,6 @@ def test_frames_come_back_with_their_number_and_the_face_as_rest_returns_it_or_a
     assert 'mien_stream_frames_total{outcome="processed"} 2.0' in text
     assert 'mien_stream_frames_total{outcome="refused"} 1.0' in text
     assert "mien_streams 0.0" in text
-
-
-def test_frames_are_searched_as_those_of_a_stream_and_photos_are_not(connect: Connect) -> None:
-    frames = Mock(return_value=[])
-    client = connect(detector=SimpleNamespace(name="watched", detect=frames))
-    post(client, FRAME)
-    with client.websocket_connect(STREAM) as socket:
-        socket.send_bytes(FRAME)
-        socket.receive_json()
-    assert [call.kwargs["live"] for call in frames.call_args_list] == [False, True]
 
 
 def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:
