@@ -129,6 +129,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
     parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")
     options = parser.parse_args(arguments)
+    if not (options.photos / LABELS_FILE).exists():
+        parser.error(f"{options.photos} has no {LABELS_FILE}: unpack webphotos.zip, or name another folder by --photos")
     programs = {name: mien_program(name, options.photos) for name in options.models}
     if options.live:
         programs |= {f"{name}, live": mien_program(name, options.photos, live=True) for name in options.models}

@@ -149,6 +149,8 @@ def compare(
     from mien.training.metrics import MIN_FACES, print_table, scores_table, write_results
 
     models = [open_model(artifact_dir(name)) for name in (before, after)]
+    if set.isdisjoint(*(set(model.labels) for model in models)):
+        raise DatasetError(f"{models[0].name} and {models[1].name} have no class in common")
     classes = tuple(dict.fromkeys(label for model in models for label in model.labels))
     faces = read_split(_source(data, option, split), classes=classes, of="the pair of models")
     sides = [
