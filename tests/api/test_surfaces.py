@@ -28,6 +28,8 @@ def test_every_surface_labels_as_python_does(artifact: Path, tmp_path: Path) -> 
     (face,) = expected
     assert face["reasons"][0] == "blurred"
     assert 0 < face["agreement"] != face["confidence"]
+    digits = {"detection_score": 4, "confidence": 6, "roll_degrees": 2}
+    assert {name: round(face[name], places) for name, places in digits.items()}.items() <= face.items()
 
     labeler = Labeler.open(load_settings(**options))
     live = FACES.dump_python([*labeler.label(photo, live=True).faces], mode="json")  # from a smaller copy

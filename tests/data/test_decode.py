@@ -102,8 +102,11 @@ def test_a_jpeg_is_reduced_no_further_than_asked(at_least_px: int | None, size: 
 
 NOISE = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
 DEEP = NOISE.astype(np.uint16) * 16
-_TIFF = cv2.imencode(".tif", DEEP)[1].tobytes()
-PLANAR = _TIFF.replace(struct.pack("<HHII", 284, 3, 1, 1), struct.pack("<HHII", 284, 3, 1, 2))
+PLANAR, PLANAR_8 = (  # by their tag
+    cv2.imencode(".tif", pixels, [cv2.IMWRITE_TIFF_COMPRESSION, 1])[1].tobytes()
+    .replace(struct.pack("<HHII", 284, 3, 1, 1), struct.pack("<HHII", 284, 3, 1, 2))
+    for pixels in (DEEP, NOISE)
+)  # fmt: skip
 WHOLE: dict[str, bytes] = {kind: encoded(NOISE, kind, **options) for kind, options in FORMATS.items()} | {
     "deep gray TIFF": encoded(DEEP[..., 0], "TIFF"),
     "deep PNG": cv2.imencode(".png", DEEP)[1].tobytes(),
@@ -135,6 +138,7 @@ def test_other_formats_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(UnsupportedImage, match=message):
             decode(payload)
+    assert decode(PLANAR_8).shape == NOISE.shape
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -76,6 +76,9 @@ def test_every_box_becomes_a_face_in_the_order_given_aligned_by_the_landmarks_in
     labeled = labeler.label(photo, boxes=boxes)
     assert [face.box for face in labeled.faces] == boxes
     assert labeled.faces[0].detection_score == 0
+    assert labeled.faces[0].landmarks_px.mean(axis=0) == pytest.approx((25.12, 333.99), abs=0.01), (
+        "of a face in the middle of the box"
+    )
     for face in labeled.faces[1:]:
         assert face.detection_score > 0
         assert np.abs(face.landmarks_px - detected.landmarks_px).max() < 0.05 * width
