@@ -11,7 +11,7 @@ from mien.data.check import app, check
 from mien.data.contract import LABELS
 from mien.data.readers.base import open_reader
 from mien.data.readers.raf_db import RafDb
-from tests.support.data_sets import SIX_PER_CLASS, make_folders, make_raf_db
+from tests.support.data_sets import SIX_PER_CLASS, make_folders, make_photos, make_raf_db
 
 
 def _run(*arguments: object) -> Result:
@@ -67,3 +67,4 @@ def test_copies_with_another_label_and_whole_photos_are_problems_of_an_own_set(t
     photos, copies = check(open_reader("folders", root), face_share=lambda _image: 0.4)["problems"]
     assert photos.startswith("train: 23 of 23 images examined have no face of at least 45% of their width: anger/000")
     assert "2 images have the same pixels as another image of train, 2 of them with another label" in copies
+    assert check(open_reader("photos", make_photos(tmp_path / "photos")))["problems"] == [], "which have no labels"

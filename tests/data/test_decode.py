@@ -1,6 +1,7 @@
 """Decoding of all supported formats to upright RGB pixels, and of damaged files."""
 
 import struct
+from contextlib import nullcontext
 from typing import Any
 
 import cv2
@@ -56,6 +57,7 @@ def test_a_rotated_image_is_decoded_upright(kind: str) -> None:
         assert _worst(decode(payload), upright) <= 8, orientation
         seen = probed(payload)
         assert (seen.height, seen.width, 3) == upright.shape
+    assert decode(encoded(four_colors(), exif=b"Exif\0\0II*\0\xff\xff\xff\xff")).shape == (40, 60, 3), "if damaged"
 
 
 def test_transparent_pixels_lie_on_white() -> None:
@@ -126,6 +128,10 @@ def test_a_truncated_file_is_an_error_at_every_length(kind: str) -> None:
         except DecodeError:
             continue
         assert np.array_equal(pixels, whole)
+    tall = encoded(NOISE.repeat(5, 0), "JPEG")
+    for share, outcome in ((0.55, nullcontext()), (0.45, pytest.raises(DecodeError))):  # more than a half is needed
+        with outcome:
+            decode(tall[: int(len(tall) * share)], incomplete=True)
 
 
 def test_other_formats_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ def test_the_choice_is_the_same_on_every_machine_whatever_the_order() -> None:
     samples = [Sample(f"train_{number:05}", "train", "fear") for number in range(1, 41)]
     chosen = {"train_00013", "train_00014", "train_00022", "train_00037"}
     assert hold_out(samples, 0.1) == hold_out(samples[::-1], 0.1) == chosen
+    assert len(hold_out(samples, 0.575)) == 23, "although 40 * 0.575 is less as floats"
 
 
 def test_every_class_is_spread_evenly_over_folds_of_equal_sizes(tmp_path: Path) -> None:
