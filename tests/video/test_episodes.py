@@ -7,8 +7,6 @@ import pytest
 from mien.app.video.episodes import Moment, episodes_of, values_of
 from tests.support import labeled_face
 
-AGREEMENTS = {"happiness": 0.5, "anger": 0.9}
-
 
 @pytest.mark.parametrize(
     ("happiness", "expected"),  # every tenth of a second; None: the person is gone; 2: a cut before a face with 0.8
@@ -31,7 +29,7 @@ def test_an_episode_lasts_from_its_onset_to_its_offset_and_counts_frames_with_th
         scene += probability == 2
         shares = {} if probability is None else {"happiness": 0.8 if probability == 2 else probability}
         faces = [labeled_face(**shares, anger=0.5 if probability == 0.4 else 0.01), labeled_face(anger=0.95)]
-        faces = [replace(face, agreement=AGREEMENTS.get(face.label)) for face in faces]
+        faces = [replace(face, agreement={"happiness": 0.5, "anger": 0.9}.get(face.label)) for face in faces]
         people = [replace(face, person=person) for person, face in enumerate(faces, start=1)]
         moments.append(Moment(number / 10, (number + 1) / 10, scene, people[probability is None :]))
     rows = [tuple(values_of(episode).values()) for episode in episodes_of(moments)]
