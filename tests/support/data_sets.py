@@ -165,8 +165,9 @@ def make_affectnet(root: Path) -> Path:
                 photo, landmarks = _in_photo(label, 100 * number + index, 100, 30, 20)
                 name = f"{part[:5]}{number}{index:03}.jpg"
                 write_image(root / "Manually_Annotated_Images/1" / name, photo)
-                for points, point in zip(((36, 42), (42, 48), (30, 31), (48, 49), (54, 55)), landmarks, strict=True):
-                    marks[slice(*points)] = point
+                parts = (36, 42), (42, 48), (30, 31), (48, 49), (54, 55)  # an eye has six points around its center
+                for (start, end), point in zip(parts, landmarks, strict=True):
+                    marks[start:end] = point + 8 * (np.arange(start, end) - (start + end - 1) / 2)[:, None]
                 rows.append((f"1/{name}", ";".join(map(str, marks.ravel())), number))
         rows += [(f"1/{part}_{index}.jpg", rows[1][1], number) for index, number in enumerate((8, 9, 9, 10, 10, 10))]
         write_csv(root / f"{part}.csv", rows)
