@@ -61,12 +61,17 @@ def test_the_card_of_the_model_is_text_that_every_browser_shows(client: TestClie
     assert client.get("/v1/models/other/card").status_code == 404
 
 
-def test_the_page_does_not_replace_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_replaces_an_earlier_one_but_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "has_runtime", lambda: True)
     (tmp_path / "index.html").touch()
     with pytest.raises(StartupError, match=r"index\.html would be replaced"):
         page.write_page(tmp_path, Settings())
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+    for _ in range(2):
+        page.write_page(tmp_path / "new", Settings())
+        written = tmp_path / "new" / "page"
+        assert {"page.js", "page.css", "models", "card.txt"} <= {path.name for path in written.iterdir()}
+        assert [path.name for path in (written / "models").iterdir()] == ["photo.int8.onnx"]
 
 
 def test_the_graph_is_served_under_its_name_and_facts_cannot_end_their_script(
