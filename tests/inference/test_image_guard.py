@@ -110,10 +110,10 @@ def test_threads_wait_until_there_is_room_for_their_pixels() -> None:
 
     with ThreadPoolExecutor() as pool:
         with budget.reservation() as reserve:
-            reserve(50)
+            reserve(1)
             alone = pool.submit(decode_alone)
             with budget.reservation() as reserve_rest:
-                reserve_rest(50)
+                reserve_rest(99)
             assert not wait([alone], timeout=0.05).done
         alone.result(10)
     assert budget._free == 100, "all is given back"

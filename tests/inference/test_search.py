@@ -80,9 +80,9 @@ def test_every_small_face_of_a_long_image_is_found_once_in_tiles() -> None:
 
 
 def test_a_part_of_a_larger_face_and_a_face_of_one_eye_are_none() -> None:
-    large = Detection(Box(0, 0, 100, 100), EYES_APART, 0.9)
+    large = Detection(Box(20, 30, 100, 100), EYES_APART, 0.9)
     for x, y, is_part in ((93, 50, True), (95, 50, False), (50, 93, True), (50, 95, False), (-7, 50, False)):
-        assert _is_part(Detection(Box(x, y, 12, 12), EYES_APART, 0.8), large) is is_part
-        assert not _is_part(Detection(Box(x, y, 12, 12), EYES_APART, 0.9), large)
+        assert _is_part(Detection(Box(20 + x, 30 + y, 12, 12), EYES_APART, 0.8), large) is is_part
+        assert not _is_part(Detection(Box(20 + x, 30 + y, 12, 12), EYES_APART, 0.9), large)
     one_eye = np.vstack([EYES_APART[:1], EYES_APART[:1] + 0.5, EYES_APART[2:]])
     assert not plausible(Detection(large.box, one_eye, 0.9), width=100, height=100)
