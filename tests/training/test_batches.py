@@ -1,4 +1,4 @@
-"""Batches of a data set: a subset of each class, shares of sources, faces without labels, and cached crops."""
+"""Batches of a data set: a subset of each class, shares of sources, and cached crops."""
 
 import pickle
 from collections import Counter
@@ -11,9 +11,8 @@ import torch
 
 from mien.data.contract import LABELS, decode
 from mien.data.readers.base import Reader, Sample
-from mien.training.config import DataSource, LossConfig
+from mien.training.config import DataSource
 from mien.training.data import FaceBatches, Split, epoch_counts, epoch_order, join, log_frequencies, read_split
-from mien.training.losses.cross_entropy import loss as cross_entropy
 from tests.support.data_sets import make_all_different, make_folders, write_image
 from tests.support.training import data_of, drawn_faces, small_recipe
 
@@ -62,18 +61,6 @@ def test_a_spawned_worker_gets_the_files_of_cached_crops_and_not_their_pixels(ro
     sent = pickle.dumps(batches)
     assert len(sent) < 0.1 * load(root).crops.nbytes
     assert torch.equal(pickle.loads(sent)[0].crops, batches[0].crops)  # noqa: S301 (written above)
-
-
-def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
-    parts = [load(root), load(root, target="teacher")]
-    joined = join(parts)
-    assert np.bincount(joined.labels + 1).tolist() == [71, 25, 4, 4, 11, 11, 8, 8]
-    assert np.array_equal(joined.crops[75], parts[1].crops[4])
-    targets = torch.from_numpy(np.concatenate([joined.targets[:7], joined.targets[71:78]]))
-    logits = torch.randn(14, 7, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    (gradient,) = torch.autograd.grad(cross_entropy(logits, targets, LossConfig()), logits)
-    assert gradient[:7].abs().min() > 0
-    assert gradient[7:].abs().max() == 0
 
 
 def test_a_class_without_faces_is_as_frequent_as_the_others_on_average() -> None:

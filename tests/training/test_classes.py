@@ -22,14 +22,16 @@ from mien.training.data import with_classes
 from mien.training.run import BEST, load
 from mien.training.train import train
 from mien.training.weights import load_trained
-from tests.support import encoded
+from tests.support import encoded, tiny_artifact
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support.data_sets import make_ferplus, make_folders
 from tests.support.training import TINY_CNN, data_of, small_recipe, valid_faces
 from tests.training.conftest import CLASSES, Own, Trained
 
 
-def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_them(own: Own, tmp_path: Path) -> None:
+def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_them(
+    own: Own, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest, artifact = load_artifact(own.artifact), own.artifact
     assert manifest.labels == CLASSES
     assert "--option classes=bored,happiness,wide_awake" in (artifact / "card.md").read_text(encoding="utf-8")
@@ -46,6 +48,9 @@ def test_the_artifact_names_the_classes_and_is_evaluated_on_folders_of_some_of_t
     correct = sum(row["label"] == row["predicted"] for row in rows) / len(rows)
     assert (len(rows), correct) == (balanced["faces"], pytest.approx(balanced["accuracy"]["value"]))
     assert main(["compare", str(artifact), str(own.run), *data]) == 0
+    other = tiny_artifact(tmp_path / "tiny.other", labels=[*"abcdefg"])
+    assert main(["compare", "fast", str(other), *data]) == 1
+    assert "have no class in common" in capsys.readouterr().err
 
 
 def test_service_page_and_outputs_show_the_classes_of_the_model(own: Own, tmp_path: Path) -> None:
