@@ -84,3 +84,4 @@ def test_each_property_of_a_face_raises_its_temperature(changes: dict[str, float
 def test_a_face_beyond_a_limit_has_its_reason(reason: str, changes: dict[str, float], free: dict[str, float]) -> None:
     assert quality.reasons_of(replace(USUAL, **changes)) == (reason,)
     assert quality.reasons_of(replace(USUAL, **free)) == ()
+    assert quality.with_ambiguity([reason], {"a": 0.1, "b": 0.6, "c": 0.3}) == (reason,)
