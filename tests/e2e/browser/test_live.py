@@ -20,7 +20,8 @@ from tests.e2e.browser.conftest import ALLOWED, CAMERA, Open, launch
 from tests.e2e.browser.scenes import TWO, Scene, person
 from tests.support.serving import Server
 
-pytestmark = pytest.mark.timeout(240)
+# On a machine at its limit, a scene once got no frame of its canvas for a minute.
+pytestmark = [pytest.mark.timeout(240), pytest.mark.flaky(reruns=1, only_rerun=["no frame was sent"])]
 
 SCRIPT = "window.away = false; Object.defineProperty(document, 'hidden', {get: () => window.away});"
 HIDE = "document.dispatchEvent(new Event('visibilitychange'))"
@@ -283,8 +284,8 @@ def test_a_round_asks_for_six_expressions_and_shows_how_close_each_came(scene: S
         asked.add(scene.page.inner_text("#round-title"))
         if turn == 5:
             scene.people = [TWO[1], person(60, 300, sadness=0.9)]  # who comes last does not play
-        for _ in range(2):
-            scene.pass_ms(2000)
+        for _ in range(4):
+            scene.pass_ms(1000)
     scene.pass_ms(50)
     assert asked == {f"Show me {label}" for label in LABELS if label != "neutral"}
     assert scene.page.inner_text("#round-title") == "How close you came"
