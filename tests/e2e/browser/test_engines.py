@@ -43,7 +43,7 @@ def _running(*commands: list[str], port: int, **environment: str) -> Iterator[No
     with ExitStack() as stack:
         for command in commands:
             quiet = subprocess.DEVNULL
-            own = {"env": os.environ | environment, "start_new_session": True}
+            own: dict[str, Any] = {"env": os.environ | environment, "start_new_session": True}
             process = subprocess.Popen(command, stdout=quiet, stderr=quiet, **own)
             stack.callback(process.wait)
             # with the browser that a driver started, also one that does not answer
