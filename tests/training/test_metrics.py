@@ -45,6 +45,7 @@ def test_scores_equal_the_recorded_ones() -> None:
         assert astuple(intervals[name]) == pytest.approx(expected, abs=1e-4), name
     assert (found["ece"], found["confusion"][0]) == (pytest.approx(0.2378, abs=1e-4), [41, 1, 3, 3, 2, 5, 5])
     assert metrics.share(np.empty(0, bool)) == metrics.Interval(0, 0, 1)
+    assert metrics.mean(np.array([1.0, 2.0, 3.0, 4.0])).high == pytest.approx(2.5 + 3.182 * 1.29099 / 2, abs=1e-3)
 
 
 def test_the_calibration_error_has_15_bins_and_the_last_one_has_certain_faces() -> None:
