@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from mien.app.inference.classifier import Classifier
 from mien.app.service import api
 from mien.app.service.metrics import JsonLines
+from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.service.conftest import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem
-from tests.support import encoded, gradient_image
+from tests.support import encoded, gradient_image, tiny_artifact
 
 
 def test_a_photo_comes_back_with_its_face_its_doubt_and_its_drawing(client: TestClient) -> None:
@@ -42,6 +45,25 @@ def test_a_photo_comes_back_with_its_face_its_doubt_and_its_drawing(client: Test
     for threshold in (1, 0):
         (same,) = post(client, PHOTO, confidence_threshold=threshold).json()["images"][0]["faces"]
         assert (same["label"], same["uncertain"], same["reasons"][0]) == (face["label"], threshold == 1, "covered")
+
+
+def test_crops_and_attention_maps_are_those_of_each_face_and_a_model_without_maps_says_so(
+    client: TestClient, connect: Connect, tmp_path: Path
+) -> None:
+    photo = encoded(gradient_image(640, 480), "PNG")
+    (face,) = post(client, photo, crops="true", explain="true").json()["images"][0]["faces"]
+    (plain,) = post(client, photo).json()["images"][0]["faces"]
+    assert (plain["crop"], plain["explanation"]) == (None, None)
+    crop, overlay = (
+        decode(base64.b64decode(picture["base64"])) for picture in (face["crop"], face["explanation"]["overlay"])
+    )
+    model = Classifier(Settings(model=tiny_artifact(tmp_path / "tiny.test", explain=None), device="cpu"))
+    attention = np.array(face["explanation"]["map"])
+    tiles = crop.reshape(7, 16, 7, 16, 3).mean(axis=(1, 3, 4))
+    assert attention == pytest.approx(tiles / tiles.sum(), abs=1e-4)
+    assert np.abs(overlay.astype(int) - crop.repeat(2, axis=0).repeat(2, axis=1)).mean() > 10
+    detail = problem(post(connect(classifies=model), photo, explain="true"), 422, "invalid-request")
+    assert "has no attention map" in detail
 
 
 def test_a_bad_image_among_good_ones_has_an_error_and_alone_it_is_a_problem(connect: Connect) -> None:
