@@ -15,14 +15,15 @@ from mien.app.settings import InferenceSettings, Settings
 from mien.data.contract import EIGHT_LABELS, LABELS
 from mien.data.contract.labels import COLORS
 from mien.data.errors import DatasetError
-from mien.models.manifest import load_artifact, scores_of
+from mien.models.manifest import artifact_dir, load_artifact, scores_of
 from mien.training.cli import main
-from mien.training.config import RecipeError
+from mien.training.config import Recipe, RecipeError, read_as
 from mien.training.data import with_classes
+from mien.training.evaluate import open_model
 from mien.training.run import BEST, load
 from mien.training.train import train
 from mien.training.weights import load_trained
-from tests.support import encoded, tiny_artifact
+from tests.support import ROOT, encoded, tiny_artifact
 from tests.support.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support.data_sets import make_ferplus, make_folders
 from tests.support.training import TINY_CNN, data_of, small_recipe, valid_faces
@@ -71,6 +72,22 @@ def test_service_page_and_outputs_show_the_classes_of_the_model(own: Own, tmp_pa
     coco = json.loads((out / "coco.json").read_text(encoding="utf-8"))
     assert coco["categories"][coco["annotations"][0]["category_id"] - 1]["name"] == row["label"]
     assert "wide_awake" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
+    root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 10)})
+    released = artifact_dir(None)
+    roots = [f"data.train.0.root={root}", f"data.valid.root={root}", f"data.cache_dir={tmp_path / 'cache'}"]
+    source = [f"model.init_from={released}", f"distillation.teachers=[{released}]"]
+    budget = ["epochs=4", "batch_size=12", "optim.learning_rate=1e-3", "optim.ema_decay=0.5", "runtime.workers=0"]
+    recipe = read_as(Recipe, ROOT / "training/recipes/folders_hybrid_small.yaml", [*roots, *source, *budget])
+    run = train(recipe, tmp_path / "run")
+    faces = valid_faces(root, valid_share=0.2)
+    assert len(faces) == 14
+    models = [open_model(folder) for folder in (released, run)]
+    sides = [model.probabilities(model.logits(faces.crops), faces, "natural") for model in models]
+    before, after = ((side.argmax(axis=1) == faces.labels).mean() for side in sides)
+    assert after - before > 0.1
 
 
 def test_seven_and_eight_classes_are_not_mixed_and_a_frozen_network_of_seven_gets_a_head_for_eight(
