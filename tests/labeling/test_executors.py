@@ -218,6 +218,21 @@ def test_a_video_on_more_cores_is_labeled_by_as_many_threads(mien: Mien, folder:
     assert {call.args for call in pool.call_args_list} == {(3,)}
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak in the unit of Linux")
+def test_memory_of_eight_hundred_files_is_that_of_a_fifth_of_them(mien: Mien, tmp_path: Path) -> None:
+    thirty, peaks_mb = write_photos(tmp_path / "thirty", count=30), []
+    for count in (160, 800):
+        make_photos(tmp_path / str(count), thirty, count)
+        options = ("--workers", "2", "--write", "csv,jsonl,coco,report", "--out", tmp_path / f"out{count}")
+        process = mien.start("label", tmp_path / str(count), "--quiet", *options)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        peaks_mb.append(used.ru_maxrss / 1024)
+    assert peaks_mb[1] - peaks_mb[0] < 25
+
+
 # Stages that fail
 
 
