@@ -67,7 +67,8 @@ def test_scenes_drawn_at_random_have_the_recorded_passes_and_faces() -> None:
 
 def test_every_small_face_of_a_long_image_is_found_once_in_tiles() -> None:
     chosen = SETTINGS.model_copy(update={"detection_tiles": "wide"})
-    positions = [(along, 3 + along % 654) for along in range(0, 9560, 97)]  # all positions relative to the tiles
+    # all positions relative to the tiles, and the edges of the image
+    positions = [*((along, along % 660) for along in range(0, 9560, 97)), (9560, 330)]
     for width, height, squares in (
         (9600, 700, [(x, y, 40) for x, y in positions]),
         (700, 9600, [(x, y, 40) for y, x in positions]),

@@ -307,6 +307,7 @@ def test_a_card_names_its_label_first_and_cards_keep_their_order_and_numbers_ove
     rows = "rows => rows.map(row => row.offsetTop)"
     tops = scene.page.eval_on_selector_all("[data-person='1'] .bars li", rows)
     assert LABELS[np.argmin(tops)] == "happiness", "although sadness is a little more probable"
+    assert "Person 1: uncertain (happiness" in scene.page.inner_text("#announce")
     scene.page.click("#pause")
     scene.people = [person(400, 100, sadness=0.9)]  # the second person
     scene.page.click("#pause")
