@@ -21,7 +21,7 @@ from mien.app.errors import LabelingError, Stopped
 from mien.app.inference.classifier import CPU
 from mien.app.inference.labeler import Labeler
 from mien.app.inference.records import Photo
-from mien.app.labeling import executors
+from mien.app.labeling import executors, run
 from mien.app.labeling.cluster import label_on_worker, open_on_worker
 from mien.app.labeling.copies import ANNOTATED
 from mien.app.labeling.executors import Processes, Setup, Task, Threads, local_executor
@@ -213,8 +213,13 @@ def test_memory_is_what_the_tightest_control_group_leaves_whose_cached_files_are
 
 def test_a_video_on_more_cores_is_labeled_by_as_many_threads(mien: Mien, folder: Path) -> None:
     write_video(folder / "a.avi", frames=8)
-    with patch.object(executors, "ThreadPoolExecutor", wraps=ThreadPoolExecutor) as pool:
+    with (
+        patch.object(executors, "ThreadPoolExecutor", wraps=ThreadPoolExecutor) as pool,
+        patch.object(run, "local_executor", wraps=local_executor) as chosen,
+        patch.object(run, "_SHORT_VIDEO_BYTES", 1000),
+    ):
         assert len(mien.label(folder, "--workers", "3", "--write", "csv")) == 8
+    assert chosen.call_args.args[2:] == (1, 0), "one long video"
     assert {call.args for call in pool.call_args_list} == {(3,)}
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextvars
 import json
 import logging
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from mien.app.inference.classifier import Classifier
 from mien.app.service import api
-from mien.app.service.metrics import JsonLines
+from mien.app.service.metrics import JsonLines, RequestFilter, request_id
 from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.service.conftest import ONE_PHOTO, PHOTO, Connect, SlowDetector, post, problem
@@ -196,3 +197,7 @@ def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytes
     assert response.headers["x-request-id"] == "case-7"
     line = json.loads(JsonLines().format(caplog.records[-1]))
     assert (line["level"], "secret detail" in line["exception"]) == ("error", True), "the log has it"
+    context = contextvars.copy_context()
+    context.run(request_id.set, "case-7")
+    assert context.run(RequestFilter().filter, caplog.records[-1])
+    assert vars(caplog.records[-1])["suffix"] == " [case-7]"

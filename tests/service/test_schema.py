@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mien.app import VERSION
 from tests.service.conftest import Connect, key_hash
 from tests.support import ROOT, output_of
 from tests.support.serving import serving
@@ -18,6 +19,7 @@ def test_the_description_is_valid_and_complete(connect: Connect) -> None:
 
     document = connect(api_key_sha256=key_hash("k"), max_images=3).app.openapi()  # type: ignore[attr-defined]
     schemathesis.openapi.from_dict(document).validate()
+    assert document["info"]["version"] == VERSION
     schemas, operation = document["components"]["schemas"], document["paths"]["/v1/expressions"]["post"]
     references = re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document))
     assert set(references) == schemas.keys(), "each is defined and used"
