@@ -91,6 +91,8 @@ def test_names_are_read_from_a_list_of_lines_quoted_paths_or_nul_in_utf_8(
     for given in (b'a.jpg\0"b"\0gone.jpg\0', b'"a.jpg"\r\n""b""\r\n"gone.jpg"'):
         rows = mien.label("--files-from", "-", "--write", "csv", exit_code=3, given=given)
         assert by_file(rows, "status") == {"a.jpg": "ok", '"b"': "ok", "gone.jpg": "error"}
+    Path("list.txt").write_bytes(given)
+    mien.refuses("has the results of standard input. Name these", "--files-from", "list.txt")
     mien.refuses("Save the list as UTF-8", "--files-from", "-", given=codecs.BOM_UTF16_LE + "a.jpg".encode("utf-16-le"))
 
 
