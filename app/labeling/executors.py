@@ -10,6 +10,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import Any, Final, Protocol
 
 import cv2
@@ -267,6 +269,20 @@ class Threads:
             pool.shutdown(cancel_futures=True)
 
 
+class _Pool(ProcessPoolExecutor):
+    """Processes in which Ctrl-C is blocked from their first instruction on, because the parent ends them."""
+
+    def submit(self, /, *arguments: Any, **options: Any) -> Future[Any]:
+        if sys.platform == "win32":
+            return super().submit(*arguments, **options)
+        resource_tracker.ensure_running()  # its start would unblock the signal
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            return super().submit(*arguments, **options)  # starts processes, which inherit the mask
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Processes:
     """One process per core, each with its own models.
 
@@ -313,7 +329,7 @@ class Processes:
                 "a worker process ended while it started. A script that labels needs "
                 '`if __name__ == "__main__":`. --workers 1 labels without processes.'
             )
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
+        pool = _Pool(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
         self._ready = pool.submit(is_ready, self._setup)
         return pool
 
@@ -333,7 +349,7 @@ class Processes:
 
 
 def _start_worker() -> None:
-    """Ignore Ctrl-C, after which the parent ends its processes, and end with a parent that is killed."""
+    """Ignore Ctrl-C on Windows, too, where it cannot be blocked, and end with a parent that is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -141,7 +141,7 @@ def dying(setup: Setup, task: Task) -> list[Result]:
     """Label a task, but end the process at photo 2.jpg."""
     if any(item.name == "2.jpg" for item in task):
         with (setup.options.out / "deaths").open("a") as file:
-            file.write("x")
+            file.write("x" * (signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])))
         os.kill(os.getpid(), signal.SIGKILL)
     return list(executors.label_batch(setup, task))
 
