@@ -24,9 +24,10 @@ PHOTO = encoded(gradient_image(200, 160), "JPEG")
 
 
 def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_killed(
-    artifact: Path, tmp_path: Path
+    artifact: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with serving(tmp_path, artifact, workers=2, log_format="json") as server:
+    folder = tmp_path_factory.mktemp("two")  # short, because its processes are started through a socket in it
+    with serving(folder, artifact, workers=2, log_format="json") as server:
 
         def workers() -> list[int]:
             return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log.read_text())]
@@ -56,7 +57,7 @@ def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_
         os.kill(workers()[-1], signal.SIGINT)  # as Ctrl-C does
         eventually(lambda: " ended with 0: " in server.log.read_text(), timeout_s=10)
         assert server.stop(10) == 0, "SIGTERM is obeyed at once, also while a worker is replaced"
-        assert not list((tmp_path / "tmp").iterdir()), "the folder of the shared counters is gone"
+        assert not list((folder / "tmp").iterdir()), "the folder of the shared counters is gone"
 
 
 @pytest.mark.timeout(400)

@@ -22,7 +22,7 @@ CAMERA = """navigator.mediaDevices.getUserMedia = async () => {
 };
 window.pictures = 0; // in memory
 const [make, { close }] = [createImageBitmap, ImageBitmap.prototype];
-window.createImageBitmap = (...all) => (pictures++, make(...all));
+window.createImageBitmap = (...all) => (pictures++, window.takenAt = performance.now(), make(...all));
 ImageBitmap.prototype.close = function () { pictures--; close.call(this); };"""
 
 
@@ -77,14 +77,13 @@ class Scene(Tab):
     def pass_ms(self, ms: int) -> None:
         """Set the clock forward. Returns when the page has drawn, sent a frame if it may, and taken over its result."""
         self.now_ms += ms
-        sent = len(self.sent)  # the page sends at most one frame while the clock stands still
         self.page.clock.fast_forward(ms)
         self._send_results()
 
         def is_done() -> bool:
             self.page.evaluate("camera.fillRect(0, 0, 960, 960)")
-            has_sent = len(self.sent) > sent or bool(self.in_flight)
-            return has_sent and self.page.evaluate("pictures") <= 1 + len(self.in_flight)  # one is shown
+            has_taken, pictures = self.page.evaluate("[window.takenAt === performance.now(), pictures]")
+            return (has_taken or bool(self.in_flight)) and pictures <= 1 + len(self.in_flight)  # one is shown
 
         self.wait_for(is_done, "no frame was sent, or some stay in memory")
 
