@@ -20,9 +20,13 @@ CAMERA = """navigator.mediaDevices.getUserMedia = async () => {
   window.camera = canvas.getContext("2d", { alpha: false });
   return canvas.captureStream();
 };
-window.pictures = 0; // in memory
+window.pictures = window.lookedAt = window.takenAt = 0; // pictures in memory, and times
 const [make, { close }] = [createImageBitmap, ImageBitmap.prototype];
 window.createImageBitmap = (...all) => (pictures++, window.takenAt = performance.now(), make(...all));
+const { requestVideoFrameCallback: next } = HTMLVideoElement.prototype;
+HTMLVideoElement.prototype.requestVideoFrameCallback = function (look) {
+  next.call(this, () => { look(); window.lookedAt = performance.now(); });
+};
 ImageBitmap.prototype.close = function () { pictures--; close.call(this); };"""
 
 
@@ -82,8 +86,10 @@ class Scene(Tab):
 
         def is_done() -> bool:
             self.page.evaluate("camera.fillRect(0, 0, 960, 960)")
-            has_taken, pictures = self.page.evaluate("[window.takenAt === performance.now(), pictures]")
-            return (has_taken or bool(self.in_flight)) and pictures <= 1 + len(self.in_flight)  # one is shown
+            state = "[lookedAt, takenAt].map((at) => at === performance.now())"
+            has_looked, has_taken = self.page.evaluate(state)
+            is_known = self.page.evaluate("pictures") <= 1 + len(self.in_flight)  # one is shown
+            return has_looked and (has_taken or bool(self.in_flight)) and is_known
 
         self.wait_for(is_done, "no frame was sent, or some stay in memory")
 
