@@ -19,7 +19,6 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from multiprocessing import resource_tracker
 from typing import Any, Final, Protocol
 
 import cv2
@@ -275,7 +274,6 @@ class _Pool(ProcessPoolExecutor):
     def submit(self, /, *arguments: Any, **options: Any) -> Future[Any]:
         if sys.platform == "win32":
             return super().submit(*arguments, **options)
-        resource_tracker.ensure_running()  # its start would unblock the signal
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             return super().submit(*arguments, **options)  # starts processes, which inherit the mask

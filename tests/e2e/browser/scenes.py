@@ -85,10 +85,9 @@ class Scene(Tab):
         self._send_results()
 
         def is_done() -> bool:
-            self.page.evaluate("camera.fillRect(0, 0, 960, 960)")
-            state = "[lookedAt, takenAt].map((at) => at === performance.now())"
-            has_looked, has_taken = self.page.evaluate(state)
-            is_known = self.page.evaluate("pictures") <= 1 + len(self.in_flight)  # one is shown
+            state = "[lookedAt === performance.now(), takenAt === performance.now(), pictures]"
+            has_looked, has_taken, pictures = self.page.evaluate(f"camera.fillRect(0, 0, 960, 960), {state}")
+            is_known = pictures <= 1 + len(self.in_flight)  # one is shown
             return has_looked and (has_taken or bool(self.in_flight)) and is_known
 
         self.wait_for(is_done, "no frame was sent, or some stay in memory")
