@@ -1,5 +1,6 @@
-"""Several processes, malicious files, clients at once, and memory."""
+"""Overload, several processes, malicious files, clients at once, and memory."""
 
+import asyncio
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 from PIL import Image
 from websockets.sync.client import connect
 
+from benchmarks.load import closed_loop, request_bytes
 from benchmarks.serving import cpu_s
 from mien.models.manifest import artifact_dir
 from tests.support import encoded, eventually, gradient_image, sample_photo
@@ -21,6 +23,16 @@ from tests.support.hostile import corpus
 from tests.support.serving import Server, serving
 
 PHOTO = encoded(gradient_image(200, 160), "JPEG")
+
+
+@pytest.mark.slow
+def test_overload_is_rejected_and_not_queued(artifact: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, artifact, max_queue=32) as server:
+        request = request_bytes(PHOTO, "image/jpeg", host="localhost")
+        outcomes = asyncio.run(closed_loop(server.address, [request], count=1000, concurrency=200))
+        assert {outcome.status for outcome in outcomes} == {200, 503}, "a result or a rejection, and nothing lost"
+        assert server.post(PHOTO).status_code == 200
+        assert server.get("/ready").json()["queue_depth"] == 0
 
 
 def test_worker_processes_count_together_and_are_replaced_at_once_when_they_are_killed(
